@@ -11,7 +11,7 @@ ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu24.04
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source
 COPY . .
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist . ./compat
 
 FROM ${PYTHON_IMAGE} AS dashboard
 COPY deploy/dashboard.lock /tmp/dashboard.lock

@@ -62,6 +62,7 @@ proto: $(INSTALLED)
 
 wheel: $(INSTALLED)
 	$(BIN)/python -m hatchling build --target wheel --directory dist
+	cd compat && ../$(BIN)/python -m hatchling build --target wheel --directory ../dist
 
 # pyproject.toml has the ranges; the locks have one version and the hashes of each.
 lock: $(INSTALLED)
@@ -76,7 +77,7 @@ lock: $(INSTALLED)
 clean:
 	rm -rf $(VENV) .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-$(INSTALLED): requirements.lock requirements-cuda.lock pyproject.toml
+$(INSTALLED): requirements.lock requirements-cuda.lock pyproject.toml compat/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
 	  echo "Install it (Debian, Ubuntu: apt-get install python3.11 python3.11-venv), then: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -90,7 +91,7 @@ $(INSTALLED): requirements.lock requirements-cuda.lock pyproject.toml
 	  PATH="$$(dirname "$$(readlink -f "$$(command -v nvcc)")"):$$PATH" $(PIP_INSTALL) --require-hashes --requirement requirements-cuda.lock \
 	    || echo "PyCUDA could not be built; kernels will run through OpenCL. kernalyse doctor says more." >&2; \
 	fi
-	@$(PIP_INSTALL) --no-build-isolation --editable .
+	@$(PIP_INSTALL) --no-build-isolation --editable . --editable compat
 	@touch $@
 
 $(INSTALLED_BENCH): requirements-bench.lock $(INSTALLED)

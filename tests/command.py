@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import typer.main
 
-from services.cli.main import main
+from kernalyse.services.cli.main import main
 
 command_of = cache(typer.main.get_command)  # made from every option's type: longer than many a command takes
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from services.analyzer.writers.results import results_document
-from services.core.model import RunState, StateChanged
+from kernalyse.services.analyzer.export.results import results_document
+from kernalyse.services.core.model import RunState, StateChanged
 from tests.integration.profiler_stand_in import configuration, measurement
 from tests.unit.run_results import results_of
 

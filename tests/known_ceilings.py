@@ -31,11 +31,11 @@ def known_ceilings(folder: Path) -> Path:
 
 def measure(file: Path) -> None:
     """Quickly: tests ask for ceilings, not for those of this machine."""
-    from services.core.errors import BackendUnavailableError
-    from services.profiler.backends.opencl import OpenCLBackend
-    from services.profiler.measuring.ceilings import measure_ceilings
-    from services.profiler.measuring.clocks import open_clock_meter
-    from services.profiler.workloads.ceilings import load_sources, write_ceilings
+    from kernalyse.services.core.errors import BackendUnavailableError
+    from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+    from kernalyse.services.profiler.measuring.ceilings import measure_ceilings
+    from kernalyse.services.profiler.measuring.device_state import open_clock_meter
+    from kernalyse.services.profiler.workloads.ceilings import load_sources, write_ceilings
     from tests.integration.quick_worker import measuring_quickly
 
     for runtime in ("intel", "pocl"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from services.core.model import Configuration, DataType, Dim3, EventPayload, Measurement, ModelRun, ParameterValue, SampleBatch
+from kernalyse.services.core.model import Configuration, DataType, Dim3, EventPayload, Measurement, ModelRun, ParameterValue, SampleBatch
 from tests.integration.profiler_stand_in import measurement
 
 MODEL = ModelRun("gpt-nano", ("baseline", "fused"), batch_size=4, sequence_length=64)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from kernalyse.channel import Endpoint
-from services.core.discovery import find_service
+from kernalyse.services.core.settings import find_service
 
 START_TIMEOUT_S = 90.0  # a loaded machine with cold caches
 STOP_TIMEOUT_S = 60.0
@@ -59,7 +59,16 @@ class ServiceProcesses:
         announcement_path = run_folder / f"{service}-{len(self.started)}.json"
         log_path = self.folder / f"{service}-{len(self.started)}.log"
         chosen = address or ("127.0.0.1:0" if service == "ui" else f"unix:{run_folder}/{service}.sock")
-        command = [sys.executable, "-m", "services.cli.main", service, "--address", chosen, "--announcement-file", str(announcement_path)]
+        command = [
+            sys.executable,
+            "-m",
+            "kernalyse.services.cli.main",
+            service,
+            "--address",
+            chosen,
+            "--announcement-file",
+            str(announcement_path),
+        ]
         with log_path.open("wb") as log:
             process = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ.copy())
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Writes the JSON Schema of the results document, which follows from the tables in services/analyzer/schema.py.
+"""Writes the JSON Schema of the results document, which follows from the tables in services/analyzer/tables/runs.py.
 
 python docs/schemas/generate.py            writes the file
 python docs/schemas/generate.py --check    writes nothing; exit status 1 when the committed file is stale
@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from services.analyzer.results_schema import VERSION, json_schema
+from kernalyse.services.analyzer.tables.results_document import VERSION, json_schema
 
 PATH = Path(__file__).resolve().parent / f"{VERSION.replace('/', '-')}.schema.json"
 

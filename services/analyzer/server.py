@@ -14,32 +14,30 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from kernalyse.services.analyzer.collect.node_client import node_errors
+from kernalyse.services.analyzer.collect.node_feed import NodeWatching
+from kernalyse.services.analyzer.collect.nodes import Nodes
+from kernalyse.services.analyzer.collect.run_feed import RunWatching
+from kernalyse.services.analyzer.collect.trace_fetcher import LeftTraces
+from kernalyse.services.analyzer.ingest.imports import ArrivedReading, Importing
+from kernalyse.services.analyzer.ingest.uploads import TracePart
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingProcesses
+from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
+from kernalyse.services.analyzer.store.repositories import RunPosition
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.event_rows import before_events, unix_ns
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
+from kernalyse.services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
+from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
+from kernalyse.services.core.settings import AnalyzerSettings, announced
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
-from services.analyzer.arrived_reading import ArrivedReading
-from services.analyzer.event_rows import before_events, unix_ns
-from services.analyzer.importing import Importing
-from services.analyzer.left_traces import LeftTraces
-from services.analyzer.node_link import node_errors
-from services.analyzer.node_watching import NodeWatching
-from services.analyzer.nodes import Nodes
-from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
-from services.analyzer.reading_processes import ReadingProcesses
-from services.analyzer.run_records import RunPosition
-from services.analyzer.store import Store
-from services.analyzer.trace_arrival import TracePart
-from services.analyzer.watching import RunWatching
-from services.core import wire
-from services.core.discovery import announced
-from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
-from services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
-from services.core.rpc import Endpoint, build_server, serve_health
-from services.core.settings import AnalyzerSettings
 
 if TYPE_CHECKING:
-    from services.analyzer.hardware_settings import HardwareSettings
-    from services.analyzer.table_answers import TableAnswers
+    from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
+    from kernalyse.services.analyzer.queries.service import TableAnswers
 
 SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
 MAX_PAGE_SIZE: Final = 1000
@@ -64,13 +62,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     @cached_property
     def _tables(self) -> TableAnswers:
-        from services.analyzer.table_answers import TableAnswers
+        from kernalyse.services.analyzer.queries.service import TableAnswers
 
         return TableAnswers(self._store)
 
     @cached_property
     def _hardware(self) -> HardwareSettings:
-        from services.analyzer.hardware_settings import HardwareSettings
+        from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
 
         return HardwareSettings(self._store, self._nodes.device)
 
@@ -84,10 +82,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             request.client_certificate or None,
             request.client_key or None,
         )
-        return messages.AddNodeResponse(node=wire.encode(await self._nodes.add(endpoint)))
+        return messages.AddNodeResponse(node=protobuf.encode(await self._nodes.add(endpoint)))
 
     async def ListNodes(self, request: Any, context: Any) -> Any:
-        return messages.ListNodesResponse(nodes=[wire.encode(status) for status in self._nodes.statuses()])
+        return messages.ListNodesResponse(nodes=[protobuf.encode(status) for status in self._nodes.statuses()])
 
     async def RemoveNode(self, request: Any, context: Any) -> Any:
         await self._nodes.remove(request.address)
@@ -96,10 +94,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def WatchNodes(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async for update in self._node_watching.watch(self._nodes.statuses, self._newest_runs):
             yield messages.WatchNodesResponse(
-                nodes=[wire.encode(status) for status in update.nodes],
-                runs=[wire.encode(self._nodes.with_problem(run)) for run in update.runs],
-                telemetry=[wire.encode(reading) for reading in update.telemetry],
-                changed_hardware=[wire.encode(key) for key in update.changed_hardware],
+                nodes=[protobuf.encode(status) for status in update.nodes],
+                runs=[protobuf.encode(self._nodes.with_problem(run)) for run in update.runs],
+                telemetry=[protobuf.encode(reading) for reading in update.telemetry],
+                changed_hardware=[protobuf.encode(key) for key in update.changed_hardware],
                 removed_addresses=update.removed_addresses,
                 deleted_run_ids=update.deleted_run_ids,
             )
@@ -119,7 +117,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             )
         if request.validate_only:
             return messages.AnalyzerServiceStartRunResponse(run=answer.run)
-        run = wire.decode(answer.run, Run)
+        run = protobuf.decode(answer.run, Run)
         # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
         self._node_watching.publish(runs=[run])
@@ -128,7 +126,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def CancelRun(self, request: Any, context: Any) -> Any:
         run = await self._run(request.run_id)
         if run.is_imported:
-            return messages.AnalyzerServiceCancelRunResponse(run=wire.encode(run))  # it has ended, and no node knows it
+            return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
         link = await self._nodes.link(run.node_id)
         with node_errors(link.address):
             answer = await link.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
@@ -189,7 +187,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ runs
 
     async def GetRun(self, request: Any, context: Any) -> Any:
-        return messages.AnalyzerServiceGetRunResponse(run=wire.encode(self._nodes.with_problem(await self._run(request.run_id))))
+        return messages.AnalyzerServiceGetRunResponse(run=protobuf.encode(self._nodes.with_problem(await self._run(request.run_id))))
 
     async def ListRuns(self, request: Any, context: Any) -> Any:
         size = _page_size(request.page_size)
@@ -197,7 +195,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         records = await asyncio.to_thread(self._store.runs.newest, size + 1, before)
         runs = [record.run for record in records[:size]]
         return messages.AnalyzerServiceListRunsResponse(
-            runs=[wire.encode(self._nodes.with_problem(run)) for run in runs],
+            runs=[protobuf.encode(self._nodes.with_problem(run)) for run in runs],
             next_page_token=_page_token(runs[-1]) if len(records) > size else "",
         )
 
@@ -206,7 +204,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         run = await asyncio.to_thread(self._store.runs.annotate, run_id, tuple(request.tags), request.notes)
         await self._run_watching.publish_run(run)
         self._node_watching.publish(runs=[run])
-        return messages.UpdateRunResponse(run=wire.encode(run))
+        return messages.UpdateRunResponse(run=protobuf.encode(run))
 
     async def DeleteRun(self, request: Any, context: Any) -> Any:
         run_id = await self._resolved(request.run_id)
@@ -219,8 +217,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         async for update in self._run_watching.watch(run_id, request.next_event_index):
             yield messages.AnalyzerServiceWatchRunResponse(
                 next_event_index=update.next_event_index,
-                run=None if update.run is None else wire.encode(self._nodes.with_problem(update.run)),
-                tables=[wire.encode(chunk) for chunk in update.tables],
+                run=None if update.run is None else protobuf.encode(self._nodes.with_problem(update.run)),
+                tables=[protobuf.encode(chunk) for chunk in update.tables],
             )
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
@@ -234,7 +232,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         taken_in = await self._importing.receive(parts)
         if not taken_in.is_known:
             self._node_watching.publish(runs=[taken_in.run])
-        return messages.ImportTraceResponse(run=wire.encode(taken_in.run), is_known=taken_in.is_known)
+        return messages.ImportTraceResponse(run=protobuf.encode(taken_in.run), is_known=taken_in.is_known)
 
     async def ResumeUpload(self, request: Any, context: Any) -> Any:
         extent = self._importing.resumed(request.upload_id)
@@ -242,7 +240,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def WatchImport(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async for progress in self._importing.progress(request.upload_id):
-            yield messages.WatchImportResponse(progress=wire.encode(progress))
+            yield messages.WatchImportResponse(progress=protobuf.encode(progress))
 
     async def CancelImport(self, request: Any, context: Any) -> Any:
         self._importing.cancel(request.upload_id)
@@ -257,10 +255,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ tables
 
     async def GetTable(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        from services.analyzer.analyses.compare import parse_differences
-        from services.analyzer.schema import table_named
+        from kernalyse.services.analyzer.analysis.comparison import parse_differences
+        from kernalyse.services.analyzer.tables.runs import table_named
 
-        query = wire.decode(request, TableQuery)
+        query = protobuf.decode(request, TableQuery)
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
@@ -268,32 +266,34 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         parts = chunks(query.table_name, result.frame)
         total_row_count = result.total_row_count
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
-            yield messages.GetTableResponse(chunk=wire.encode(part), total_row_count=total_row_count)
+            yield messages.GetTableResponse(chunk=protobuf.encode(part), total_row_count=total_row_count)
             total_row_count = 0
 
     # ------------------------------------------------------------ hardware
 
     async def GetHardware(self, request: Any, context: Any) -> Any:
         key = HardwareKey(request.node_id, request.device_id, request.run_id)
-        return wire.encode(await asyncio.to_thread(self._hardware.get, key))
+        return protobuf.encode(await asyncio.to_thread(self._hardware.get, key))
 
     async def UpdateHardware(self, request: Any, context: Any) -> Any:
         key = HardwareKey(request.node_id, request.device_id, request.run_id)
-        by_hand = [wire.decode(message, Ceiling) for message in request.ceilings]
-        thresholds = wire.decode(request.thresholds, Thresholds) if request.HasField("thresholds") else None
+        by_hand = [protobuf.decode(message, Ceiling) for message in request.ceilings]
+        thresholds = protobuf.decode(request.thresholds, Thresholds) if request.HasField("thresholds") else None
         current = await asyncio.to_thread(self._hardware.update, key, by_hand, thresholds, request.etag)
         await self._run_watching.publish_ceilings(key.node_id, key.device_id)
         self._node_watching.publish(changed_hardware=[key])
         return messages.UpdateHardwareResponse(
-            ceilings=[wire.encode(ceiling) for ceiling in current.ceilings], thresholds=wire.encode(current.thresholds), etag=current.etag
+            ceilings=[protobuf.encode(ceiling) for ceiling in current.ceilings],
+            thresholds=protobuf.encode(current.thresholds),
+            etag=current.etag,
         )
 
     # ------------------------------------------------------------ reports
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        from services.analyzer.analyses.compare import parse_differences
-        from services.analyzer.run_reports import ReportRequest, run_report
-        from services.analyzer.writers.report import report_format
+        from kernalyse.services.analyzer.analysis.comparison import parse_differences
+        from kernalyse.services.analyzer.export.report_files import report_format
+        from kernalyse.services.analyzer.export.run_reports import ReportRequest, run_report
 
         chosen = report_format(request.format)
         run = await self._run(request.run_id)
@@ -339,7 +339,7 @@ async def serve(settings: AnalyzerSettings) -> None:
 def _load_analyses() -> None:
     """Import what the servicer imports when it needs it: the answers of a service that stays are not to wait for that."""
     for name in ("hardware_settings", "run_reports", "table_answers"):
-        import_module(f"services.analyzer.{name}")
+        import_module(f"kernalyse.services.analyzer.{name}")
 
 
 async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, on_serving: Callable[[], None] = lambda: None) -> None:

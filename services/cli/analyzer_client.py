@@ -1,4 +1,4 @@
-"""The analyzer's API with the types of `services.core.model`: blocking calls for the commands."""
+"""The analyzer's API with the types of `kernalyse.services.core.model`: blocking calls for the commands."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Self
 from kernalyse.channel import Endpoint
 from kernalyse.client import Client
 from kernalyse.errors import RequestError
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import error_from_parts
+from kernalyse.services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
 from kernalyse.tables import Table
 from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core import wire
-from services.core.errors import error_from_parts
-from services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,19 +55,19 @@ class AnalyzerClient:
 
     def start_run(self, spec: RunSpec, *, node_id: str = "", request_id: str = "") -> Run:
         """Queue a run and return it. node_id: empty for any node."""
-        request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=wire.encode(spec), request_id=request_id)
+        request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=protobuf.encode(spec), request_id=request_id)
         with _kernalyse_errors():
-            return wire.decode(self._client.start_run(request), Run)
+            return protobuf.decode(self._client.start_run(request), Run)
 
     def cancel_run(self, run_id: str) -> Run:
         """End a run; one that has ended stays as it is."""
         with _kernalyse_errors():
-            return wire.decode(self._client.cancel(run_id).message, Run)
+            return protobuf.decode(self._client.cancel(run_id).message, Run)
 
     def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
         """Replace the run's tags and notes."""
         with _kernalyse_errors():
-            return wire.decode(self._client.annotate(run_id, tags=tags, notes=notes).message, Run)
+            return protobuf.decode(self._client.annotate(run_id, tags=tags, notes=notes).message, Run)
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run that has ended, with all its rows."""
@@ -77,12 +77,12 @@ class AnalyzerClient:
     def run(self, run_id: str) -> Run:
         """Return a run as it is now. run_id: a complete one, the beginning of one, or "last"."""
         with _kernalyse_errors():
-            return wire.decode(self._client.run(run_id).message, Run)
+            return protobuf.decode(self._client.run(run_id).message, Run)
 
     def runs(self, max_count: int) -> tuple[Run, ...]:
         """Return runs of all nodes, the newest first."""
         with _kernalyse_errors():
-            return tuple(wire.decode(run.message, Run) for run in self._client.runs(max_count=max_count))
+            return tuple(protobuf.decode(run.message, Run) for run in self._client.runs(max_count=max_count))
 
     def watch_run(self, run_id: str) -> Iterator[RunUpdate]:
         """Yield what changes of a run until it has ended; a stream that breaks is resumed.
@@ -93,20 +93,20 @@ class AnalyzerClient:
         with _kernalyse_errors():
             for response in self._client.watch_messages(run_id):
                 yield RunUpdate(
-                    wire.decode(response.run, Run) if response.HasField("run") else None,
-                    tuple(wire.decode(chunk, TableChunk) for chunk in response.tables),
+                    protobuf.decode(response.run, Run) if response.HasField("run") else None,
+                    tuple(protobuf.decode(chunk, TableChunk) for chunk in response.tables),
                 )
 
     def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
         """Return the run that an upload has become, and whether it was there before. Raises OSError for a file that cannot be read."""
         with _kernalyse_errors():
             answer = self._client.send_traces(upload)
-        return wire.decode(answer.run, Run), answer.is_known
+        return protobuf.decode(answer.run, Run), answer.is_known
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         """Return every node, reachable or not."""
         with _kernalyse_errors():
-            return tuple(wire.decode(node, NodeStatus) for node in self._client.nodes())
+            return tuple(protobuf.decode(node, NodeStatus) for node in self._client.nodes())
 
     def node_id_of(self, node: str) -> str:
         """Return the id for what the user calls a node; empty stays empty: the analyzer chooses."""
@@ -117,26 +117,26 @@ class AnalyzerClient:
         """Return a device as its node last described it. Raises DeviceNotFoundError."""
         request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
         with _kernalyse_errors():
-            return wire.decode(self._client.hardware_message(request).device, Device)
+            return protobuf.decode(self._client.hardware_message(request).device, Device)
 
     def hardware(self, key: HardwareKey) -> Hardware:
         """Return ceilings and thresholds of a device. Raises DeviceNotFoundError, RunNotFoundError."""
         request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
         with _kernalyse_errors():
-            return wire.decode(self._client.hardware_message(request), Hardware)
+            return protobuf.decode(self._client.hardware_message(request), Hardware)
 
     def changed_hardware(self) -> Iterator[tuple[HardwareKey, ...]]:
         """Yield what users set from now on, without end; nothing at first, when the stream stands."""
         with _kernalyse_errors():
             for number, response in enumerate(self._client.watch_nodes()):
-                changed = tuple(wire.decode(key, HardwareKey) for key in response.changed_hardware)
+                changed = tuple(protobuf.decode(key, HardwareKey) for key in response.changed_hardware)
                 if changed or number == 0:
                     yield changed
 
     def add_node(self, node: Endpoint) -> NodeStatus:
         """Make the analyzer collect from a profiler."""
         with _kernalyse_errors():
-            return wire.decode(self._client.add_node(node), NodeStatus)
+            return protobuf.decode(self._client.add_node(node), NodeStatus)
 
     def remove_node(self, address: str) -> None:
         """Make the analyzer collect from a profiler no more; its runs stay."""
@@ -146,7 +146,7 @@ class AnalyzerClient:
     def kernels(self, node_id: str = "") -> tuple[KernelDefinition, ...]:
         """Return the kernels of a node's catalogue."""
         with _kernalyse_errors():
-            return tuple(wire.decode(kernel, KernelDefinition) for kernel in self._client.kernels(node_id))
+            return tuple(protobuf.decode(kernel, KernelDefinition) for kernel in self._client.kernels(node_id))
 
     def upload_bundle(self, data: bytes, node_id: str = "") -> str:
         """Store a tar.gz on a node and return its digest there."""
@@ -181,7 +181,7 @@ class AnalyzerClient:
         Where no order is asked for, that of the configurations: a sweep measures them in a shuffled one.
         """
         with _kernalyse_errors():
-            answers = tuple(self._client.table_messages(wire.encode(query)))
+            answers = tuple(self._client.table_messages(protobuf.encode(query)))
         frame = Table(query.table_name, tuple(answer.chunk.arrow_ipc for answer in answers)).to_polars()
         order = [name for name in ("run_id", "configuration_index") if name in frame.columns]
         is_sorted = query.order_by or not order[1:]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from services.cli import bench_options as options
-from services.cli.options import JsonFlag, Server, takes_server
+from kernalyse.services.cli import options
+from kernalyse.services.cli.options import JsonFlag, Server, takes_server
+from kernalyse.services.cli.output import FittedTable
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
+from kernalyse.services.core.formatting import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from services.core.model import Run
+    from kernalyse.services.core.model import Run
 
 
 @takes_server
@@ -29,12 +33,11 @@ def ceilings(
 
     Shares are of the datasheet, and of what the clock that the device ran at allows. Status 1: nothing could be measured.
     """
-    from services.analyzer.analyses.ceiling_shares import ceiling_shares
-    from services.cli.revision import revision_of
-    from services.cli.run_results import follow
-    from services.cli.session import analyzer_session
-    from services.cli.terminal import console as make_console
-    from services.core.model import BackendName, CeilingMeasurement, RunSpec
+    from kernalyse.services.analyzer.analysis.roofline import ceiling_shares
+    from kernalyse.services.cli.output import console as make_console
+    from kernalyse.services.cli.run_output import follow
+    from kernalyse.services.cli.session import analyzer_session, revision_of
+    from kernalyse.services.core.model import BackendName, CeilingMeasurement, RunSpec
 
     console = make_console(stderr=True)
     spec = RunSpec(CeilingMeasurement(BackendName[backend.name], device), revision=revision_of(Path.cwd()))
@@ -54,8 +57,7 @@ def ceilings(
 
 
 def _print(shares: pl.DataFrame) -> None:
-    from services.cli.ceiling_display import busy_lines, ceilings_table, missing_lines
-    from services.cli.terminal import console as make_console
+    from kernalyse.services.cli.output import console as make_console
 
     console = make_console()
     if shares["measured"].is_not_null().any():
@@ -67,8 +69,6 @@ def _print(shares: pl.DataFrame) -> None:
 def _as_json(run: Run, shares: pl.DataFrame, log_lines: pl.DataFrame) -> str:
     import json
 
-    from services.cli.ceiling_display import problem_lines
-
     document = {
         "run_id": run.run_id,
         "state": str(run.state),
@@ -77,3 +77,50 @@ def _as_json(run: Run, shares: pl.DataFrame, log_lines: pl.DataFrame) -> str:
         "problems": problem_lines(log_lines),
     }
     return json.dumps(document, indent=2)
+
+
+# ---------------------------------------------------------------- ceiling display
+# Ceilings on the terminal: what was measured, and the share that it is of what was promised.
+
+PROBLEM_PREFIX: Final = "Not measured: "
+"""How the profiler's log begins what it says of a ceiling, or a form of it, that it could not measure."""
+
+
+def ceilings_table(shares: pl.DataFrame) -> FittedTable:
+    """Return one row per ceiling. Input: ceiling_shares of one run."""
+    numeric = ("measured", "datasheet", "of datasheet", "at clock", "of clock")
+    rows = ((*_cells(row), row["note"] or "") for row in shares.iter_rows(named=True))
+    return FittedTable(("ceiling", "path", *numeric, "note"), rows, numeric=numeric)
+
+
+def problem_lines(log_lines: pl.DataFrame) -> list[str]:
+    """Return why ceilings are missing, or variants of them. Input: table log_lines of one run."""
+    return [line.removeprefix(PROBLEM_PREFIX) for line in log_lines["line"].to_list() if line.startswith(PROBLEM_PREFIX)]
+
+
+def busy_lines(shares: pl.DataFrame) -> Iterator[str]:
+    """Say that the host was busy while ceilings were measured, and how to have better ones."""
+    ratios = [ratio for ratio in shares["host_busy_ratio"] if is_busy(ratio)]
+    if ratios:
+        busy = f"other programs kept the host {max(ratios) * 100:.0f} % busy while this was measured: it may be too low"
+        yield f"{DISTURBED_SYMBOL} {busy}. Measure again when it is quiet: kernalyse ceilings"
+
+
+def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
+    """Yield what of a device like this has no measurement."""
+    names = [f"{row['ceiling_name']} {row['path']}" for row in shares.iter_rows(named=True) if row["measured"] is None]
+    if names:
+        yield f"not measured on this device: {', '.join(names)}"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    unit, name = row["unit"], row["ceiling_name"]
+    return (
+        name,
+        row["path"] or UNKNOWN,
+        ceiling_rate(row["measured"], unit, name) + (f" {DISTURBED_SYMBOL}" if is_busy(row["host_busy_ratio"]) else ""),
+        ceiling_rate(row["datasheet"], unit, name),
+        percentage(row["datasheet_ratio"]),
+        ceiling_rate(row["at_clock"], unit, name),
+        percentage(row["clock_ratio"]),
+    )

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.options import ReadableFormat, Server, takes_server
+from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
+from kernalyse.services.core.errors import UsageError
+from kernalyse.services.core.model import TableQuery
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from services.cli.compared_runs import ComparedTrace
-    from services.cli.trace_comparison_display import TraceChange
+    from kernalyse.services.analyzer.analysis.comparison import ComparedRun
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.cli.compare_output import TraceChange
+    from kernalyse.services.core.model import Run
+
 
 SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
@@ -50,8 +60,8 @@ def compare(
 
     Status 0: compared; 1: slower by more than --fail-if-slower; 2: refused, or there was nothing to compare.
     """
-    from services.cli import trace_comparison_display
-    from services.core.errors import KernalyseError
+    from kernalyse.services.cli import compare_output
+    from kernalyse.services.core.errors import KernalyseError
 
     try:
         threshold_ratio = None if fail_if_slower is None else _threshold(fail_if_slower)
@@ -59,15 +69,15 @@ def compare(
     except KernalyseError as error:  # status 1 would say that something is slower
         typer.echo(f"kernalyse: {error.message}", err=True)
         raise typer.Exit(REFUSED_STATUS) from error
-    if isinstance(compared, trace_comparison_display.TraceChange):
+    if isinstance(compared, compare_output.TraceChange):
         raise typer.Exit(_show_change(compared, threshold_ratio, output_format))
     raise typer.Exit(_show_verdicts(compared, threshold_ratio, output_format))
 
 
 def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Print table comparison and return the exit status."""
-    from services.cli.comparison_display import comparison_rendering, too_slow
-    from services.cli.terminal import print_rendering
+    from kernalyse.services.cli.compare_output import comparison_rendering, too_slow
+    from kernalyse.services.cli.output import print_rendering
 
     print_rendering(comparison_rendering(rows, threshold_ratio), output_format)
     if rows["verdict"].null_count() == rows.height:
@@ -77,8 +87,8 @@ def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_for
 
 def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Print what changed between two traces and return the exit status."""
-    from services.cli.terminal import print_rendering
-    from services.cli.trace_comparison_display import change_rendering
+    from kernalyse.services.cli.compare_output import change_rendering
+    from kernalyse.services.cli.output import print_rendering
 
     print_rendering(change_rendering(change, threshold_ratio), output_format)
     if change.duration_ratio is None:
@@ -87,15 +97,14 @@ def _show_change(change: TraceChange, threshold_ratio: float | None, output_form
 
 
 def _threshold(text: str) -> float:
-    from services.core.words.measuring_words import parse_ratio
+    from kernalyse.services.core.request_syntax import parse_ratio
 
     return parse_ratio("--fail-if-slower", text)
 
 
 def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
-    from services.analyzer.analyses.compare import ComparedRun, compare_runs, parse_differences
-    from services.cli.compared_runs import ComparedTrace, compared_sides
-    from services.core.words.usage import UsageError
+    from kernalyse.services.analyzer.analysis.comparison import ComparedRun, compare_runs, parse_differences
+    from kernalyse.services.core.errors import UsageError
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
     first, second = compared_sides((baseline, judged), server, depth)
@@ -121,12 +130,136 @@ def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, s
 
 
 def _changed(baseline: ComparedTrace, judged: ComparedTrace) -> TraceChange:
-    from services.analyzer.trace_answers import TRACE_COMPARISONS
-    from services.cli.trace_comparison_display import TraceChange
+    from kernalyse.services.analyzer.queries.registry import TRACE_COMPARISONS
+    from kernalyse.services.cli.compare_output import TraceChange
 
     return TraceChange(
         {
             name: comparison.compare(judged.tables[comparison.table_name].lazy(), baseline.tables[comparison.table_name].lazy()).collect()
             for name, comparison in TRACE_COMPARISONS.items()
         }
+    )
+
+
+# ---------------------------------------------------------------- compared runs
+# The two sides of `kernalyse compare`: runs of the store, or files that `bench --json`, `export` or another tool wrote.
+
+FILE_SUFFIXES = (".json", ".gz", ".sqlite")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTrace:
+    """One side that is a trace. tables: kernels and layers of it."""
+
+    run_id: str
+    tables: Mapping[str, pl.DataFrame]
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """Return the run as the only one of its operand."""
+        return (self.run_id,)
+
+
+def compared_sides(sides: Sequence[str], server: Server, depth: int | None) -> list[ComparedRun | ComparedTrace]:
+    """Return both operands: each a run id, the beginning of one, "last", or a file; or several, joined by commas, that repeat each other.
+
+    Services are asked for runs alone.
+
+    depth: of the ranges that layers of traces are summed at; None: the innermost.
+
+    Raises:
+        UsageError: a file that is not there, one run named twice, or several traces on one side.
+        InvalidTraceError: a file that no reader takes.
+        RunNotFoundError: no such run.
+    """
+    from kernalyse.services.cli.session import analyzer_session
+
+    is_file = {name: _is_file(name) for side in sides for name in _names(side)}
+    if all(is_file.values()):
+        found = {name: _of_file(Path(name), depth) for name in is_file}
+    else:
+        with analyzer_session(server, with_profiler=False) as client:
+            found = {name: _of_file(Path(name), depth) if file else _of_run(client, name, depth) for name, file in is_file.items()}
+    return [_side(side, [found[name] for name in _names(side)]) for side in sides]
+
+
+def _names(side: str) -> list[str]:
+    return [side] if Path(side).is_file() else [name for part in side.split(",") if (name := part.strip())] or [side]
+
+
+def _side(side: str, parts: Sequence[ComparedRun | ComparedTrace]) -> ComparedRun | ComparedTrace:
+    from kernalyse.services.analyzer.analysis.comparison import ComparedRun, joined_runs
+
+    if len(parts) == 1:
+        return parts[0]
+    repeated = [run_id for run_id, count in Counter(part.run_id for part in parts).items() if count > 1]
+    if repeated:
+        raise UsageError(f"runs {side}", found=f"{repeated[0]} more than once", expected="each run once", remedy="Leave the others out.")
+    runs = [part for part in parts if isinstance(part, ComparedRun)]
+    if len(runs) < len(parts):
+        raise UsageError(
+            f"runs {side}", found="a trace among several", expected="runs of measurements, or one trace", remedy="Name one trace a side."
+        )
+    return joined_runs(runs)
+
+
+def _is_file(name: str) -> bool:
+    path = Path(name)
+    if path.is_file():
+        return True
+    if path.suffix in FILE_SUFFIXES or len(path.parts) > 1:
+        raise UsageError(
+            f"file {name}", found="no such file", expected="a run id, last, or a file of results or of a trace", remedy="Correct it."
+        )
+    return False
+
+
+def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun | ComparedTrace:
+    run = client.run(name)
+    if run.is_trace:
+        queries = (TableQuery("kernels", (run.run_id,)), TableQuery("layers", (run.run_id,), depth=depth))
+        return ComparedTrace(run.run_id, {query.table_name: client.rows(query)[0] for query in queries})
+    return run_of(client, run)
+
+
+def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
+    """Return a run of measurements as one operand."""
+    from kernalyse.services.analyzer.analysis.comparison import ComparedRun
+    from kernalyse.services.cli.export import run_results
+
+    results = run_results(client, run)
+    return ComparedRun(
+        run_id=run.run_id,
+        measurements=results.frames["measurements"],
+        samples=results.frames["samples"],
+        node_id=run.node_id or None,
+        devices={device.device_id: device for device in results.devices},
+        paired_comparisons=results.frames["paired_comparisons"],
+    )
+
+
+def _of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTrace:
+    from kernalyse.companions import COMPANION_FOLDERS
+    from kernalyse.services.analyzer.analysis.comparison import ComparedRun
+    from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, inputs, trace_frames
+    from kernalyse.services.analyzer.readers.base import Selection, SelectiveReader, TraceFiles
+    from kernalyse.services.analyzer.readers.registry import reader_of
+    from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, SAMPLES
+    from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
+
+    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
+    companions = {str(file.relative_to(path.parent)): file for folder in folders if folder.is_dir() for file in folder.iterdir()}
+    files, question = TraceFiles(path.name, path, time.time_ns(), companions), TraceQuestion(depth)
+    reader = reader_of(files)
+    needed = Selection.of(inputs(("kernels", "layers"), question))
+    tables = reader.read_columns(files, needed) if isinstance(reader, SelectiveReader) else reader.read(files)
+    if TRACE_NAMES.table_name in tables.frames:
+        trace = trace_frames(tables.frames)
+        return ComparedTrace(str(path), {name: TRACE_ANALYSES[name].answer(trace, question).collect() for name in ("kernels", "layers")})
+    return ComparedRun(
+        run_id=str(path),
+        measurements=tables.frames[MEASUREMENTS.table_name],
+        samples=tables.frames.get(SAMPLES.table_name, SAMPLES.empty()),
+        node_id=tables.node_id,
+        devices={device.device_id: device for device in tables.devices},
     )

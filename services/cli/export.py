@@ -2,30 +2,74 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from services.cli.documents import (
-    AgainstOption,
-    AllowOption,
-    HtmlOption,
-    PdfOption,
-    PngOption,
-    PptxOption,
-    SvgOption,
-    write_documents,
-)
-from services.cli.options import RunArgument, Server, takes_server
-from services.cli.table_files import write_tables, write_text
+from kernalyse.services.cli.file_tables import is_trace_path
+from kernalyse.services.cli.options import RunArgument, Server, takes_server
+from kernalyse.services.cli.table_files import checked_output, write_tables, write_text
+from kernalyse.services.core.errors import UsageError
+from kernalyse.services.core.report import ReportFormat
 
 if TYPE_CHECKING:
-    from services.analyzer.writers.results import RunResults
-    from services.cli.analyzer_client import AnalyzerClient
-    from services.core.model import Run
+    from kernalyse.services.analyzer.export.results import RunResults
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.core.model import Run
+
+
+# ---------------------------------------------------------------- documents
+# Documents with charts that `kernalyse export` writes: HTML, PDF and PowerPoint files, folders of PNG and SVG pictures.
+
+PANEL: Final = "With charts, no browser needed"
+
+
+def _option(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, rich_help_panel=PANEL, help=text)
+
+
+HtmlOption = Annotated[Path | None, _option("--html", "FILE", "One file with interactive charts; needs no network.")]
+PdfOption = Annotated[Path | None, _option("--pdf", "FILE", "A report on sheets of A4.")]
+PptxOption = Annotated[Path | None, _option("--pptx", "FILE", "PowerPoint, a slide for each chart.")]
+PngOption = Annotated[Path | None, _option("--png", "DIR", "A picture of each chart.")]
+SvgOption = Annotated[Path | None, _option("--svg", "DIR", "The same as drawings.")]
+AgainstOption = Annotated[str | None, _option("--against", "RUN", "Baseline: the document compares both runs.")]
+AllowOption = Annotated[str, _option("--allow", "device,…", "With --against, what may differ: device, method, cache, inputs.")]
+PICTURES: Final = ("png", "svg")
+
+
+def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed: str, wanted: Mapping[str, Path]) -> None:
+    """Ask the analyzer for each document and write it.
+
+    Args:
+        wanted: files by format; of pictures folders.
+    """
+    differences = [name.strip() for name in allowed.split(",") if name.strip()]
+    for name, path in wanted.items():
+        content = client.report(run_id, name, baseline, differences)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name in PICTURES:
+            unpack(content, path)
+        else:
+            path.write_bytes(content)
+        typer.echo(f"{name}: {path}", err=True)
+
+
+def unpack(content: bytes, folder: Path) -> None:
+    """Write the files of a zip to a folder, by their names alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for entry in archive.infolist():
+            (folder / Path(entry.filename).name).write_bytes(archive.read(entry))
+
+
+# ---------------------------------------------------------------- export
 
 
 class ExportFormat(StrEnum):
@@ -63,8 +107,8 @@ def export(
     server: Server,
 ) -> None:
     """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
-    from services.cli.session import analyzer_session
-    from services.core.words.usage import UsageError
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.errors import UsageError
 
     named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
     documents = {name: path for name, path in named.items() if path is not None}
@@ -85,7 +129,7 @@ def export(
     if export_format is ExportFormat.NVBENCH:
         _write_nvbench(results, output)
     elif export_format is ExportFormat.JSON:
-        from services.analyzer.writers.results import results_document
+        from kernalyse.services.analyzer.export.results import results_document
 
         write_text(results_document(results), output)
     elif output is not None:
@@ -94,8 +138,8 @@ def export(
 
 def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] = ()) -> RunResults:
     """Return the run's tables and devices. more_tables: besides those of the results document."""
-    from services.analyzer.writers.results import TABLE_NAMES, RunResults
-    from services.core.errors import DeviceNotFoundError
+    from kernalyse.services.analyzer.export.results import TABLE_NAMES, RunResults
+    from kernalyse.services.core.errors import DeviceNotFoundError
 
     frames = {name: client.table(name, [run.run_id]) for name in (*TABLE_NAMES, *more_tables)}
     devices = []
@@ -107,7 +151,7 @@ def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] =
 
 
 def _write_nvbench(results: RunResults, output: Path | None) -> None:
-    from services.analyzer.writers.nvbench import nvbench_document
+    from kernalyse.services.analyzer.export.nvbench import nvbench_document
 
     written = nvbench_document(results, None if output is None else output.name)
     write_text(written.text, output)
@@ -117,3 +161,50 @@ def _write_nvbench(results: RunResults, output: Path | None) -> None:
         path.write_bytes(content)
     for notice in written.notices:
         typer.echo(notice, err=True)
+
+
+# ---------------------------------------------------------------- reports
+# `kernalyse report`: what a run says, in words and short tables, or with charts.
+
+
+@takes_server
+def report(
+    run_or_file: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="A run id, the beginning of one, or last; or a trace or results, file or folder, which is not stored.",
+        ),
+    ],
+    report_format: Annotated[
+        ReportFormat,
+        typer.Option("--format", "-f", help="Markdown is for pull requests; those with charts need -o, png and svg are a zip."),
+    ] = ReportFormat.TEXT,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=checked_output, help="File to write.")] = None,
+    *,
+    server: Server,
+) -> None:
+    """Write a report of a run or a file: of a trace its devices, kernels and layers, of a sweep the best, the roofline and what failed."""
+    if output is None and report_format.is_drawn:
+        raise UsageError(f"option --format {report_format}", found="no --output", expected="a file to write", remedy="Add -o FILE.")
+    if is_trace_path(run_or_file):
+        content = _report_of_file(Path(run_or_file), report_format)
+    else:
+        content = _report_of_run(run_or_file, report_format, server)
+    if output is None:
+        typer.echo(content.decode(), nl=False)
+    else:
+        output.write_bytes(content)
+
+
+def _report_of_file(path: Path, report_format: ReportFormat) -> bytes:
+    from kernalyse.services.cli.file_tables import report_of_file
+
+    return report_of_file(path, report_format.value)
+
+
+def _report_of_run(text: str, report_format: ReportFormat, server: Server) -> bytes:
+    from kernalyse.services.cli.session import analyzer_session
+
+    with analyzer_session(server, with_profiler=False) as client:
+        return client.report(text, report_format.value)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
 
+import polars as pl
 import typer
 
-from services.cli.options import ReadableFormat, Server, takes_server
+from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
+from kernalyse.services.cli.output import Rendering, TextTable
+from kernalyse.services.core.formatting import UNKNOWN, change, duration, percentage, rate
 
 REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
@@ -39,12 +44,11 @@ def history(
 
     Status 0: shown; 1: a regression, with --fail-on-regression; 2: refused, or nothing was found.
     """
-    from services.cli.history_display import history_rendering, latest, regressions
-    from services.cli.session import analyzer_session
-    from services.cli.terminal import print_rendering
-    from services.core.errors import InvalidRequestError
-    from services.core.model import Filter, FilterOperator, TableQuery
-    from services.core.words.measuring_words import parse_ratio
+    from kernalyse.services.cli.output import print_rendering
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.errors import InvalidRequestError
+    from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
+    from kernalyse.services.core.request_syntax import parse_ratio
 
     wanted = [("label", label, FilterOperator.CONTAINS), ("kernel_name", kernel, FilterOperator.CONTAINS)]
     wanted += [("device_id", device, FilterOperator.EQUAL), ("backend", backend.upper(), FilterOperator.EQUAL)]
@@ -64,3 +68,95 @@ def history(
     print_rendering(history_rendering(rows, found, worse, metric, threshold_ratio), output_format)
     if fail_on_regression and not worse.is_empty():
         raise typer.Exit(REGRESSION_STATUS)
+
+
+# ---------------------------------------------------------------- history display
+# Histories in words, for the terminal, for Markdown and for JSON.
+
+VERSION: Final = "kernalyse-history/1"
+HEADINGS: Final = ("configuration", "device", "runs", "newest", "level", "last change", "since", "verdict", "because")
+NUMERIC_HEADINGS: Final = ("runs", "newest", "level", "last change")
+COMMIT_LENGTH: Final = 10
+
+
+def latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per series, the worst news first: its newest run with the last change. Input: table history."""
+    ordered = rows.sort("series", "measured_unix_ns", "run_id")
+    changes = ordered.with_columns(runs_since=pl.len().over("series") - pl.int_range(pl.len()).over("series")).filter(
+        pl.col("verdict").is_not_null()
+    )
+    of_change = ["change_ratio", "change_ratio_low", "change_ratio_high", "verdict", "is_confirmed", "baseline_run_id", "reason"]
+    last = changes.group_by("series").agg(
+        pl.col("runs_since", *of_change).last(),
+        since_run_id=pl.col("run_id").last(),
+        since_unix_ns=pl.col("measured_unix_ns").last(),
+        since_commit=pl.col("git_commit").last(),
+    )
+    newest = ordered.drop(of_change).group_by("series").agg(pl.len().alias("run_count"), pl.exclude("series").last())
+    rank = pl.col("verdict").replace_strict({"REGRESSION": 0, "IMPROVEMENT": 1}, default=2, return_dtype=pl.Int8)
+    return newest.join(last, on="series", how="left").sort(
+        rank, pl.col("change_ratio").log().abs(), descending=[False, True], nulls_last=True
+    )
+
+
+def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: int) -> pl.DataFrame:
+    """Return those rows of `latest` whose last change is for the worse, by more than the threshold, and no older than so many runs."""
+    size = pl.max_horizontal("change_ratio", 1 / pl.col("change_ratio"))
+    return found.filter(pl.col("verdict") == "REGRESSION", size > 1 + threshold_ratio, pl.col("runs_since") <= recent_run_count)
+
+
+def history_rendering(rows: pl.DataFrame, found: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> Rendering:
+    """Return a history for printing.
+
+    Args:
+        rows: of table history, which the document has.
+        found: what `latest` says of them.
+        worse: what `regressions` says of those.
+    """
+    document = {
+        "schema": VERSION,
+        "metric": metric,
+        "threshold_ratio": threshold_ratio,
+        "regressions": worse.select("series", "label", "device_id", "change_ratio", "since_run_id", "since_commit").to_dicts(),
+        "history": rows.to_dicts(),
+    }
+    cells = tuple(_cells(row, metric) for row in found.iter_rows(named=True))
+    return Rendering((TextTable(HEADINGS, cells, NUMERIC_HEADINGS),), tuple(summary_lines(found, worse, threshold_ratio)), document)
+
+
+def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: float) -> Iterator[str]:
+    """Yield how many histories changed, and which became worse."""
+    changed = found["verdict"].is_not_null().sum()
+    yield f"{found.height} {'history' if found.height == 1 else 'histories'}, {changed} with a change."
+    known = f"Worse by more than {percentage(threshold_ratio)} of late"
+    yield f"{known}: {', '.join(worse['label'])}." if worse.height else f"{known}: none."
+
+
+def shown_value(value: float | None, metric: str) -> str:
+    """Return a value of a metric with its unit."""
+    if metric.endswith("_ns"):
+        return duration(value)
+    if metric.endswith("_ratio"):
+        return percentage(value)
+    return rate(value, {"achieved_flop_per_s": "flop/s", "achieved_bytes_per_s": "B/s", "tokens_per_s": "tokens/s"}.get(metric, ""))
+
+
+def _cells(row: dict[str, Any], metric: str) -> tuple[str, ...]:
+    commit = f", {row['since_commit'][:COMMIT_LENGTH]}" if row["since_commit"] else ""
+    since = "" if row["since_unix_ns"] is None else f"{_day(row['since_unix_ns'])}{commit}"
+    verdict = (row["verdict"] or "steady").lower() + (" (unconfirmed)" if row["is_confirmed"] is False else "")
+    return (
+        row["label"],
+        row["device_name"] or row["device_id"] or UNKNOWN,
+        str(row["run_count"]),
+        shown_value(row["value"], metric),
+        shown_value(row["level_value"], metric),
+        change(row["change_ratio"]),
+        since,
+        verdict,
+        row["reason"] or "",
+    )
+
+
+def _day(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")

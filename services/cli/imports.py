@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
+from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
+from kernalyse.trace_upload import OutgoingTrace
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from rich.console import Console
 
-    from kernalyse.trace_upload import OutgoingTrace
-    from services.cli.analyzer_client import AnalyzerClient
-    from services.core.model import ImportProgress, Run
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.core.model import ImportProgress, Run
 
 
 @takes_server
@@ -48,11 +50,10 @@ def import_files(
 
     Status 1: a file could not be read; the others are imported all the same.
     """
+    from kernalyse.services.cli.output import console as make_console
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.errors import UsageError
     from kernalyse.trace_upload import OutgoingTrace
-    from services.cli.registry_run import with_registry
-    from services.cli.session import analyzer_session
-    from services.cli.terminal import console as make_console
-    from services.core.words.usage import UsageError
 
     if is_one_run and is_separate:
         raise UsageError("options --one-run and --separate", found="both", expected="one of them", remedy="Leave one out.")
@@ -72,9 +73,8 @@ def import_files(
 
 def _traces(path: Path) -> list[Path]:
     """Return the file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
-    from services.analyzer.readers.registry import formats
-    from services.analyzer.readers.trace_paths import traces_at
-    from services.core.words.usage import UsageError
+    from kernalyse.services.analyzer.readers.registry import formats, traces_at
+    from kernalyse.services.core.errors import UsageError
 
     found = traces_at(path)
     if not found:
@@ -90,8 +90,8 @@ def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
     """Check reports and return them. Raises UsageError: one is no report, or there are several traces that they could be of."""
     if not reports:
         return []
-    from services.cli.shown_file import report_files
-    from services.core.words.usage import UsageError
+    from kernalyse.services.cli.file_tables import report_files
+    from kernalyse.services.core.errors import UsageError
 
     if len(files) > 1:
         raise UsageError(
@@ -101,7 +101,7 @@ def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
 
 
 def _by_job(files: list[Path]) -> list[list[Path]]:
-    from services.analyzer.readers.job_parts import by_job
+    from kernalyse.services.analyzer.ingest.ranks import by_job
 
     return by_job(files) if len(files) > 1 else [files]
 
@@ -110,9 +110,9 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
     """Send the traces of one run, say what they have become, and return whether they could be read."""
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
+    from kernalyse.services.core import model, protobuf
+    from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
     from kernalyse.trace_upload import TraceUpload
-    from services.core import model, wire
-    from services.core.errors import InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
 
     name = f"{place}{traces[0].path.name}" + (f" and {len(traces) - 1} more" if len(traces) > 1 else "")
     columns = (
@@ -124,7 +124,7 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
             task = progress.add_task(name, total=None)
 
             def tell(message: Message) -> None:
-                progress.update(task, description=f"{name}{_stage(wire.decode(message, model.ImportProgress))}")
+                progress.update(task, description=f"{name}{_stage(protobuf.decode(message, model.ImportProgress))}")
 
             upload = TraceUpload(traces, lambda sent_bytes: progress.advance(task, sent_bytes), tell)
             progress.update(task, total=upload.size_bytes)
@@ -157,3 +157,45 @@ def _say(run: Run, is_known: bool, console: Console) -> None:
     typer.echo(f"{run.run_id} {run.spec.title}: {'trace' if is_trace else counts}{known}")
     if not is_known:
         console.print(run.notes, markup=False, highlight=False, style="dim")
+
+
+# ---------------------------------------------------------------- registry run
+# A user's op_registry.py, run here: its answers travel with the list, so an analyzer that runs already can read it.
+
+
+@contextmanager
+def with_registry(trace: OutgoingTrace, folder: Path | None) -> Iterator[OutgoingTrace]:
+    """Yield the trace with the answers of the folder's registry to its operations; as it is where it is no list of operations.
+
+    Args:
+        folder: of op_registry.py; None: none is run.
+    """
+    answers = None if folder is None else _answers(trace.path, folder)
+    if answers is None:
+        yield trace
+        return
+    from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME
+
+    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as own_folder:
+        path = Path(own_folder) / ANSWERS_FILE_NAME
+        path.write_text(json.dumps(answers), encoding="utf-8")
+        yield OutgoingTrace(trace.path, (*trace.companions, path))
+
+
+def _answers(path: Path, folder: Path) -> dict[str, object] | None:
+    """Return the registry's answers, or None for what is no list of operations, or one that the analyzer refuses with a reason."""
+    from kernalyse.services.analyzer.readers.base import TraceFiles
+    from kernalyse.services.analyzer.readers.operation_list import CommandsReader, ask_registry, operations_of
+    from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
+    from kernalyse.services.core.errors import InvalidTraceError
+
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if not CommandsReader().matches(file.read(HEAD_BYTES)):
+            return None
+    try:
+        operations = operations_of(TraceFiles(path.name, path, 0))
+    except InvalidTraceError:
+        return None
+    return ask_registry(folder, operations).document()

@@ -11,8 +11,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from services.cli import (
-    again,
+from kernalyse.services.cli import (
     bench,
     ceilings,
     compare,
@@ -21,18 +20,17 @@ from services.cli import (
     follow,
     history,
     imports,
+    local_services,
     model,
     model_dashboards,
     nodes,
     profile,
-    reports,
+    rerun,
     runs,
-    serve,
     show,
-    up,
 )
-from services.core.errors import KernalyseError
-from services.core.words.usage import UsageError
+from kernalyse.services.cli import export as reports
+from kernalyse.services.core.errors import KernalyseError, UsageError
 
 MAX_QUOTED: Final = 100  # letters
 
@@ -58,14 +56,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT_SETTINGS,
 )
-app.command()(up.up)
+app.command()(local_services.up)
 app.command()(bench.bench)
 app.command()(model.model)
 app.command()(model_dashboards.perf_dashboard)
 app.command()(model_dashboards.perf_comparison)
 app.command(context_settings=profile.CONTEXT_SETTINGS)(profile.profile)
-app.command()(again.resume)
-app.command()(again.rerun)
+app.command()(rerun.resume)
+app.command()(rerun.rerun)
 app.command()(ceilings.ceilings)
 app.command()(runs.runs)
 app.command()(runs.cancel)
@@ -79,8 +77,8 @@ app.command()(follow.follow)
 app.command()(reports.report)
 app.command("import")(imports.import_files)
 app.command()(nodes.devices)
-for serve_command in (serve.profiler, serve.analyzer, serve.ui):
-    app.command(context_settings=serve.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
+for serve_command in (local_services.profiler, local_services.analyzer, local_services.ui):
+    app.command(context_settings=local_services.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
 app.command()(doctor.doctor)
 
 nodes_app = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from services.cli import bench_options as options
-from services.cli.options import Server, takes_server
+from kernalyse.services.cli import options
+from kernalyse.services.cli.options import Server, takes_server
+from kernalyse.services.cli.output import FittedTable
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
+from kernalyse.services.core.formatting import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
+from kernalyse.services.core.ml_models import layers_note
+from kernalyse.services.core.model import RunState
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.core.model import Run, Work
+
 
 WORK: Final = "What the model does"
 
@@ -71,13 +85,11 @@ def model(
 
     Status 1: the run or a verification failed.
     """
-    from services.cli.model_bundle import bundle_of_model
-    from services.cli.model_results import follow_and_show_model
-    from services.cli.revision import revision_of
-    from services.cli.session import analyzer_session
-    from services.cli.terminal import console as make_console
-    from services.core.model import BackendName, ModelRun, RunSpec
-    from services.core.words.measuring_words import MeasuringWords
+    from kernalyse.services.cli.bundles import bundle_of_model
+    from kernalyse.services.cli.output import console as make_console
+    from kernalyse.services.cli.session import analyzer_session, revision_of
+    from kernalyse.services.core.model import BackendName, ModelRun, RunSpec
+    from kernalyse.services.core.request_syntax import MeasuringWords
 
     measuring = MeasuringWords(
         target=target,
@@ -107,3 +119,217 @@ def model(
         is_good = follow_and_show_model(client, run, json_path, make_console(stderr=True))
     if not is_good:
         raise typer.Exit(1)
+
+
+# ---------------------------------------------------------------- model results
+# A model's run that was just submitted: followed on the terminal, and what it says shown and written.
+
+SHOWN_TABLES: Final = ("models", "layers", "layer_variants", "paired_comparisons", "failures")
+
+
+def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
+    """Follow and show the run, and return whether everything was timed and right.
+
+    json_path: where results are written; "-" for standard output, which then has nothing else.
+    """
+    from kernalyse.services.cli.run_output import follow, outcome_line, write_json
+
+    run = follow(client, run, console)
+    tables = {name: client.table(name, [run.run_id]) for name in SHOWN_TABLES}
+    is_quiet = json_path is not None and str(json_path) == "-"
+    _print_tables(tables, run.spec.work, quiet=is_quiet)
+    console.print(outcome_line(run), markup=False, highlight=False)
+    if json_path is not None:
+        write_json(client, run, None if is_quiet else json_path)
+    is_right = "FAILED" not in tables["models"]["verification_state"].to_list()
+    return run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0 and is_right
+
+
+def _print_tables(tables: dict[str, pl.DataFrame], work: Work, *, quiet: bool) -> None:
+    from kernalyse.services.cli.output import console as make_console
+    from kernalyse.services.cli.run_output import failure_lines
+    from kernalyse.services.core.disturbance import disturbance_note
+
+    console = make_console(stderr=quiet)
+    if not tables["models"].is_empty():
+        console.print(model_table(tables["models"]))
+    if not tables["layer_variants"].is_empty():
+        console.print(variant_table(tables["layer_variants"]))
+    elif not tables["layers"].is_empty():
+        console.print(layer_table(tables["layers"]))
+    disturbed = disturbance_note(tables["models"]["disturbance"])
+    for line in (
+        *layer_lines(tables["models"], work),
+        *pair_lines(tables["paired_comparisons"], tables["models"]),
+        *([disturbed] if disturbed else []),
+        *failure_lines(tables["failures"]),
+    ):
+        console.print(line, markup=False, highlight=False)
+
+
+# ---------------------------------------------------------------- model display
+# Models on the terminal: whole passes, their layers, and what became of these from one variant to another.
+
+BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
+"""In layer paths: blocks of a model are alike, and a terminal shows each kind of layer once."""
+
+
+def model_table(models: pl.DataFrame) -> FittedTable:
+    """Return one row per model and variant. Input: table models."""
+    numeric = ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s of median", "GFLOP/s of median", "efficiency")
+    rows = (
+        (
+            row["model_name"],
+            row["variant"] or UNKNOWN,
+            _median(row),
+            f"{duration(row['duration_mean_ns'])} ± {duration(row['duration_standard_deviation_ns'])}",
+            duration(row["duration_p95_ns"]),
+            duration(row["duration_p99_ns"]),
+            rate(row["tokens_per_s"], "tokens/s").removesuffix("tokens/s"),
+            giga(row["achieved_flop_per_s"]),
+            percentage(row["efficiency_ratio"]),
+            (row["verification_state"] or UNKNOWN).lower().replace("_", " ")
+            + (f", {DISTURBED_SYMBOL} disturbed" if row["disturbance"] else ""),
+        )
+        for row in models.iter_rows(named=True)
+    )
+    return FittedTable(("model", "variant", *numeric, "verified"), rows, numeric=numeric)
+
+
+def layer_table(layers: pl.DataFrame) -> FittedTable:
+    """Return one row per kind of layer, over all blocks. Input: table layers of one variant."""
+    import polars as pl
+
+    time_ns = pl.col("duration_sum_ns")
+    kinds = (
+        layers.with_columns(kind=_kind())
+        .group_by("kind", maintain_order=True)
+        .agg(
+            pl.col("launch_count", "duration_sum_ns", "share_ratio").sum(),
+            pl.col("bound").first(),
+            flop=_known_sum("flop"),
+            bytes=_known_sum("bytes"),
+            efficiency_ratio=_over_time("efficiency_ratio"),
+        )
+        .with_columns(flop_per_s=pl.col("flop") / time_ns * 1e9, bytes_per_s=pl.col("bytes") / time_ns * 1e9)
+        .sort("duration_sum_ns", descending=True)
+    )
+    numeric = ("launches", "time", "share of layers", "GFLOP/s", "GB/s", "efficiency")
+    rows = (
+        (
+            row["kind"],
+            str(row["launch_count"]),
+            duration(row["duration_sum_ns"]),
+            percentage(row["share_ratio"]),
+            giga(row["flop_per_s"]),
+            giga(row["bytes_per_s"]),
+            percentage(row["efficiency_ratio"]),
+            row["bound"] or UNKNOWN,
+        )
+        for row in kinds.iter_rows(named=True)
+    )
+    return FittedTable(("layer", *numeric, "bound"), rows, numeric=numeric)
+
+
+def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
+    """Return one row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
+    import polars as pl
+
+    kinds = (
+        layer_variants.with_columns(kind=_kind())
+        .group_by("variant", "baseline_variant", "kind", maintain_order=True)
+        .agg(
+            _known_sum("duration_sum_ns"),
+            _known_sum("baseline_duration_sum_ns"),
+            pl.col("duration_delta_ns").sum(),
+            efficiency_ratio=_over_time("efficiency_ratio"),
+            baseline_efficiency_ratio=_over_time("efficiency_ratio", "baseline_"),
+            verdicts=pl.col("verdict").drop_nulls().str.to_lowercase(),
+        )
+        .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
+    )
+    numeric = ("before", "after", "change", "saved", "efficiency before", "efficiency after")
+    rows = (
+        (
+            row["kind"],
+            duration(row["baseline_duration_sum_ns"]),
+            duration(row["duration_sum_ns"]),
+            _change(row["duration_sum_ns"], row["baseline_duration_sum_ns"]),
+            duration(-row["duration_delta_ns"]),
+            percentage(row["baseline_efficiency_ratio"]),
+            percentage(row["efficiency_ratio"]),
+            _counted(row["verdicts"]),
+            f"{row['baseline_variant']} → {row['variant']}",
+        )
+        for row in kinds.iter_rows(named=True)
+    )
+    return FittedTable(("layer", *numeric, "verdict in turns", "variants"), rows, numeric=numeric)
+
+
+def _change(after_ns: float | None, before_ns: float | None) -> str:
+    return change(after_ns / before_ns) if after_ns is not None and before_ns else UNKNOWN
+
+
+def _counted(verdicts: list[str]) -> str:
+    """Return the verdict of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
+    counts = Counter(verdicts)
+    return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
+    """Say what the layers of each variant take together beside its whole pass. Input: table models of one run."""
+    sums = models.select("variant", "launches_duration_sum_ns", "duration_median_ns")
+    notes = ((variant, layers_note(work, layers_ns, pass_ns)) for variant, layers_ns, pass_ns in sums.iter_rows())
+    return [f"{variant}: {note}" if variant else note for variant, note in notes if note]
+
+
+def pair_lines(comparisons: pl.DataFrame, models: pl.DataFrame) -> list[str]:
+    """Return what alternating blocks of passes say of two variants, beside the ratio of their medians.
+
+    Args:
+        comparisons, models: tables paired_comparisons and models of a model's run.
+    """
+    medians = dict(models.select("variant", "duration_median_ns").iter_rows())
+    return [_pair_line(row, medians) for row in comparisons.iter_rows(named=True)]
+
+
+def _pair_line(row: dict[str, Any], medians: dict[str | None, float | None]) -> str:
+    speed, low, high = (1 / row[name] for name in ("duration_ratio", "duration_ratio_high", "duration_ratio_low"))
+    variant, baseline = _last_word(row["label"]), _last_word(row["baseline_label"])
+    after_ns, before_ns = medians.get(variant), medians.get(baseline)
+    of_medians = f"; ×{before_ns / after_ns:.3g} by the medians" if after_ns and before_ns else ""
+    in_turns = f"×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed in turns"
+    return f"{variant} against {baseline}: {row['verdict'].lower()}, {in_turns}{of_medians}; {row['reason']}"
+
+
+def _last_word(label: str) -> str:
+    """Return the variant, which ends the label of a complete pass."""
+    return label.rpartition(" ")[2]
+
+
+def _kind() -> pl.Expr:
+    import polars as pl
+
+    return pl.col("layer").str.replace_all(BLOCK_NUMBER, ".*${1}")
+
+
+def _known_sum(name: str) -> pl.Expr:
+    """Return the sum of a column, null where nothing is known."""
+    import polars as pl
+
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
+
+
+def _over_time(name: str, prefix: str = "") -> pl.Expr:
+    """Return the efficiency of layers together: time at the roof over time taken, of those whose efficiency is known."""
+    import polars as pl
+
+    known_ns = pl.col(f"{prefix}duration_sum_ns").filter(pl.col(f"{prefix}{name}").is_not_null())
+    at_roof_ns = pl.col(f"{prefix}{name}") * pl.col(f"{prefix}duration_sum_ns")
+    return pl.when(known_ns.sum() > 0).then(at_roof_ns.sum() / known_ns.sum())
+
+
+def _median(row: dict[str, Any]) -> str:
+    if row["duration_median_low_ns"] is None:
+        return duration(row["duration_median_ns"])
+    return median_with_interval(row["duration_median_ns"], row["duration_median_low_ns"], row["duration_median_high_ns"])

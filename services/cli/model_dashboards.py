@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, NodeOption
-from services.cli.model import BatchSizeOption, SequenceLengthOption
-from services.cli.model_profiling import DEFAULT_MAX_TIME_S
-from services.cli.options import Server, takes_server
+from kernalyse.services.cli.model import BatchSizeOption, SequenceLengthOption
+from kernalyse.services.cli.model_documents import DEFAULT_MAX_TIME_S
+from kernalyse.services.cli.options import BackendChoice, BackendOption, DeviceOption, NodeOption, Server, takes_server
 
 if TYPE_CHECKING:
-    from services.cli.model_profiling import ProfilingRequest
-    from services.compat.model_dashboards.dashboard import Dashboard
-    from services.compat.model_dashboards.profile_document import Document
+    from kernalyse.services.cli.model_documents import ProfilingRequest
+    from kernalyse.services.compat.model_dashboards.dashboards import Dashboard
+    from kernalyse.services.compat.model_dashboards.document import Document
 
 OUTPUT_FOLDER: Final = Path("profiling_results")
 
@@ -49,8 +48,8 @@ def perf_dashboard(
 
     --run-profiling times them and writes profiling_data.json too; --data draws from such a file.
     """
-    from services.cli.model_profiling import ProfilingRequest, profiled_models
-    from services.compat.model_dashboards.performance import PerformanceDashboard
+    from kernalyse.services.cli.model_documents import ProfilingRequest, profiled_models
+    from kernalyse.services.compat.model_dashboards.dashboards import PerformanceDashboard
 
     dashboard = PerformanceDashboard(output_folder)
     if run_profiling and data is None:
@@ -96,8 +95,8 @@ def perf_comparison(
     --benchmark times two variants of the models in turns. --as-is and --to-be hold runs, files or imported traces against
     each other. --data, or neither, draws from a comparison_data.json that is there.
     """
-    from services.cli.model_profiling import ProfilingRequest
-    from services.compat.model_dashboards.comparison import ComparisonDashboard
+    from kernalyse.services.cli.model_documents import ProfilingRequest
+    from kernalyse.services.compat.model_dashboards.dashboards import ComparisonDashboard
 
     if bool(models) and compare_all:
         _refuse("perf-comparison", "both --model and --compare-all", "one of them", "--compare-all stands for all six.")
@@ -130,20 +129,20 @@ def _save(dashboard: Dashboard) -> None:
 
 
 def _benchmarked(request: ProfilingRequest, server: Server) -> Document:
-    from services.cli.model_comparison import compared_models
+    from kernalyse.services.cli.model_documents import compared_models
 
     return compared_models(request, server)
 
 
 def _held_against(as_is: str, to_be: str, server: Server) -> Document:
-    from services.cli.model_comparison import compared_names
+    from kernalyse.services.cli.model_documents import compared_names
 
     return compared_names(as_is, to_be, server)
 
 
 def _fail_where_incomplete(data: Document) -> None:
     """End with status 1 where something is missing, after everything that was timed is written."""
-    from services.cli.model_profiling import MISSING
+    from kernalyse.services.cli.model_documents import MISSING
 
     missing = data["metadata"].get(MISSING) if isinstance(data.get("metadata"), dict) else None
     if missing:
@@ -152,6 +151,6 @@ def _fail_where_incomplete(data: Document) -> None:
 
 
 def _refuse(subject: str, found: str, expected: str, remedy: str) -> None:
-    from services.core.words.usage import UsageError
+    from kernalyse.services.core.errors import UsageError
 
     raise UsageError(f"command {subject}", found=found, expected=expected, remedy=remedy)

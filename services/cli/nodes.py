@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import JsonFlag, Server, takes_server
+from kernalyse.services.cli.options import JsonFlag, Server, takes_server
 
 if TYPE_CHECKING:
-    from services.core.model import NodeStatus
+    from kernalyse.services.core.model import NodeStatus
 
 AddressArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="host:port or unix:PATH of a profiler.")]
 
@@ -23,7 +23,7 @@ def list_nodes(
     server: Server,
 ) -> None:
     """List nodes, reachable or not."""
-    from services.cli.session import analyzer_session
+    from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
         found = client.nodes()
@@ -55,7 +55,7 @@ def add_node(
 ) -> None:
     """Collect from a profiler from now on."""
     from kernalyse.channel import Endpoint
-    from services.cli.session import analyzer_session, contents, read_token
+    from kernalyse.services.cli.session import analyzer_session, contents, read_token
 
     node = Endpoint(
         address,
@@ -76,7 +76,7 @@ def remove_node(
     server: Server,
 ) -> None:
     """Stop collecting from a profiler; its runs stay."""
-    from services.cli.session import analyzer_session
+    from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
         client.remove_node(address)
@@ -89,7 +89,7 @@ def devices(
     server: Server,
 ) -> None:
     """List the devices of all nodes."""
-    from services.cli.session import analyzer_session
+    from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server) as client:
         found = client.nodes()
@@ -141,8 +141,8 @@ def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
 
 
 def _print_rows(rows: list[dict[str, object]]) -> None:
-    from services.cli.terminal import FittedTable, console
-    from services.core.quantities import UNKNOWN, size
+    from kernalyse.services.cli.output import FittedTable, console
+    from kernalyse.services.core.formatting import UNKNOWN, size
 
     def shown(name: str, value: object) -> str:
         return UNKNOWN if value is None else size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)

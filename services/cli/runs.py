@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import JsonFlag, RunArgument, Server, takes_server
-from services.core.quantities import UNKNOWN
+from kernalyse.services.cli.options import JsonFlag, RunArgument, Server, takes_server
+from kernalyse.services.core.formatting import UNKNOWN
 
 if TYPE_CHECKING:
-    from services.core.model import Run
+    from kernalyse.services.core.model import Run
 
 
 @takes_server
@@ -23,7 +23,7 @@ def runs(
     server: Server,
 ) -> None:
     """List runs, the newest first."""
-    from services.cli.session import analyzer_session
+    from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
         found = client.runs(count)
@@ -40,7 +40,7 @@ def cancel(
     server: Server,
 ) -> None:
     """End a run; what it has measured is kept."""
-    from services.cli.session import analyzer_session
+    from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
         # The analyzer forwards to the run's node, which only knows whole ids.
@@ -58,8 +58,8 @@ def annotate(
     server: Server,
 ) -> None:
     """Give a run tags and notes, which lists, pages and documents show."""
-    from services.cli.session import analyzer_session
-    from services.core.words.usage import UsageError
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.errors import UsageError
 
     if not tags and not no_tags and notes is None:
         raise UsageError("annotate", found="nothing to write", expected="--tag, --no-tags or --notes", remedy="Say what is to stand there.")
@@ -78,7 +78,7 @@ def delete(
     server: Server,
 ) -> None:
     """Delete runs that have ended, with all their rows."""
-    from services.cli.session import analyzer_session
+    from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
         # All of them are looked up before the first one goes: "last" would be another one then.
@@ -94,7 +94,7 @@ def _confirm_deletion(runs: Iterable[Run]) -> None:
     """Ask the user. Raises UsageError where nobody can answer, Abort when the answer is no."""
     import sys
 
-    from services.core.words.usage import UsageError
+    from kernalyse.services.core.errors import UsageError
 
     listed = ", ".join(f"{run.run_id} ({run.title})" for run in runs)
     if not sys.stdin.isatty():
@@ -105,7 +105,7 @@ def _confirm_deletion(runs: Iterable[Run]) -> None:
 def _print_table(found: tuple[Run, ...]) -> None:
     from rich.text import Text
 
-    from services.cli.terminal import FittedTable, console
+    from kernalyse.services.cli.output import FittedTable, console
 
     if not found:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from services.cli.given_paths import is_trace_path
-from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from services.cli.table_files import checked_output, write_table, write_tables, write_text
-from services.cli.tree_order import in_tree_order
+from kernalyse.services.cli.file_tables import is_trace_path
+from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
+from kernalyse.services.cli.table_files import checked_output, write_table, write_tables, write_text
+from kernalyse.services.core.formatting import name_inside
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from services.analyzer.querying import QueryResult
-    from services.cli.row_choice import RowChoice
+    from kernalyse.services.analyzer.queries.filters import QueryResult
+    from kernalyse.services.cli.file_tables import RowChoice
+
 
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
@@ -87,14 +89,14 @@ def show(
 
     A condition or an order counts for every table that has its column.
     """
-    from services.cli.row_choice import parse_rows, parse_window
-    from services.core.words.usage import UsageError
+    from kernalyse.services.cli.file_tables import parse_rows, parse_window
+    from kernalyse.services.core.errors import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     choice = parse_rows(filters or [], order_by or [], top, depth, parse_window(window, pixels))
     if is_trace_path(run_or_file):
-        from services.cli.shown_file import FileQuestion, tables_of_file
+        from kernalyse.services.cli.file_tables import FileQuestion, tables_of_file
 
         asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
         of_file, notes = tables_of_file(Path(run_or_file), asked)
@@ -129,9 +131,9 @@ def _tables_of_run(
     server: Server,
 ) -> tuple[dict[str, QueryResult], list[str]]:
     """Return the tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
-    from services.analyzer.querying import QueryResult
-    from services.cli.session import analyzer_session
-    from services.core.model import ModelRun
+    from kernalyse.services.analyzer.queries.filters import QueryResult
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.model import ModelRun
 
     queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
     with analyzer_session(server, with_profiler=False) as client:
@@ -148,7 +150,7 @@ def _tables_of_run(
 
 def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a table without the columns of the other kind: kernels of sweeps and of traces share one."""
-    from services.analyzer.answer_tables import KERNEL_FIGURES
+    from kernalyse.services.analyzer.tables.derived import KERNEL_FIGURES
 
     figures = [column.name for column in KERNEL_FIGURES]
     if "configuration_count" not in frame.columns or "launch_count" not in frame.columns:
@@ -164,7 +166,7 @@ def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
     """Return one object: an array of row objects for every table."""
     import json
 
-    from services.analyzer.writers.results import table_document
+    from kernalyse.services.analyzer.export.results import table_document
 
     return "{" + ",\n".join(f"{json.dumps(name)}: {table_document(frame)}" for name, frame in frames.items()) + "}\n"
 
@@ -183,9 +185,8 @@ def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputForma
 def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output: Path | None) -> None:
     from rich.console import Console
 
-    from services.cli.table_display import print_result
-    from services.cli.terminal import UNLIMITED_WIDTH
-    from services.cli.terminal import console as make_console
+    from kernalyse.services.cli.output import UNLIMITED_WIDTH, print_result
+    from kernalyse.services.cli.output import console as make_console
 
     if output is None:
         console = make_console()
@@ -197,3 +198,36 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
         console = Console(file=file, width=UNLIMITED_WIDTH)
         for name, result in results.items():
             print_result(console, name, result, max_row_count)
+
+
+# ---------------------------------------------------------------- tree order
+# Rows of table layer_tree as a tree on the terminal: each layer below the one that it is in.
+
+INDENT: Final = "  "
+KEYS: Final = ("variant", "layer_path", "parent_path", "layer")
+
+
+def in_tree_order(tree: pl.DataFrame, max_row_count: int) -> pl.DataFrame:
+    """Return the first rows of one run, those inside of a layer below it with indented names, then the others.
+
+    As they are where the layer around one is not among them.
+    """
+    if not set(KEYS) <= set(tree.columns):
+        return tree
+    first = tree.head(max_row_count)
+    parts: defaultdict[tuple[object, ...], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+    for place, row in enumerate(first.select(KEYS).to_dicts()):
+        parts[row["variant"], row["parent_path"]].append((place, row))
+    order: list[int] = []
+    names: list[str] = []
+    waiting = [(0, part) for key, some in parts.items() if key[-1] is None for part in some][::-1]
+    while waiting:
+        depth, (place, row) = waiting.pop()
+        order.append(place)
+        names.append(INDENT * depth + name_inside(row["layer"], row["parent_path"]))
+        waiting += [(depth + 1, part) for part in parts[row["variant"], row["layer_path"]][::-1]]
+    if len(order) < first.height:
+        return tree
+    import polars as pl
+
+    return pl.concat([first[order].with_columns(pl.Series("layer", names, dtype=pl.String)), tree[max_row_count:]])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
-from services.core.words.usage import UsageError
+from kernalyse.services.core.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl

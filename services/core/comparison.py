@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from services.core.model import DeviceKind, Verdict
-from services.core.statistics import Samples
+from kernalyse.services.core.model import DeviceKind, Verdict
+from kernalyse.services.core.statistics import Samples
 
 CONFIDENCE: Final = 0.99
 """Of every interval here. At 95 % one of twenty comparisons of equal things would claim a difference; at 99.9 % five

@@ -43,7 +43,7 @@ KernalyseError
 └── InternalError                  INTERNAL
 
 An error names its subject, what was found, what was expected and the remedy. Its `code` is the name of a gRPC status
-code; `services.core.rpc` maps it, so this module knows no transport.
+code; `kernalyse.services.core.rpc` maps it, so this module knows no transport.
 """
 
 from __future__ import annotations
@@ -380,3 +380,11 @@ def error_from_parts(code: str, reason: str, details: str, metadata: Mapping[str
             return NotBuiltYetError("call", found=found, remedy="The service may be of another version.")
         case _:
             return InternalError("call", found=f"{code}: {found}")
+
+
+# ---------------------------------------------------------------- usage
+# Mistakes on the command line, told apart from what a service refuses: they end with status 2.
+
+
+class UsageError(InvalidRequestError):
+    reason = "BAD_USAGE"

@@ -16,7 +16,7 @@ from typing import Final
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 
-from services.core.errors import InvalidExpressionError
+from kernalyse.services.core.errors import InvalidExpressionError
 
 Number = int | float | bool
 

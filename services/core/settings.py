@@ -7,7 +7,12 @@ KERNALYSE_ANALYZER_X, KERNALYSE_UI_X, with X the name of the setting in capitals
 
 from __future__ import annotations
 
+import json
+import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,11 +20,10 @@ import platformdirs
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from kernalyse.discovery import config_file, config_folder, runtime_folder
+from kernalyse.discovery import Announcement, config_file, config_folder, find_service, read_announcement, runtime_folder, start_ticks
+from kernalyse.services.core.errors import InvalidSettingError
+from kernalyse.services.core.rpc import ServerSecurity, read_or_create_token
 from kernalyse.tls import ca_problem, pair_problem
-from services.core.auth import read_or_create_token
-from services.core.errors import InvalidSettingError
-from services.core.rpc import ServerSecurity
 
 GIBIBYTE = 1024**3
 
@@ -246,3 +250,26 @@ class UiSettings(ServiceSettings):
 
 
 SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, AnalyzerSettings, UiSettings)
+
+
+# ---------------------------------------------------------------- discovery
+# How a service tells other programs of its user where it is; `kernalyse.discovery` finds it.
+
+__all__ = ["Announcement", "announced", "find_service"]
+
+
+@contextmanager
+def announced(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
+    """Writes the file while the block runs; removes it after, unless another service has replaced it."""
+    own = Announcement(
+        service, address, os.getpid(), start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file)
+    )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(asdict(own)))
+    temporary.replace(path)
+    try:
+        yield own
+    finally:
+        if read_announcement(path) == own:
+            path.unlink(missing_ok=True)

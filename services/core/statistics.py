@@ -27,7 +27,7 @@ MIN_COUNT_FOR_CONFIDENCE: Final = 6  # below it even the range of all samples co
 
 @dataclass(frozen=True, slots=True)
 class SampleSummary:
-    """Statistics over the durations of one configuration's launches; fields as in `services.core.model.Measurement`."""
+    """Statistics over the durations of one configuration's launches; fields as in `kernalyse.services.core.model.Measurement`."""
 
     sample_count: int
     duration_median_ns: float

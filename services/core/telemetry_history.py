@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.core.model import NodeTelemetry
+from kernalyse.services.core.model import NodeTelemetry
 
 HISTORY_NS: Final = 3600 * 1_000_000_000
 FINE_NS: Final = 180 * 1_000_000_000

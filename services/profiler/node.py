@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
 import socket
 import sys
+import time
 import uuid
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import psutil
 
-from services.core.errors import InternalError
-from services.core.model import Device, Node, NodePolicy
-from services.profiler.backends.probe import read_probe
+from kernalyse.services.core.errors import InternalError
+from kernalyse.services.core.model import Device, Node, NodePolicy, Telemetry
+from kernalyse.services.profiler.backends.discovery import read_probe
+from kernalyse.services.profiler.measuring.device_state import read_power_watts
 
 PROBE_TIME_LIMIT_S: Final = 60.0
 """A driver that has hung must not keep the service from starting; a healthy one answers in seconds."""
@@ -35,7 +39,7 @@ class ProbedDevices:
 async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
     """Ask a process of its own, so that a runtime that crashes takes nothing down and none stays in the service's memory."""
     process = await asyncio.create_subprocess_exec(
-        *(command or (sys.executable, "-P", "-m", "services.profiler.backends.probe")),
+        *(command or (sys.executable, "-P", "-m", "kernalyse.services.profiler.backends.discovery")),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -95,3 +99,159 @@ def _cpu_model() -> str | None:
     except OSError:
         return None
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+# ---------------------------------------------------------------- telemetry
+# Telemetry of devices and host, sampled at intervals.
+#
+# While runs go on their readings are journalled with them; those of an idle node stay in a ring of an hour in memory.
+
+logger = logging.getLogger(__name__)
+
+RING_DURATION_S: Final = 3600.0
+
+
+class TelemetryReader(Protocol):
+    """A source of telemetry, the host or one device."""
+
+    def read(self) -> Telemetry: ...
+
+
+class HostReader:
+    """The host, which is also the device of CPU runs, through psutil."""
+
+    def __init__(self) -> None:
+        psutil.cpu_percent()  # the first call has nothing to compare with and answers 0
+
+    def read(self) -> Telemetry:
+        memory = psutil.virtual_memory()
+        frequency = psutil.cpu_freq()
+        return Telemetry(
+            measured_unix_ns=time.time_ns(),
+            utilization_ratio=psutil.cpu_percent() / 100,
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            clock_hz=int(frequency.current * 1_000_000) if frequency is not None and frequency.current else None,
+            load_average=psutil.getloadavg()[0],
+        )
+
+
+class NvmlReader:
+    """An NVIDIA device, through its management library. A figure that the device does not tell is None."""
+
+    def __init__(self, nvml: Any, handle: Any, device_id: str) -> None:
+        self._device_id = device_id
+        self._nvml = nvml
+        self._handle = handle
+        self._reason_names = {
+            value: name.removeprefix("nvmlClocksThrottleReason").removeprefix("nvmlClocksEventReason")
+            for name, value in vars(nvml).items()
+            if name.startswith(("nvmlClocksThrottleReason", "nvmlClocksEventReason")) and isinstance(value, int) and value.bit_count() == 1
+        }
+
+    def read(self) -> Telemetry:
+        nvml, handle = self._nvml, self._handle
+        utilization = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        clock_mhz = self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
+        memory_clock_mhz = self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM)
+        temperature_celsius = self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+        reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        return Telemetry(
+            measured_unix_ns=time.time_ns(),
+            device_id=self._device_id,
+            utilization_ratio=None if utilization is None else utilization.gpu / 100,
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
+            clock_hz=None if clock_mhz is None else int(clock_mhz) * 1_000_000,
+            memory_clock_hz=None if memory_clock_mhz is None else int(memory_clock_mhz) * 1_000_000,
+            temperature_celsius=None if temperature_celsius is None else float(temperature_celsius),
+            power_watts=read_power_watts(nvml, handle),
+            throttle_reasons=None if reasons is None else self._names(int(reasons)),
+        )
+
+    def _names(self, reasons: int) -> tuple[str, ...]:
+        return tuple(sorted(name for value, name in self._reason_names.items() if value & reasons))
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._nvml.NVMLError:
+            return None  # not supported on this device
+
+
+def open_readers(devices: Sequence[Device]) -> tuple[TelemetryReader, ...]:
+    """Return readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA."""
+    host = HostReader()
+    nvidia = [device for device in devices if device.device_id.startswith("cuda:") and device.uuid is not None]
+    if not nvidia:
+        return (host,)
+    import pynvml  # 8 MB of memory, for nodes that have a use for it
+
+    try:
+        pynvml.nvmlInit()
+        return (host, *(NvmlReader(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid), device.device_id) for device in nvidia))
+    except pynvml.NVMLError as error:
+        logger.warning("No telemetry of the NVIDIA devices: %s", error)
+        return (host,)
+
+
+class TelemetrySampler:
+    """Reads everything at its interval, for the runs that go on, or else into the ring.
+
+    Args:
+        running: tells whether any run goes on.
+        record: journals readings with the runs that go on.
+        announce: tells watchers that the ring has grown.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[TelemetryReader],
+        *,
+        interval_s: float,
+        idle_interval_s: float,
+        running: Callable[[], bool],
+        record: Callable[[Sequence[Telemetry]], Awaitable[None]],
+        announce: Callable[[], None],
+    ) -> None:
+        self._readers = list(readers)
+        self._interval_s = interval_s
+        self._idle_interval_s = idle_interval_s
+        self._running = running
+        self._record = record
+        self._announce = announce
+        self._ring: deque[tuple[Telemetry, ...]] = deque(maxlen=max(1, int(RING_DURATION_S / idle_interval_s)))
+        self._reading_count = 0  # ever put into the ring
+
+    async def sample(self) -> None:
+        """Sample without end."""
+        next_idle_time = time.monotonic()
+        while True:
+            started = time.monotonic()
+            if self._running():
+                await self._record(await self._read())
+            elif started >= next_idle_time:
+                next_idle_time = started + self._idle_interval_s
+                self._ring.append(tuple(await self._read()))
+                self._reading_count += 1
+                self._announce()
+            await asyncio.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
+
+    def idle_after(self, position: int) -> tuple[list[Telemetry], int]:
+        """Return readings of the idle node after a position (0: all that are cached), and the position after them."""
+        new_count = min(self._reading_count - position, len(self._ring))
+        readings = list(self._ring)[len(self._ring) - new_count :]
+        return [telemetry for reading in readings for telemetry in reading], self._reading_count
+
+    async def _read(self) -> list[Telemetry]:
+        readings = await asyncio.to_thread(lambda: [self._read_one(reader) for reader in tuple(self._readers)])
+        return [reading for reading in readings if reading is not None]
+
+    def _read_one(self, reader: TelemetryReader) -> Telemetry | None:
+        try:
+            return reader.read()
+        except Exception as error:  # of a driver or a container's /proc: runs matter more than telemetry
+            self._readers.remove(reader)
+            logger.warning("%s gives no more telemetry: %s", type(reader).__name__, error)
+            return None

@@ -1,4 +1,4 @@
-"""The process that carries out one run: `python -m services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
+"""The process that carries out one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
 
 Only here are NumPy and the GPU runtimes loaded. What happens goes as events to the given descriptor; the exit status says
 how it ended: 0 success, 1 a failure told in the last event, 143 ended by SIGTERM. Anything else is a crash.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from services.core.errors import InternalError, KernalyseError, NotBuiltYetError
-from services.core.model import (
+from kernalyse.services.core.errors import InternalError, KernalyseError, NotBuiltYetError
+from kernalyse.services.core.model import (
     BackendName,
     CeilingMeasurement,
     CommandProfile,
@@ -36,14 +39,14 @@ from services.core.model import (
     SearchStrategy,
     StateChanged,
 )
-from services.core.wire import decode_bytes, encode_json
-from services.profiler.event_channel import EventWriter
-from services.profiler.process_series import TERMINATED_EXIT_CODE, ProcessSeries
-from services.profiler.workloads.events import EventSink, run_error
+from kernalyse.services.core.protobuf import decode_bytes, encode_json
+from kernalyse.services.profiler.processes.event_pipe import EventWriter
+from kernalyse.services.profiler.workloads.events import EventSink, run_error
 
 if TYPE_CHECKING:
-    from services.profiler.backends.base import DeviceSession
-    from services.profiler.workloads.events import ModelContext
+    from kernalyse.services.profiler.backends.base import DeviceSession
+    from kernalyse.services.profiler.workloads.events import ModelContext
+
 
 FAILURE_EXIT_CODE: Final = 1
 FINISHING_NS: Final = 30_000_000_000  # to open a device, compile and verify; a run over its limit loses what it was doing
@@ -115,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _process_commands(process_count: int, arguments: Sequence[str] | None) -> list[tuple[str, ...]]:
     own = sys.argv[1:] if arguments is None else arguments
-    worker = (sys.executable, "-P", "-m", "services.profiler.worker", *own)
+    worker = (sys.executable, "-P", "-m", "kernalyse.services.profiler.worker", *own)
     return [(*worker, "--process-index", str(index)) for index in range(process_count)]
 
 
@@ -137,15 +140,19 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 
 
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
-    from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
-    from services.profiler.catalog import load_catalog
-    from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
-    from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
-    from services.profiler.workloads.counting_trial import try_counting
-    from services.profiler.workloads.events import store_artifact
-    from services.profiler.workloads.resolved_spec import kept_headers, resolved_spec
-    from services.profiler.workloads.sweep import run_sweep
-    from services.profiler.workloads.sweep_plan import plan_sweep
+    from kernalyse.services.core.reruns import SPEC_ARTIFACT, bundle_artifact_name
+    from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+    from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
+    from kernalyse.services.profiler.workloads.counters import (
+        CountingFiles,
+        MeasuredLaunches,
+        count_launches,
+        prepare_counting,
+        try_counting,
+    )
+    from kernalyse.services.profiler.workloads.events import store_artifact
+    from kernalyse.services.profiler.workloads.sweeps.plan import kept_headers, plan_sweep, resolved_spec
+    from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
     process_index = order.process_index or 0
@@ -202,7 +209,7 @@ class FailedCounts:
 
 def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
     """Return the exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
-    from services.profiler.workloads.command import CommandOrder, run_command
+    from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
 
     is_told_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_told_to_end.set())
@@ -220,7 +227,7 @@ def _own_age_s() -> float:
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.workloads.ceilings import load_sources, run_ceilings
+    from kernalyse.services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
     session = _open_session(work.backend, work.device_id, order.cache_folder)
@@ -228,8 +235,8 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
 
 
 def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.workloads.events import ModelContext
-    from services.profiler.workloads.models import find_model_spec
+    from kernalyse.services.profiler.workloads.events import ModelContext
+    from kernalyse.services.profiler.workloads.models import find_model_spec
 
     context = ModelContext(
         open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
@@ -243,13 +250,13 @@ def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink)
 
 
 def _run_gpt(work: ModelRun, context: ModelContext) -> None:
-    from services.profiler.workloads.gpt.run import run_gpt
+    from kernalyse.services.profiler.workloads.gpt.run import run_gpt
 
     run_gpt(work, context)
 
 
 def _run_onnx(work: ModelRun, context: ModelContext) -> None:
-    from services.profiler.workloads.onnx.run import run_onnx
+    from kernalyse.services.profiler.workloads.onnx.run import run_onnx
 
     run_onnx(work, context)
 
@@ -259,7 +266,7 @@ MODEL_RUNNERS: Final = {"gpt": _run_gpt, "onnx": _run_onnx}
 
 
 def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:
-    from services.profiler.backends.registry import open_backend_for
+    from kernalyse.services.profiler.backends.discovery import open_backend_for
 
     return open_backend_for(backend, device_id, cache_folder).open(device_id)
 
@@ -296,7 +303,7 @@ def _exit(status: int) -> None:
 
 
 def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
-    parser = argparse.ArgumentParser(prog="python -m services.profiler.worker", description="Carries out one run.")
+    parser = argparse.ArgumentParser(prog="python -m kernalyse.services.profiler.worker", description="Carries out one run.")
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec")
     parser.add_argument("--events-fd", type=int, required=True, help="descriptor to write events to")
     parser.add_argument("--folder", type=Path, required=True, help="private working folder of the run")
@@ -325,3 +332,50 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
 
 if __name__ == "__main__":
     _exit(main())
+
+
+# ---------------------------------------------------------------- process series
+# A run in several processes, one after the other: this process starts them and ends as the first one that fails.
+#
+# Each is a worker of its own with a device of its own opening, so that what drifts between processes shows. They write to the same
+# event pipe; this process writes nothing while one of them lives, for two writers could cut each other's frames.
+
+TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
+
+
+class ProcessSeries:
+    """Args: commands: of the processes, in their order."""
+
+    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+        self._commands = commands
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+
+    def run(self) -> int:
+        """Return the exit status: 0 when all have ended so, else that of the first that has not. Passes SIGTERM on."""
+        signal.signal(signal.SIGTERM, self._end)
+        for command in self._commands:
+            # Not close_fds: the event pipe, and the lock by which the service knows that a process of the run still lives.
+            self._child = subprocess.Popen(command, close_fds=False)
+            if self._is_ended:  # told while it was being started
+                self._child.terminate()
+            exit_code = self._child.wait()
+            if exit_code < 0:
+                _die_of(-exit_code)
+            if exit_code != 0 or self._is_ended:
+                return exit_code or TERMINATED_EXIT_CODE
+        return 0
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._is_ended = True
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                self._child.terminate()
+
+
+def _die_of(number: int) -> None:
+    """End by the signal that has ended the child, so that whoever waits for this process learns of the crash."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left its own
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -21,35 +21,34 @@ from tornado.web import RequestHandler, StaticFileHandler
 from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
-from services.core import roofline_config
-from services.core.auth import read_or_create_token
-from services.core.discovery import announced
-from services.core.errors import InvalidSettingError, KernalyseError, NotFoundError
-from services.core.model import HardwareKey
-from services.core.settings import UiSettings
-from services.ui.access import Access, Gate
-from services.ui.allocation import give_back_soon
-from services.ui.artifact_download import ArtifactHandler
-from services.ui.client import AnalyzerClient
-from services.ui.exports import PATTERN, ExportHandler
-from services.ui.kept_charts import chart_folder, take_kept
-from services.ui.page_handler import use_page_handlers
-from services.ui.pages.compare import ComparePage
-from services.ui.pages.history import HistoryPage
-from services.ui.pages.kernels import KernelsPage
-from services.ui.pages.layers import LayersPage
-from services.ui.pages.live import LivePage
-from services.ui.pages.nodes import NodesPage
-from services.ui.pages.roofline import RooflinePage
-from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
-from services.ui.pages.start import StartPage
-from services.ui.pages.timeline import TimelinePage
-from services.ui.preparation import Preparation
-from services.ui.session import BrowserSession, UpdatePace
-from services.ui.state import TABLE_TITLES, ViewState, from_query
-from services.ui.table_query import table_query
-from services.ui.theme import ThemeName
-from services.ui.uploads.uploads import Uploads
+from kernalyse.services.core import file_formats
+from kernalyse.services.core.errors import InvalidSettingError, KernalyseError, NotFoundError
+from kernalyse.services.core.model import HardwareKey
+from kernalyse.services.core.rpc import read_or_create_token
+from kernalyse.services.core.settings import UiSettings, announced
+from kernalyse.services.ui.access import Access, Gate
+from kernalyse.services.ui.allocation import give_back_soon
+from kernalyse.services.ui.artifact_download import ArtifactHandler
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.exports import PATTERN, ExportHandler
+from kernalyse.services.ui.kept_charts import chart_folder, take_kept
+from kernalyse.services.ui.page_handler import use_page_handlers
+from kernalyse.services.ui.pages.compare import ComparePage
+from kernalyse.services.ui.pages.history import HistoryPage
+from kernalyse.services.ui.pages.kernels import KernelsPage
+from kernalyse.services.ui.pages.layers import LayersPage
+from kernalyse.services.ui.pages.live import LivePage
+from kernalyse.services.ui.pages.nodes import NodesPage
+from kernalyse.services.ui.pages.roofline import RooflinePage
+from kernalyse.services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
+from kernalyse.services.ui.pages.start import StartPage
+from kernalyse.services.ui.pages.timeline import TimelinePage
+from kernalyse.services.ui.preparation import Preparation
+from kernalyse.services.ui.session import BrowserSession, UpdatePace
+from kernalyse.services.ui.state import TABLE_TITLES, ViewState, from_query
+from kernalyse.services.ui.table_query import table_query
+from kernalyse.services.ui.theme import ThemeName
+from kernalyse.services.ui.uploads.uploads import Uploads
 
 THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
@@ -151,7 +150,7 @@ class Dashboard:
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
-                    (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
+                    (rf"/download/{file_formats.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
                     (PATTERN, ExportHandler, {"client": self.client}),
                     *self._uploads.patterns(),
@@ -274,9 +273,9 @@ class _HardwareDownloadHandler(RequestHandler):
             self.set_header("Content-Type", "text/plain; charset=utf-8")
             self.finish(error.message + "\n")
             return
-        members = roofline_config.config_of(hardware, self.get_query_argument("dtype", ""))
+        members = file_formats.config_of(hardware, self.get_query_argument("dtype", ""))
         self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.set_header("Content-Disposition", f'attachment; filename="{roofline_config.FILE_NAME}"')
+        self.set_header("Content-Disposition", f'attachment; filename="{file_formats.FILE_NAME}"')
         self.finish(json.dumps(members, indent=4) + "\n")
 
 

@@ -8,9 +8,9 @@ from typing import Final
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler
 
-from services.core.errors import KernalyseError, NotFoundError
-from services.core.model import Filter, TableQuery
-from services.ui.client import AnalyzerClient
+from kernalyse.services.core.errors import KernalyseError, NotFoundError
+from kernalyse.services.core.model import Filter, TableQuery
+from kernalyse.services.ui.client import AnalyzerClient
 
 HARMLESS: Final = "application/octet-stream"
 """Whatever the file is: a browser must never show as a page of ours what a compiler or a program wrote."""

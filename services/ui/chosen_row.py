@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from services.core.errors import NotFoundError
-from services.core.listings import LISTING_TITLES, listing_stem, listing_variant
-from services.core.model import Filter, SortKey, TableQuery
-from services.ui.charts.performance_rows import ANNOUNCED, FAILED, KERNEL_SIGN, PLACED, name_digest, performance_rows
-from services.ui.client import AnalyzerClient
+from kernalyse.services.core.artifacts import LISTING_TITLES, listing_stem, listing_variant
+from kernalyse.services.core.errors import NotFoundError
+from kernalyse.services.core.model import Filter, SortKey, TableQuery
+from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, KERNEL_SIGN, PLACED, name_digest, performance_rows
+from kernalyse.services.ui.client import AnalyzerClient
 
 MAX_SHOWN_SAMPLES: Final = 20_000
 """What a browser's canvas draws at once without a wait."""

@@ -21,25 +21,15 @@ import grpc.aio
 import polars as pl
 
 from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError, UnmetConditionError
+from kernalyse.services.core.model import Ceiling, Hardware, HardwareKey, NodeStatus, NodeTelemetry, Run, SortKey, TableQuery, Thresholds
+from kernalyse.services.core.protobuf import decode, encode
+from kernalyse.services.core.report import ReportFormat
+from kernalyse.services.core.rpc import translated_errors
+from kernalyse.services.ui.memory import NodesMemory, RunMemory
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from kernalyse.v1.table_pb2 import TableChunk
-from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError, UnmetConditionError
-from services.core.model import (
-    Ceiling,
-    Hardware,
-    HardwareKey,
-    NodeStatus,
-    NodeTelemetry,
-    Run,
-    SortKey,
-    TableQuery,
-    Thresholds,
-)
-from services.core.report import ReportFormat
-from services.core.rpc import translated_errors
-from services.core.wire import decode, encode
-from services.ui.memory import NodesMemory, RunMemory
 
 RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.ui import theme
-from services.ui.charts.roofline_points import IDENTITY, LEVEL_TITLES, VERIFICATION_TEXTS, WORK_SOURCES
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.roofline_points import IDENTITY, LEVEL_TITLES, VERIFICATION_TEXTS, WORK_SOURCES
 
 Figures = Mapping[str, Any]
 """A row of a table, by its columns."""

@@ -10,9 +10,9 @@ import holoviews as hv
 from bokeh.models.tools import SelectTool
 from bokeh.util.serialization import make_id
 
-from services.ui.charts.elements import bokeh_theme
-from services.ui.model_copies import Original, copy_of, originals_of
-from services.ui.theme import Palette
+from kernalyse.services.ui.charts.elements import bokeh_theme
+from kernalyse.services.ui.model_copies import Original, copy_of, originals_of
+from kernalyse.services.ui.theme import Palette
 
 _rendering: Final = threading.Lock()
 """HoloViews keeps its options in one place."""

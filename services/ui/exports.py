@@ -7,9 +7,9 @@ from typing import Final
 
 from tornado.web import RequestHandler
 
-from services.core.errors import InvalidRequestError, KernalyseError, NotFoundError
-from services.core.report import ReportFormat
-from services.ui.client import AnalyzerClient
+from kernalyse.services.core.errors import InvalidRequestError, KernalyseError, NotFoundError
+from kernalyse.services.core.report import ReportFormat
+from kernalyse.services.ui.client import AnalyzerClient
 
 PATTERN: Final = rf"/export/([\w.-]+)\.({'|'.join(ReportFormat)})"
 """Run and format. With ?against=RUN the comparison, ?allow=device,… as `kernalyse export --allow`."""

@@ -8,9 +8,9 @@ from typing import Final
 
 import polars as pl
 
-from services.core.model import Filter
-from services.ui.names_wanted import is_wanted, named
-from services.ui.state import ViewState
+from kernalyse.services.core.model import Filter
+from kernalyse.services.ui.names_wanted import is_wanted, named
+from kernalyse.services.ui.state import ViewState
 
 
 @dataclass(frozen=True, slots=True)

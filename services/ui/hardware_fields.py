@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.core.model import Ceiling, Hardware, Thresholds
-from services.core.quantities import operation
-from services.core.roofline_config import BYTES_PER_GB, OP_PER_TERA_OP, PERCENT, known_ceiling
-from services.ui import theme
+from kernalyse.services.core.file_formats import BYTES_PER_GB, OP_PER_TERA_OP, PERCENT, known_ceiling
+from kernalyse.services.core.formatting import operation
+from kernalyse.services.core.model import Ceiling, Hardware, Thresholds
+from kernalyse.services.ui import theme
 
 BANDWIDTH: Final = "bandwidth"
 PEAK: Final = "peak"

@@ -22,12 +22,12 @@ from typing import Any, Final
 import platformdirs
 from bokeh.util.dataclasses import Unspecified
 
-from services.ui.empty_charts import EmptyChart
-from services.ui.theme import PALETTES
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.theme import PALETTES
 
 CODE_FOLDER: Final = Path(__file__).parent
 LIBRARIES: Final = ("bokeh", "holoviews", "numpy", "panel")
-TRUSTED: Final = ("bokeh.", "numpy.", "services.ui.model_copies.")
+TRUSTED: Final = ("bokeh.", "numpy.", "kernalyse.services.ui.model_copies.")
 """Where what a file holds may come from."""
 
 CONTAINERS: Final = ("dict", "list", "set", "tuple")

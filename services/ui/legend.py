@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.ui.pages.shell import fragment
+from kernalyse.services.ui.pages.shell import fragment
 
 MAX_KEY_LENGTH: Final = 40
 """Of a series in the URL: longer names are told apart by a digest, for eight of them have to fit."""

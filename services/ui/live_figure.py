@@ -8,10 +8,10 @@ from typing import Any
 from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
-from services.ui.charts.elements import Columns
-from services.ui.charts.names import FLAT_LENGTH, lie_flat
-from services.ui.empty_charts import EmptyChart
-from services.ui.theme import Palette
+from kernalyse.services.ui.charts.elements import Columns
+from kernalyse.services.ui.charts.names import FLAT_LENGTH, lie_flat
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.theme import Palette
 
 
 class LiveFigure:

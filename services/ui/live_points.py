@@ -10,11 +10,11 @@ from typing import Final, Self
 import numpy as np
 import polars as pl
 
-from services.ui.charts import roofline
-from services.ui.charts.elements import Columns
-from services.ui.memory import NewRows, RunMemory
-from services.ui.pages.roofline_figure import no_points
-from services.ui.theme import Palette
+from kernalyse.services.ui.charts import roofline
+from kernalyse.services.ui.charts.elements import Columns
+from kernalyse.services.ui.memory import NewRows, RunMemory
+from kernalyse.services.ui.pages.roofline_figure import no_points
+from kernalyse.services.ui.theme import Palette
 
 MAX_PIECES: Final = 32
 """Of a frame before its rows are joined: each piece costs memory for each column."""

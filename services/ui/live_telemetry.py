@@ -9,15 +9,15 @@ from typing import Any, Final
 import holoviews as hv
 import polars as pl
 
-from services.ui import theme
-from services.ui.charts import telemetry
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
-from services.ui.live_figure import LiveFigure
-from services.ui.made_once import MadeOnce
-from services.ui.memory import NewRows
-from services.ui.pages.shell import fragment
-from services.ui.theme import Palette
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import telemetry
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.made_once import MadeOnce
+from kernalyse.services.ui.memory import NewRows
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.theme import Palette
 
 MAX_NEW_READINGS: Final = 20
 """Looked at for the newest of each kind: one reading of the host and one of each device come together."""

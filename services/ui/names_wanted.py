@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import polars as pl
 
-from services.core.model import Filter, FilterOperator
+from kernalyse.services.core.model import Filter, FilterOperator
 
 MAX_LENGTH: Final = 1000
 """Of a text in the URL. Names of templates take hundreds of characters; with many more, messengers cut the links they are sent in."""

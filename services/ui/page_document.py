@@ -20,7 +20,7 @@ from bokeh.document import Document
 from bokeh.model import Model
 from bokeh.util.serialization import make_id
 
-from services.ui.model_copies import find_quickly, original_of
+from kernalyse.services.ui.model_copies import find_quickly, original_of
 
 NO_BYTES: Final = Buffer(make_id(), b"").to_base64()
 

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.ui.empty_charts import EmptyChart
-from services.ui.kept_charts import keep
-from services.ui.pages.shell import environment
-from services.ui.theme import PALETTES
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.kept_charts import keep
+from kernalyse.services.ui.pages.shell import environment
+from kernalyse.services.ui.theme import PALETTES
 
 PAUSE_S: Final = 0.02
 """Between two steps, and between looks at whether somebody is being served: a page comes first."""

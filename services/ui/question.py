@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from services.core.errors import KernalyseError
+from kernalyse.services.core.errors import KernalyseError
 
 Answer = TypeVar("Answer")
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.core.errors import ArtifactNotFoundError, KernalyseError
-from services.core.model import KernelSweep, ModelRun, Run, RunSpec
-from services.core.repeating import SOURCES_ARTIFACT, SPEC_ARTIFACT
-from services.core.wire import decode_json
-from services.ui.client import AnalyzerClient
+from kernalyse.services.core.errors import ArtifactNotFoundError, KernalyseError
+from kernalyse.services.core.model import KernelSweep, ModelRun, Run, RunSpec
+from kernalyse.services.core.protobuf import decode_json
+from kernalyse.services.core.reruns import SOURCES_ARTIFACT, SPEC_ARTIFACT
+from kernalyse.services.ui.client import AnalyzerClient
 
 
 @dataclass(frozen=True, slots=True)

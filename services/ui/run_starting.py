@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.bundle import pack
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.continuing import KEPT_COLUMNS, StoppedSweep, continued
-from services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
-from services.core.header_layout import FOLDER_LIST
-from services.core.model import (
+from kernalyse.services.core.artifacts import FOLDER_LIST
+from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
+from kernalyse.services.core.model import (
     CommandProfile,
     KernelDefinition,
     KernelSource,
@@ -26,11 +24,12 @@ from services.core.model import (
     TableQuery,
     Work,
 )
-from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name, repeated
-from services.core.wire import decode, decode_json, encode
-from services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
-from services.ui.forms.form import SourceKernels
-from services.ui.uploads.given_files import GivenFile
+from kernalyse.services.core.protobuf import decode, decode_json, encode
+from kernalyse.services.core.reruns import KEPT_COLUMNS, SPEC_ARTIFACT, StoppedSweep, bundle_artifact_name, continued, repeated
+from kernalyse.services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
+from kernalyse.services.ui.forms.form import SourceKernels
+from kernalyse.services.ui.uploads.given_files import GivenFile
+from kernalyse.v1 import analyzer_service_pb2 as messages
 
 CHUNK_BYTES: Final = 512 * 1024
 UPLOAD_TIMEOUT_S: Final = 600.0

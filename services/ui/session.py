@@ -21,7 +21,7 @@ from bokeh.model import DataModel
 from markupsafe import Markup
 from panel.io.state import set_curdoc
 
-from services.core.errors import KernalyseError
+from kernalyse.services.core.errors import KernalyseError
 
 MAX_UNACKNOWLEDGED: Final = 2
 MAX_COMMAND_LENGTH: Final = 100_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qs, unquote, urlencode
 
-from services.ui.names_wanted import MAX_LENGTH
-from services.ui.theme import ThemeName
+from kernalyse.services.ui.names_wanted import MAX_LENGTH
+from kernalyse.services.ui.theme import ThemeName
 
 Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "history", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlencode
 
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from services.ui import filters
-from services.ui.names_wanted import named
-from services.ui.state import TableName, ViewState
-from services.ui.table_columns import COLUMNS, NAME_COLUMNS
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from kernalyse.services.ui import filters
+from kernalyse.services.ui.names_wanted import named
+from kernalyse.services.ui.state import TableName, ViewState
+from kernalyse.services.ui.table_columns import COLUMNS, NAME_COLUMNS
 
 KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {
     "measurements": ("run_id", "configuration_index"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from services.core.quantities import operation
+from kernalyse.services.core.formatting import operation
 
 UNKNOWN: Final = "–"
 

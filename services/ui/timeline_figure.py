@@ -8,11 +8,11 @@ from typing import Any, Final, cast
 from bokeh.events import SelectionGeometry, Tap
 from bokeh.models import BoxSelectTool, PanTool, Range1d, RangeTool, WheelZoomTool
 
-from services.ui.charts import timeline
-from services.ui.empty_charts import EmptyChart
-from services.ui.live_figure import LiveFigure
-from services.ui.theme import Palette
-from services.ui.time_window import MIN_LENGTH_NS, TimeWindow
+from kernalyse.services.ui.charts import timeline
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.theme import Palette
+from kernalyse.services.ui.time_window import MIN_LENGTH_NS, TimeWindow
 
 ASSUMED_WIDTH_PX: Final = 1100
 """Until the browser has told how wide the rows are drawn."""

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.core.errors import NotFoundError
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from services.ui.charts.timeline_rows import LANE
-from services.ui.client import AnalyzerClient
-from services.ui.time_window import TileRequest, TimeWindow
+from kernalyse.services.core.errors import NotFoundError
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from kernalyse.services.ui.charts.timeline_rows import LANE
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.time_window import TileRequest, TimeWindow
 
 OUTLINE_PIXEL_COUNT: Final = 1_000
 MAX_GAP_COUNT: Final = 1_500

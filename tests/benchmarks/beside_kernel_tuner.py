@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from services.core.comparison import RatioInterval, paired_ratio
-from services.core.model import CacheMode, Dim3, TimingMethod
-from services.core.statistics import Samples
-from services.profiler.backends.base import Build, CompiledKernel, DeviceSession, LaunchConfiguration, Timing
-from services.profiler.backends.opencl import OpenCLBackend
-from services.profiler.catalog import load_catalog
+from kernalyse.services.core.comparison import RatioInterval, paired_ratio
+from kernalyse.services.core.model import CacheMode, Dim3, TimingMethod
+from kernalyse.services.core.statistics import Samples
+from kernalyse.services.profiler.backends.base import Build, CompiledKernel, DeviceSession, LaunchConfiguration, Timing
+from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from tests.benchmarks.configuration_overhead import platform_index
 
 MAX_DEVIATION_RATIO = 0.03

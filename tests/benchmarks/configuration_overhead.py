@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     Axis,
     ConfigurationFailed,
     Dim3,
@@ -37,11 +37,11 @@ from services.core.model import (
     MeasuringOptions,
     VerificationState,
 )
-from services.profiler.backends.base import Build, DeviceSession
-from services.profiler.backends.opencl import OpenCLBackend
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.sweep import run_sweep
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.profiler.backends.base import Build, DeviceSession
+from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
 KERNEL = "matmul_naive"
 LAUNCH_COUNT = 7  # Kernel Tuner's default

@@ -15,7 +15,7 @@ from typing import Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from services.ui.state import PAGE_TITLES
+from kernalyse.services.ui.state import PAGE_TITLES
 from tests.benchmarks.dashboard_alone import chromium_or_exit, dashboard_alone
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard
 

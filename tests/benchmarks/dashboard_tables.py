@@ -20,18 +20,18 @@ import numpy as np
 import polars as pl
 
 from kernalyse.channel import open_channel
+from kernalyse.services.analyzer.store.parquet import write_frames
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.base import Table
+from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, MEASUREMENTS
+from kernalyse.services.core.model import Filter, FilterOperator, ImportedTrace, Run, RunSpec, RunState, SortKey, TableQuery
+from kernalyse.services.core.protobuf import encode
+from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED
+from kernalyse.services.ui.pages.kernel_charts import MAX_CHARTED_ROWS
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.table_columns import COLUMNS
+from kernalyse.services.ui.table_query import table_query
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
-from services.analyzer.archive import write_frames
-from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS
-from services.analyzer.store import Store
-from services.analyzer.table import Table
-from services.core.model import Filter, FilterOperator, ImportedTrace, Run, RunSpec, RunState, SortKey, TableQuery
-from services.core.wire import encode
-from services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED
-from services.ui.pages.kernel_charts import MAX_CHARTED_ROWS
-from services.ui.state import ViewState
-from services.ui.table_columns import COLUMNS
-from services.ui.table_query import table_query
 from tests.benchmarks.warm_tables import timed
 from tests.integration.analyzer_under_test import AnalyzerProcess
 from tests.private_folder import private_folder

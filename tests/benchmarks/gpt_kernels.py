@@ -22,21 +22,19 @@ from pathlib import Path
 
 import numpy as np
 
-from services.core.comparison import paired_ratio
-from services.core.expressions import parse_expression
-from services.core.gpt_models import find_architecture
-from services.core.model import CacheMode, Dim3, TimingMethod
-from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration, Timing
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.opencl import OpenCLBackend
-from services.profiler.backends.passes import PassSession
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.gpt.launches import plan_pass
-from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
-from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.spec import VARIANTS
-from services.profiler.workloads.gpt.weights import random_tokens, random_weights
-from services.profiler.workloads.sweep_compiler import SweepCompiler
+from kernalyse.services.core.comparison import paired_ratio
+from kernalyse.services.core.expressions import parse_expression
+from kernalyse.services.core.ml_models import find_architecture
+from kernalyse.services.core.model import CacheMode, Dim3, TimingMethod
+from kernalyse.services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration, PassSession, Timing
+from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
+from kernalyse.services.profiler.workloads.gpt.operations import Problem, plan_pass
+from kernalyse.services.profiler.workloads.gpt.reference import random_tokens, random_weights
+from kernalyse.services.profiler.workloads.gpt.sampling import LoadedModel, LoadedPass
+from kernalyse.services.profiler.workloads.gpt.spec import VARIANTS
+from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
 EXTENT = 512
 FLOP = 2 * EXTENT**3

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from services.analyzer.archive import write_frames
-from services.analyzer.schema import MEASUREMENTS, table_named
-from services.analyzer.store import Store
-from services.analyzer.table_answers import TableAnswers
-from services.core.model import Filter, FilterOperator, KernelSelection, KernelSweep, Revision, Run, RunSpec, RunState, TableQuery
+from kernalyse.services.analyzer.queries.service import TableAnswers
+from kernalyse.services.analyzer.store.parquet import write_frames
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, table_named
+from kernalyse.services.core.model import Filter, FilterOperator, KernelSelection, KernelSweep, Revision, Run, RunSpec, RunState, TableQuery
 
 GOAL_S = 1.0
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -37,11 +37,11 @@ SHARED = CHECKOUT.parent / "shared"
 OWN_ANSWER = """
 import sys
 from pathlib import Path
-from services.analyzer.analyses.trace_breakdown import trace_breakdown
-from services.analyzer.analyses.trace_kernels import trace_kernels
-from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.kineto.reader import KinetoReader
-from services.analyzer.readers.trace import TraceFiles
+from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
+from kernalyse.services.analyzer.analysis.traces.kernels import trace_kernels
+from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.analyzer.readers.base import TraceFiles
 path = Path(sys.argv[1])
 frames = {name: frame.lazy() for name, frame in KinetoReader().read(TraceFiles(path.name, path, 0)).frames.items()}
 launches, names = frames["kernel_launches"], frames["trace_names"]

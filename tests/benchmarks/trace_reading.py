@@ -57,7 +57,7 @@ def run(arguments: list[str], **environment: str) -> Run:
 
 
 def own(path: Path, **environment: str) -> Run:
-    return run([sys.executable, "-m", "services.cli.main", "show", str(path), *SHOWN, "--format", "json"], **environment)
+    return run([sys.executable, "-m", "kernalyse.services.cli.main", "show", str(path), *SHOWN, "--format", "json"], **environment)
 
 
 def baseline(path: Path) -> Run:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     BackendName,
     BufferDefinition,
     BufferRole,
@@ -45,12 +45,12 @@ from services.core.model import (
     ParameterDefinition,
     Verdict,
 )
-from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
-from services.profiler.backends.opencl import OpenCLBackend
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.launch_plan import plan_launch
-from services.profiler.workloads.sweep import run_sweep
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
+from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
 PLANTED_RATIOS = {"intel": 0.05, "pocl": 0.10}
 MAX_FALSE_SHARE = 0.05

@@ -21,11 +21,11 @@ import polars as pl
 
 from kernalyse.channel import open_channel
 from kernalyse.client import Client
+from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES
+from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from kernalyse.v1 import table_pb2
-from services.analyzer.trace_answers import TRACE_ANALYSES
-from services.analyzer.trace_tables import TRACE_TABLES
 from tests.benchmarks.trace_reading import LARGE_COPIES, SHARED, SOURCE, run
 from tests.integration.analyzer_under_test import AnalyzerProcess
 

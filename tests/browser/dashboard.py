@@ -14,19 +14,11 @@ from typing import Any, Final
 import grpc
 
 from kernalyse.channel import open_channel
+from kernalyse.services.core.model import Axis, CommandProfile, KernelSelection, KernelSweep, MeasuringOptions, Run, RunSpec
+from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
-from services.core.model import (
-    Axis,
-    CommandProfile,
-    KernelSelection,
-    KernelSweep,
-    MeasuringOptions,
-    Run,
-    RunSpec,
-)
-from services.core.wire import decode, encode
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
 CHROMIUM_NAMES: Final = ("chromium", "chromium-browser", "google-chrome")

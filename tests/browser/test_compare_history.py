@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.analyzer.writers.results import results_document
-from services.core.model import (
+from kernalyse.services.analyzer.export.results import results_document
+from kernalyse.services.core.model import (
     Axis,
     KernelSelection,
     KernelSource,
@@ -26,7 +25,8 @@ from services.core.model import (
     TimingMethod,
     Verdict,
 )
-from services.core.wire import encode
+from kernalyse.services.core.protobuf import encode
+from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
 from tests.history_files import history_files

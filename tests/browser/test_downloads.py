@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from services.analyzer.writers.results import results_document
+from kernalyse.services.analyzer.export.results import results_document
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.integration.test_importing import requests

@@ -9,8 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, TimeoutError, expect
 
-from services.ui.charts.performance_rows import configuration_key
-from services.ui.state import PAGE_TITLES
+from kernalyse.services.ui.charts.performance_rows import configuration_key
+from kernalyse.services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.test_kineto import call, kernel, module
 

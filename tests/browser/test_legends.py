@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from services.core.model import RunState
+from kernalyse.services.core.model import RunState
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_kernels_page import column

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from services.core.model import RunState
+from kernalyse.services.core.model import RunState
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import MANY_SIZES, Dashboard
 from tests.service_processes import ServiceProcesses

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
+from visualize_comparison import ComparisonDashboard
+from visualize_performance import PerformanceDashboard
 
+from kernalyse.services.compat.model_dashboards.document import timing_of
+from kernalyse.services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
+from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.compat.model_dashboards.profile_document import timing_of
-from services.compat.visualize_comparison import ComparisonDashboard
-from services.compat.visualize_performance import PerformanceDashboard
-from services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
-from services.core.wire import decode, encode
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from services.ui.state import PAGE_TITLES
+from kernalyse.services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.browser.test_live import settled
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from kernalyse.services.core.model import TraceStored
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.model import TraceStored
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.integration.profiler_stand_in import TOKEN, ProfilerStandIn
 from tests.integration.test_left_traces import RUN_ID, kineto_trace, profile, stored

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from services.analyzer.writers.results import results_document
-from services.core.model import Ceiling, CeilingsMeasured, CountersStored, KernelResources, RunState, StateChanged
+from kernalyse.services.analyzer.export.results import results_document
+from kernalyse.services.core.model import Ceiling, CeilingsMeasured, CountersStored, KernelResources, RunState, StateChanged
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from playwright.sync_api import Page, expect
 
-from services.core.model import CommandProfile, KernelSweep, ModelRun, Run
+from kernalyse.services.core.model import CommandProfile, KernelSweep, ModelRun, Run
 from tests.browser.conftest import Visit
 from tests.browser.test_live import eventually
 from tests.onnx_files import save_model

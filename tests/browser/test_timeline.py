@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from kernalyse.services.core.model import MeasuringOptions, ModelRun, Run, RunSpec
+from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.model import MeasuringOptions, ModelRun, Run, RunSpec
-from services.core.wire import decode, encode
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually, settled
 from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export

@@ -22,14 +22,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from services.analyzer.imported_run import numbered
-from services.analyzer.imported_text import bounded
-from services.analyzer.querying import chunks
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.schema import table_named
-from services.analyzer.trace_answers import TRACE_ANALYSES, TraceQuestion, trace_frames
-from services.analyzer.trace_reading import read_with_counters
-from services.core.errors import KernalyseError
+from kernalyse.services.analyzer.ingest.reading import numbered, read_with_counters
+from kernalyse.services.analyzer.queries.filters import chunks
+from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, bounded
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.errors import KernalyseError
 from tests.unit.ncu_report import launch, report_text
 
 SHARED: Final = Path(__file__).parents[3] / "shared" / "data"

@@ -18,11 +18,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from services.analyzer.readers.kineto.events import CATEGORIES
-from services.analyzer.readers.kineto.reader import KinetoReader
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
-from services.core.errors import KernalyseError
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.kineto.events import CATEGORIES
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.core.errors import KernalyseError
 from tests.fuzzing.campaign import campaign, options
 from tests.fuzzing.damage import damaged
 from tests.unit.kineto_alike import assert_alike

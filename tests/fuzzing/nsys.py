@@ -22,13 +22,13 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.trace_breakdown import trace_breakdown
-from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.nsys_sqlite import read_tables
-from services.analyzer.readers.sqlite_file import SqliteFile
-from services.analyzer.readers.trace import ImportedTables
-from services.analyzer.trace_answers import trace_frames
-from services.core.errors import KernalyseError
+from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
+from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
+from kernalyse.services.analyzer.queries.registry import trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.readers.nsys.reader import read_tables
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
+from kernalyse.services.core.errors import KernalyseError
 from tests.fuzzing.nsys_mutations import write_case
 
 SHARED: Final = Path(__file__).parents[3] / "shared" / "data" / "nsys"

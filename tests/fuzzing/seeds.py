@@ -19,14 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from services.analyzer.file_tables import has_results, results_table
-from services.analyzer.imported_run import numbered
-from services.analyzer.imported_text import bounded
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.sweep_tables import SWEEP_TABLES
-from services.core.errors import KernalyseError
-from services.core.roofline_config import FILE_NAME
+from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.queries.registry import SWEEP_TABLES, has_results, results_table
+from kernalyse.services.analyzer.readers.base import TraceFiles, bounded
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.file_formats import FILE_NAME
 from tests.unit.test_benchmark_list import GEMMS
 from tests.unit.test_commands import ADDMM, CONFIG, CONV, MM, MUL
 from tests.unit.test_seed_files import BENCHMARK, COMPARISON, PROFILE

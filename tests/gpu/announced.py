@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from services.core.model import Device, DeviceKind
-from services.profiler.backends.registry import CUDA_BACKENDS
+from kernalyse.services.core.model import Device, DeviceKind
+from kernalyse.services.profiler.backends.discovery import CUDA_BACKENDS
 from tests.integration import devices
 
 DEVICE: Final = Device("cuda:0", "announced", DeviceKind.GPU, CUDA_BACKENDS, compute_capability="9.0", uuid="GPU-announced")

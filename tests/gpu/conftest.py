@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import BackendName, Device
-from services.profiler.backends.base import DeviceSession
-from services.profiler.backends.registry import CUDA_BACKENDS, open_backend
+from kernalyse.services.core.model import BackendName, Device
+from kernalyse.services.profiler.backends.base import DeviceSession
+from kernalyse.services.profiler.backends.discovery import CUDA_BACKENDS, open_backend
 from tests.gpu.records import FOLDER, write_record
 from tests.integration.devices import found_devices
 

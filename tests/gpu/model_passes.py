@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.core.gpt_models import find_architecture
-from services.core.model import CacheMode, EventPayload
-from services.profiler.backends.base import DeviceSession
-from services.profiler.backends.passes import PassSession
-from services.profiler.workloads.gpt.launches import plan_pass
-from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
-from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.weights import random_tokens, random_weights
-from services.profiler.workloads.sweep_compiler import SweepCompiler
+from kernalyse.services.core.ml_models import find_architecture
+from kernalyse.services.core.model import CacheMode, EventPayload
+from kernalyse.services.profiler.backends.base import DeviceSession, PassSession
+from kernalyse.services.profiler.workloads.gpt.operations import Problem, plan_pass
+from kernalyse.services.profiler.workloads.gpt.reference import random_tokens, random_weights
+from kernalyse.services.profiler.workloads.gpt.sampling import LoadedModel, LoadedPass
+from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
 BATCH_SIZE, SEQUENCE_LENGTH, VOCABULARY_SIZE, SEED = 4, 64, 1024, 0
 
@@ -44,7 +42,7 @@ def loaded_pass(model_name: str, variant: str, session: PassSession) -> Iterator
 
 
 def main(model_name: str, variant: str, count: str) -> None:
-    from services.profiler.backends.pycuda import PyCudaBackend
+    from kernalyse.services.profiler.backends.cuda.pycuda_backend import PyCudaBackend
 
     session = PyCudaBackend().open()
     with loaded_pass(model_name, variant, session) as (_, loaded):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from services.profiler.backends.nvcc_compiler import toolkit_version
+from kernalyse.services.profiler.backends.cuda.compiler import toolkit_version
 from tests.gpu.records import read_records, write_record
 
 FIELDS = (

@@ -6,11 +6,11 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.core.model import ConfigurationFailed, EventPayload, KernelSweep, Measurement, PairedComparison
-from services.profiler.backends.base import DeviceSession
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.sweep import run_sweep
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.core.model import ConfigurationFailed, EventPayload, KernelSweep, Measurement, PairedComparison
+from kernalyse.services.profiler.backends.base import DeviceSession
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
 MAX_CONFIGURATION_COUNT = 1_000
 

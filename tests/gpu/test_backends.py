@@ -13,21 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.core.cuda_tools import find_nvcc
-from services.core.errors import LaunchLimitError, UnsupportedConstructError
-from services.core.model import (
-    BackendName,
-    CacheMode,
-    Dim3,
-    KernelSource,
-    MeasuringOptions,
-    TimingMethod,
-)
-from services.profiler.backends.base import Argument, Build, DeviceSession, LaunchConfiguration, PreparedLaunch, Timing
-from services.profiler.backends.disassembly import find_disassembler
-from services.profiler.backends.nvcc_compiler import NvccCompiler
-from services.profiler.catalog import load_catalog
-from services.profiler.measuring.clocks import open_clock_meter
+from kernalyse.services.core.errors import LaunchLimitError, UnsupportedConstructError
+from kernalyse.services.core.external_programs import find_nvcc
+from kernalyse.services.core.model import BackendName, CacheMode, Dim3, KernelSource, MeasuringOptions, TimingMethod
+from kernalyse.services.profiler.backends.base import Argument, Build, DeviceSession, LaunchConfiguration, PreparedLaunch, Timing
+from kernalyse.services.profiler.backends.cuda.compiler import NvccCompiler, find_disassembler
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.measuring.device_state import open_clock_meter
 from tests.gpu.conftest import RecordFigure
 
 QUICK = MeasuringOptions(min_duration_ns=50_000_000, max_duration_ns=1_000_000_000)

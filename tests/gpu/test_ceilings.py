@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import pytest
 
-from services.analyzer.hardware.peaks import device_peaks
-from services.core.model import BackendName, Ceiling, Device
-from services.profiler.backends.registry import open_backend_for
-from services.profiler.measuring.ceilings import MeasuredCeilings, measure_ceilings
-from services.profiler.measuring.clocks import open_clock_meter
-from services.profiler.workloads.ceilings import load_sources
+from kernalyse.services.analyzer.hardware.datasheets import device_peaks
+from kernalyse.services.core.model import BackendName, Ceiling, Device
+from kernalyse.services.profiler.backends.discovery import open_backend_for
+from kernalyse.services.profiler.measuring.ceilings import MeasuredCeilings, measure_ceilings
+from kernalyse.services.profiler.measuring.device_state import open_clock_meter
+from kernalyse.services.profiler.workloads.ceilings import load_sources
 from tests.integration.devices import found_devices
 
 MAX_DURATION_S: Final = 60.0

@@ -19,8 +19,8 @@ from typing import Final
 
 import pytest
 
-from services.core.errors import KernalyseError
-from services.core.model import (
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import (
     ArtifactStored,
     BackendName,
     BufferDefinition,
@@ -42,14 +42,13 @@ from services.core.model import (
     RunEvent,
     RunSpec,
 )
-from services.core.wire import encode_bytes
-from services.profiler.backends.registry import CUDA_BACKENDS
-from services.profiler.catalog import load_catalog
-from services.profiler.collectors.ncu import check_ncu
-from services.profiler.collectors.ncu_metrics import SASS, metric_names
-from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
-from services.profiler.workloads.launch_plan import plan_launch
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.core.protobuf import encode_bytes
+from kernalyse.services.profiler.backends.discovery import CUDA_BACKENDS
+from kernalyse.services.profiler.collectors.ncu import SASS, check_ncu, metric_names
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
+from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 from tests.integration.devices import found_devices
 
 EXAMPLES: Final = Path(__file__).parents[2] / "kernels" / "examples"
@@ -258,11 +257,10 @@ def test_tensor_cores_are_told_from_others_by_their_path(tmp_path: Path) -> None
 
 def test_the_analyzer_reads_the_report_as_it_is(catalogue: Counted) -> None:
     pytest.importorskip("polars", reason="needs polars, which nodes do not have")
-    from services.analyzer.analyses.counted_work import counted_work
-    from services.analyzer.counter_reports import counter_report
-    from services.analyzer.counter_tables import COUNTER_REPORTS
-    from services.analyzer.event_rows import frame_of
-    from services.analyzer.schema import CONFIGURATIONS
+    from kernalyse.services.analyzer.analysis.counters import counted_work
+    from kernalyse.services.analyzer.readers.ncu.run_counters import counter_report
+    from kernalyse.services.analyzer.tables.event_rows import frame_of
+    from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTER_REPORTS
 
     read = counter_report(RunEvent(9, "j", "r", 0, catalogue.stored), catalogue.stored, catalogue.report)
     assert [note for note in read.notes if "belong" in note] == []

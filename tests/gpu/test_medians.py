@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     Axis,
     BackendName,
     BufferDefinition,
@@ -31,14 +31,14 @@ from services.core.model import (
     ParameterDefinition,
     Verdict,
 )
-from services.profiler.backends.base import Build, DeviceSession
-from services.profiler.backends.cuda_kernels import CudaKernel
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.catalog import load_catalog
-from services.profiler.measuring.arguments import convert_scalar
-from services.profiler.measuring.stopping import StoppingRule
-from services.profiler.workloads.launch_plan import plan_launch
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.profiler.backends.base import Build, DeviceSession
+from kernalyse.services.profiler.backends.cuda.modules import CudaKernel
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
+from kernalyse.services.profiler.measuring.buffers import convert_scalar
+from kernalyse.services.profiler.measuring.stopping import StoppingRule
+from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 from tests.gpu.conftest import RecordFigure
 from tests.gpu.cubin_launches import LaunchCase, write_cases
 from tests.gpu.sweeps import MAX_CONFIGURATION_COUNT, swept

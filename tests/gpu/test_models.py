@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.core.model import BackendName, CacheMode
-from services.profiler.backends.passes import PassSession
-from services.profiler.workloads.gpt.launches import plan_pass
-from services.profiler.workloads.gpt.spec import VARIANTS
+from kernalyse.services.core.model import BackendName, CacheMode
+from kernalyse.services.profiler.backends.base import PassSession
+from kernalyse.services.profiler.workloads.gpt.operations import plan_pass
+from kernalyse.services.profiler.workloads.gpt.spec import VARIANTS
 from tests.gpu.conftest import RecordFigure, opened, require
 from tests.gpu.model_passes import loaded_pass, problem_of
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.core.errors import MemoryLimitError
-from services.core.model import (
+from kernalyse.services.core.errors import MemoryLimitError
+from kernalyse.services.core.model import (
     Axis,
     BackendName,
     BufferDefinition,
@@ -33,12 +33,12 @@ from services.core.model import (
     TimingMethod,
     VerificationState,
 )
-from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
-from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
-from services.profiler.backends.registry import open_backend
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.sweep import run_sweep
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
+from kernalyse.services.profiler.backends.discovery import open_backend
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 from tests.integration.devices import found_devices
 
 pytestmark = [pytest.mark.cuda, pytest.mark.timeout(100)]

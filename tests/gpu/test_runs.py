@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     BackendName,
     BufferDefinition,
     BufferRole,
@@ -27,8 +27,8 @@ from services.core.model import (
     RunState,
     VerificationState,
 )
-from services.profiler.backends.base import DeviceSession
-from services.profiler.catalog import load_catalog
+from kernalyse.services.profiler.backends.base import DeviceSession
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from tests.gpu.conftest import RecordFigure
 from tests.gpu.sweeps import swept
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import BackendName, Measurement, StateChanged, VerificationState
+from kernalyse.services.core.model import BackendName, Measurement, StateChanged, VerificationState
 from tests.integration.cheating_kernels import HONEST, SKIPPING, STATIC, sweep
 from tests.integration.devices import found_devices
 from tests.integration.test_worker import run_worker

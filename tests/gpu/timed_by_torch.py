@@ -13,11 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from services.core.gpt_models import find_architecture
-from services.core.model import DeviceKind
-from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.reference import EPSILON
-from services.profiler.workloads.gpt.weights import random_tokens, random_weights
+from kernalyse.services.core.ml_models import find_architecture
+from kernalyse.services.core.model import DeviceKind
+from kernalyse.services.profiler.workloads.gpt.operations import Problem
+from kernalyse.services.profiler.workloads.gpt.reference import EPSILON, random_tokens, random_weights
 from tests.gpu.model_passes import BATCH_SIZE, SEED, SEQUENCE_LENGTH, VOCABULARY_SIZE
 
 WARM_UP_COUNT, SAMPLE_COUNT = 20, 200

@@ -21,23 +21,22 @@ from typing import Any, cast
 import polars as pl
 
 from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.services.analyzer.server import serve
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import RunNotFoundError
+from kernalyse.services.core.model import Run, RunState, TableQuery
+from kernalyse.services.core.rpc import translated_errors
+from kernalyse.services.core.settings import AnalyzerSettings, find_service
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
-from services.analyzer.server import serve
-from services.core import wire
-from services.core.discovery import find_service
-from services.core.errors import RunNotFoundError
-from services.core.model import Run, RunState, TableQuery
-from services.core.rpc import translated_errors
-from services.core.settings import AnalyzerSettings
 
 START_TIMEOUT_S = 90.0
 WAIT_TIMEOUT_S = 90.0  # nothing waits as long unless it fails or the machine is loaded
 PROGRAM = """
 import asyncio, sys
-from services.analyzer.server import serve
-from services.core.errors import KernalyseError
-from services.core.settings import AnalyzerSettings
+from kernalyse.services.analyzer.server import serve
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.settings import AnalyzerSettings
 try:
     asyncio.run(serve(AnalyzerSettings.load()))
 except KernalyseError as error:
@@ -165,7 +164,7 @@ async def add_node(stub: Any, endpoint: Endpoint) -> None:
 async def get_run(stub: Any, run_id: str) -> Run:
     with translated_errors():
         answer = await stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id=run_id))
-    return wire.decode(answer.run, Run)
+    return protobuf.decode(answer.run, Run)
 
 
 async def in_state(stub: Any, run_id: str, state: RunState) -> None:
@@ -183,7 +182,7 @@ async def in_state(stub: Any, run_id: str, state: RunState) -> None:
 async def get_table(stub: Any, query: TableQuery) -> tuple[pl.DataFrame, int]:
     """The rows, and the count of rows before offset and limit."""
     with translated_errors():
-        answers = [answer async for answer in stub.GetTable(wire.encode(query))]
+        answers = [answer async for answer in stub.GetTable(protobuf.encode(query))]
     return pl.concat([frame_of_bytes(answer.chunk.arrow_ipc) for answer in answers]), answers[0].total_row_count
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.core.model import BufferDefinition, BufferRole, DataType, KernelSweep
+from kernalyse.services.core.model import BufferDefinition, BufferRole, DataType, KernelSweep
 from tests.integration.test_worker import own_kernel, sweep_of
 
 INDEX: Final = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N)"

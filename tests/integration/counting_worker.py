@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from services.profiler import worker
-from services.profiler.workloads import counters
+from kernalyse.services.profiler import worker
+from kernalyse.services.profiler.workloads import counters
 
 if __name__ == "__main__":
     with patch.object(counters, "counted_capability", lambda device: "9.0"):

@@ -9,16 +9,15 @@ from functools import cache
 
 import pytest
 
-from services.core.model import Device
-from services.profiler.backends.probe import read_probe
-from services.profiler.backends.registry import CUDA_BACKENDS
+from kernalyse.services.core.model import Device
+from kernalyse.services.profiler.backends.discovery import CUDA_BACKENDS, read_probe
 
 
 @cache
 def found_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """Devices and what is missing, asked for in a process of its own as the service does."""
     result = subprocess.run(
-        [sys.executable, "-m", "services.profiler.backends.probe"], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-m", "kernalyse.services.profiler.backends.discovery"], capture_output=True, text=True, check=True, timeout=120
     )
     return read_probe(result.stdout)
 

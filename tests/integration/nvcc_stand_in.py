@@ -15,15 +15,12 @@ from typing import Final
 
 import pytest
 
-from services.core.cuda_tools import find_nvcc
-from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
-from services.profiler import backends
-from services.profiler.backends.base import Build
-from services.profiler.backends.code_cache import CodeCache
-from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
-from services.profiler.backends.nvcc_compiler import compiler_version
-from services.profiler.backends.nvcc_options import build_options
-from services.profiler.backends.nvcc_program import KernelProgram
+from kernalyse.services.core.external_programs import find_nvcc
+from kernalyse.services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from kernalyse.services.profiler import backends
+from kernalyse.services.profiler.backends.base import Build
+from kernalyse.services.profiler.backends.cuda.compiler import CodeCache, build_options, compiler_version
+from kernalyse.services.profiler.backends.cuda.nvcc_programs import BuiltProgram, KernelProgram, ProgramBuilder
 from tests.kept import alone_with, kept_of_sources
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install the CUDA toolkit, or set CUDA_HOME")

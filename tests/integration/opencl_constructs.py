@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.core.model import Dim3
+from kernalyse.services.core.model import Dim3
 
 Array = npt.NDArray[np.float32]
 

@@ -16,27 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.model import Axis, KernelSelection, KernelSweep, MeasuringOptions, Run, RunLimits, RunSpec
+from kernalyse.services.core.rpc import translated_errors
+from kernalyse.services.core.settings import find_service
 from kernalyse.v1 import profiler_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2_grpc, run_pb2
-from services.core import wire
-from services.core.discovery import find_service
-from services.core.model import (
-    Axis,
-    KernelSelection,
-    KernelSweep,
-    MeasuringOptions,
-    Run,
-    RunLimits,
-    RunSpec,
-)
-from services.core.rpc import translated_errors
 
 START_TIME_LIMIT_S = 90.0  # a loaded machine with cold caches
 
 _PROGRAM = """
 import asyncio, json, sys
-from services.core.settings import ProfilerSettings
-from services.profiler.server import serve
+from kernalyse.services.core.settings import ProfilerSettings
+from kernalyse.services.profiler.server import serve
 settings, worker_command, probe_command = json.loads(sys.argv[1])
 asyncio.run(serve(ProfilerSettings.load(**settings), worker_command=worker_command, probe_command=probe_command))
 """
@@ -47,8 +39,8 @@ STAND_IN_DEVICE_ID = "opencl:pocl:0"
 # Devices for tests of faults, which never open one: two that share the CPU, and a GPU.
 _PROBE_TEXT = """
 import sys
-from services.core.model import BackendName, Device, DeviceKind
-from services.profiler.backends.probe import write_probe
+from kernalyse.services.core.model import BackendName, Device, DeviceKind
+from kernalyse.services.profiler.backends.discovery import write_probe
 devices = (
     Device("opencl:pocl:0", "CPU", DeviceKind.CPU, (BackendName.OPENCL,)),
     Device("opencl:intel:0", "CPU", DeviceKind.CPU, (BackendName.OPENCL,)),
@@ -146,16 +138,16 @@ class Calls:
 
     async def start(self, spec: RunSpec, request_id: str = "") -> Run:
         with translated_errors():
-            answer = await self.stub.StartRun(messages.ProfilerServiceStartRunRequest(spec=wire.encode(spec), request_id=request_id))
-        return wire.decode(answer.run, Run)
+            answer = await self.stub.StartRun(messages.ProfilerServiceStartRunRequest(spec=protobuf.encode(spec), request_id=request_id))
+        return protobuf.decode(answer.run, Run)
 
     async def get(self, run_id: str) -> Run:
         with translated_errors():
-            return wire.decode((await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id))).run, Run)
+            return protobuf.decode((await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id))).run, Run)
 
     async def cancel(self, run_id: str) -> Run:
         with translated_errors():
-            return wire.decode((await self.stub.CancelRun(messages.ProfilerServiceCancelRunRequest(run_id=run_id))).run, Run)
+            return protobuf.decode((await self.stub.CancelRun(messages.ProfilerServiceCancelRunRequest(run_id=run_id))).run, Run)
 
     async def watch(self, run_id: str, next_event_index: int = 0) -> AsyncIterator[run_pb2.RunEvent]:
         request = messages.ProfilerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)

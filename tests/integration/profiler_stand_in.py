@@ -18,11 +18,9 @@ from typing import Any
 import grpc.aio
 
 from kernalyse.channel import Endpoint
-from kernalyse.v1 import profiler_service_pb2 as messages
-from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceServicer, add_ProfilerServiceServicer_to_server
-from services.core import wire
-from services.core.errors import ArtifactNotFoundError, EventExpiredError, RunNotFoundError, UnknownKernelError
-from services.core.model import (
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import ArtifactNotFoundError, EventExpiredError, RunNotFoundError, UnknownKernelError
+from kernalyse.services.core.model import (
     BackendName,
     CacheMode,
     Configuration,
@@ -48,7 +46,9 @@ from services.core.model import (
     Verification,
     VerificationState,
 )
-from services.core.rpc import ServerSecurity, build_server
+from kernalyse.services.core.rpc import ServerSecurity, build_server
+from kernalyse.v1 import profiler_service_pb2 as messages
+from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceServicer, add_ProfilerServiceServicer_to_server
 
 TOKEN = "token-of-the-node"
 CREATED = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
@@ -124,37 +124,37 @@ class ProfilerStandIn(ProfilerServiceServicer):
 
     async def GetNode(self, request: Any, context: Any) -> Any:
         await asyncio.sleep(self.answers_after_s)
-        return messages.GetNodeResponse(node=wire.encode(self.node))
+        return messages.GetNodeResponse(node=protobuf.encode(self.node))
 
     async def GetRun(self, request: Any, context: Any) -> Any:
-        return messages.ProfilerServiceGetRunResponse(run=wire.encode(self._run(request.run_id)))
+        return messages.ProfilerServiceGetRunResponse(run=protobuf.encode(self._run(request.run_id)))
 
     async def StartRun(self, request: Any, context: Any) -> Any:
-        spec = wire.decode(request.spec, RunSpec)
+        spec = protobuf.decode(request.spec, RunSpec)
         if isinstance(spec.work, KernelSweep) and spec.work.kernels[0].kernel_name != "saxpy":
             raise UnknownKernelError("kernel nonsense", found="no such kernel", expected="saxpy", remedy="List the kernels.")
         run = self.add_run(f"started-{len(self.runs)}")
         if not isinstance(spec.work, KernelSweep):
             self.runs[run.run_id] = run = replace(run, spec=spec)
         self.on_start(run)
-        return messages.ProfilerServiceStartRunResponse(run=wire.encode(run))
+        return messages.ProfilerServiceStartRunResponse(run=protobuf.encode(run))
 
     async def CancelRun(self, request: Any, context: Any) -> Any:
         self.cancelled_run_ids.append(request.run_id)
-        return messages.ProfilerServiceCancelRunResponse(run=wire.encode(self._run(request.run_id)))
+        return messages.ProfilerServiceCancelRunResponse(run=protobuf.encode(self._run(request.run_id)))
 
     async def WatchNode(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.requested_indexes.append(request.next_event_index)
         position = request.next_event_index if request.journal_id in ("", self.node.journal_id) else 0
         if 0 < position < self.expired_before:
             raise EventExpiredError("event index", found=str(position), expected=str(self.expired_before), remedy="Begin there.")
-        yield messages.WatchNodeResponse(node=wire.encode(self.node), idle_telemetry=[wire.encode(t) for t in self.idle_telemetry])
+        yield messages.WatchNodeResponse(node=protobuf.encode(self.node), idle_telemetry=[protobuf.encode(t) for t in self.idle_telemetry])
         while True:
             news = self.news
             events = [event for event in self.events if event.event_index >= position]
             for start in range(0, len(events), EVENTS_PER_RESPONSE):
                 part = events[start : start + EVENTS_PER_RESPONSE]
-                yield messages.WatchNodeResponse(events=[wire.encode(event) for event in part])
+                yield messages.WatchNodeResponse(events=[protobuf.encode(event) for event in part])
                 position = part[-1].event_index + 1
             if not events:
                 await news.wait()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from services.profiler import worker
-from services.profiler.measuring import ceiling_bench, memory_ceilings
+from kernalyse.services.profiler import worker
+from kernalyse.services.profiler.measuring import ceiling_bench, ceilings
 
 MIN_REPETITION_NS: Final = 8_000_000
 DRAM_ARRAY_BYTES: Final = 32 * 2**20  # a cache may hold it
@@ -22,7 +22,7 @@ QUICK_WORKER: Final = (sys.executable, "-P", str(Path(__file__)))
 def measuring_quickly() -> Iterator[None]:
     with (
         patch.object(ceiling_bench, "MIN_REPETITION_NS", MIN_REPETITION_NS),
-        patch.object(memory_ceilings, "DRAM_ARRAY_BYTES", DRAM_ARRAY_BYTES),
+        patch.object(ceilings, "DRAM_ARRAY_BYTES", DRAM_ARRAY_BYTES),
     ):
         yield
 

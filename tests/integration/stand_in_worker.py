@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from services.core import wire
-from services.core.model import (
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.model import (
     ArtifactStored,
     Configuration,
     DataType,
@@ -23,7 +23,7 @@ from services.core.model import (
     SampleBatch,
     StateChanged,
 )
-from services.profiler.event_channel import EventWriter
+from kernalyse.services.profiler.processes.event_pipe import EventWriter
 
 SAMPLE_COUNT = 500
 
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--events-fd", type=int)
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
-    title, _, argument = wire.decode_bytes(arguments.spec.read_bytes(), RunSpec).title.partition(":")
+    title, _, argument = protobuf.decode_bytes(arguments.spec.read_bytes(), RunSpec).title.partition(":")
     stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.folder, argument)
     stand_in.begin()
     behaviour: Callable[[], None] = getattr(stand_in, title)

@@ -14,9 +14,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernalyse.channel import Endpoint
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core import wire
-from services.core.errors import (
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import (
     ArtifactNotFoundError,
     DeviceNotFoundError,
     InvalidRequestError,
@@ -30,7 +29,7 @@ from services.core.errors import (
     UnauthenticatedError,
     UnknownKernelError,
 )
-from services.core.model import (
+from kernalyse.services.core.model import (
     ArtifactStored,
     Ceiling,
     CeilingsMeasured,
@@ -51,7 +50,8 @@ from services.core.model import (
     Thresholds,
     VerificationState,
 )
-from services.core.rpc import translated_errors
+from kernalyse.services.core.rpc import translated_errors
+from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.integration.analyzer_under_test import (
     AnalyzerHere,
     AnalyzerProcess,
@@ -237,7 +237,7 @@ async def test_watching_shows_rows_as_they_arrive_and_ends_with_the_run(stub: An
     await asyncio.wait_for(watching, 90)
     assert _rows(received, "samples")["sample_index"].to_list() == list(range(7))
     assert _rows(received, "roofline")["bound"].to_list() == ["memory"]
-    assert received[-1].run.state == wire.encode(await get_run(stub, "last")).state
+    assert received[-1].run.state == protobuf.encode(await get_run(stub, "last")).state
     assert all(frame["event_index"].null_count() == 0 for frame in (_rows(received, name) for name in _names(received)))
 
 
@@ -305,7 +305,7 @@ async def test_watching_nodes_begins_with_everything_and_goes_on_with_changes(st
     assert [(status.address, status.node.node_id) for status in first.nodes] == [(node.address, NODE)]
     assert [run.run_id for run in first.runs] == ["aaaa-1"]
     node.journal("aaaa-1", StateChanged(RunState.RUNNING))
-    assert [run.state for run in (await anext(answers)).runs] == [wire.encode(await get_run(stub, "last")).state]
+    assert [run.state for run in (await anext(answers)).runs] == [protobuf.encode(await get_run(stub, "last")).state]
     await node.stop()
     answer = await anext(answers)
     lost = answer.nodes[0]
@@ -349,7 +349,7 @@ async def test_a_run_starts_on_a_node_that_was_added_a_moment_ago(stub: Any, nod
     node.answers_after_s = 0.3  # to AddNode, and once more before it is collected from
     await add_node(stub, node.endpoint)
     assert not await _serves(stub)
-    request = messages.AnalyzerServiceStartRunRequest(spec=wire.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),)))), node_id=NODE)
+    request = messages.AnalyzerServiceStartRunRequest(spec=protobuf.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),)))), node_id=NODE)
     run = (await stub.StartRun(request)).run
     assert run.run_id in node.runs
 
@@ -402,7 +402,7 @@ async def test_health_can_be_watched(analyzer: AnalyzerHere) -> None:
 
 async def test_requests_are_forwarded_and_errors_come_back_as_they_were(stub: Any, node: ProfilerStandIn) -> None:
     await eventually(lambda: _serves(stub))
-    spec = wire.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),))))
+    spec = protobuf.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),))))
     run = (await stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=spec))).run
     assert (await get_run(stub, run.run_id)).state is RunState.QUEUED
     await stub.CancelRun(messages.AnalyzerServiceCancelRunRequest(run_id="last"))
@@ -417,7 +417,7 @@ async def test_requests_are_forwarded_and_errors_come_back_as_they_were(stub: An
     assert (await stub.UploadBundle(bundle())).size_bytes == 4
     assert node.uploaded == b"abcd"
     assert list((await stub.ListKernels(messages.AnalyzerServiceListKernelsRequest())).kernels) == []
-    unknown = wire.encode(RunSpec(KernelSweep((KernelSelection("nonsense"),))))
+    unknown = protobuf.encode(RunSpec(KernelSweep((KernelSelection("nonsense"),))))
     with pytest.raises(UnknownKernelError, match="List the kernels"), translated_errors():
         await stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=unknown))
     with pytest.raises(ArtifactNotFoundError), translated_errors():
@@ -531,8 +531,8 @@ def _update(ceilings: list[Ceiling] | None = None, thresholds: Thresholds | None
     return messages.UpdateHardwareRequest(
         node_id=NODE,
         device_id="cuda:0",
-        ceilings=[wire.encode(ceiling) for ceiling in ceilings or ()],
-        thresholds=None if thresholds is None else wire.encode(thresholds),
+        ceilings=[protobuf.encode(ceiling) for ceiling in ceilings or ()],
+        thresholds=None if thresholds is None else protobuf.encode(thresholds),
     )
 
 

@@ -15,9 +15,9 @@ import pytest
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
-from services.core.model import ArtifactStored
-from services.ui.artifact_download import ArtifactHandler
-from services.ui.client import AnalyzerClient
+from kernalyse.services.core.model import ArtifactStored
+from kernalyse.services.ui.artifact_download import ArtifactHandler
+from kernalyse.services.ui.client import AnalyzerClient
 from tests.integration.analyzer_under_test import AnalyzerHere, eventually
 from tests.integration.profiler_stand_in import ProfilerStandIn, standing_in, started
 

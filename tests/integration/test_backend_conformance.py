@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     CompileError,
     DeviceNotFoundError,
     InvalidParameterError,
@@ -16,13 +16,13 @@ from services.core.errors import (
     MemoryLimitError,
     UnknownKernelError,
 )
-from services.core.expressions import parse_expression
-from services.core.model import BackendName, BufferRole, CacheMode, DataType, Device, Dim3, KernelSource, TimingMethod
-from services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.registry import open_backend
-from services.profiler.catalog import Catalog, catalog_folder, load_catalog
-from services.profiler.measuring.references import compute_reference
+from kernalyse.services.core.expressions import parse_expression
+from kernalyse.services.core.model import BackendName, BufferRole, CacheMode, DataType, Device, Dim3, KernelSource, TimingMethod
+from kernalyse.services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
+from kernalyse.services.profiler.backends.discovery import open_backend
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_folder, load_catalog
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
+from kernalyse.services.profiler.measuring.references import compute_reference
 from tests.integration.devices import device_parameters
 
 SAXPY = KernelSource(

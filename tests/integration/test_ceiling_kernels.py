@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 
-from services.core.cuda_tools import find_nvcc
-from services.core.model import BackendName, Device, DeviceKind
-from services.profiler.backends.disassembly import find_disassembler
-from services.profiler.catalog import catalog_folder
-from services.profiler.measuring.ceiling_bench import KernelVariant
-from services.profiler.measuring.ceilings import plan_ceilings
-from services.profiler.workloads.ceilings import CEILINGS_FOLDER, load_sources
+from kernalyse.services.core.external_programs import find_nvcc
+from kernalyse.services.core.model import BackendName, Device, DeviceKind
+from kernalyse.services.profiler.backends.cuda.compiler import find_disassembler
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.measuring.ceiling_bench import KernelVariant
+from kernalyse.services.profiler.measuring.ceilings import plan_ceilings
+from kernalyse.services.profiler.workloads.ceilings import CEILINGS_FOLDER, load_sources
 from tests.integration.nvcc_stand_in import kept_of_nvcc, needs_nvcc
 from tests.kept import kept_package
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import polars as pl
 import pytest
 
-from services.cli.ceiling_display import problem_lines
-from services.core.model import CeilingsMeasured, EventPayload, KernelSource, LogLines, Progress
-from services.profiler.measuring.fma_ceilings import FMA_FILE
-from services.profiler.workloads.ceilings import load_sources, run_ceilings
+from kernalyse.services.cli.ceilings import problem_lines
+from kernalyse.services.core.model import CeilingsMeasured, EventPayload, KernelSource, LogLines, Progress
+from kernalyse.services.profiler.measuring.ceilings import FMA_FILE
+from kernalyse.services.profiler.workloads.ceilings import load_sources, run_ceilings
 from tests.command import kernalyse
 from tests.integration.quick_worker import measuring_quickly
 
@@ -55,7 +55,7 @@ def test_a_device_that_is_not_there_is_refused_by_name(server: tuple[str, ...]) 
 
 def test_a_part_that_the_device_lacks_is_left_out_and_said(tmp_path: Path) -> None:
     """As on a device without double precision: what needs it does not compile."""
-    from services.profiler.backends.opencl import OpenCLBackend
+    from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 
     events = Events()
     sources = {**load_sources(), FMA_FILE: KernelSource(FMA_FILE, load_sources()[FMA_FILE].text.replace("double", "absent_type"))}

@@ -20,9 +20,9 @@ import polars as pl
 import psutil
 import pytest
 
-from services.cli.options import Server
-from services.cli.session import analyzer_session
-from services.core.errors import StoreLockedError
+from kernalyse.services.cli.options import Server
+from kernalyse.services.cli.session import analyzer_session
+from kernalyse.services.core.errors import StoreLockedError
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.service_processes import ServiceProcess, free_port
@@ -31,7 +31,7 @@ from tests.unit.test_kineto import call
 from tests.unit.test_kineto import kernel as kernel_event
 
 QUICK = ("--max-time", "0.2", "--samples", "50")
-COMMAND = (sys.executable, "-m", "services.cli.main")
+COMMAND = (sys.executable, "-m", "kernalyse.services.cli.main")
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
@@ -110,9 +110,9 @@ def test_a_command_that_only_reads_has_its_analyzer_in_a_thread_that_ends_with_i
 
 def test_listing_runs_loads_no_analysis_and_says_nothing_but_them() -> None:
     program = (
-        "import sys\nfrom services.cli.main import app\n"
+        "import sys\nfrom kernalyse.services.cli.main import app\n"
         "app(['runs'], standalone_mode=False)\n"
-        "print(sorted({'numba', 'llvmlite', 'services.analyzer.run_tables', 'services.analyzer.analyses.compare'} & set(sys.modules)))\n"
+        "print(sorted({'numba', 'llvmlite', 'kernalyse.services.analyzer.queries.run_tables', 'kernalyse.services.analyzer.analysis.comparison'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout.splitlines(), done.stderr) == (["No runs yet. Start one: kernalyse bench saxpy", "[]"], "")
@@ -174,7 +174,7 @@ def test_a_folder_named_services_where_the_user_stands_breaks_nothing(tmp_path: 
         (("report", "trace.json", "--format", "html", "-o", "report.html"), ""),
         (("show", "commands.json", "roofline", "--op-registry", ".", "--format", "json"), '"cross"'),
     ):
-        command = [sys.executable, "-P", "-m", "services.cli.main", *arguments]
+        command = [sys.executable, "-P", "-m", "kernalyse.services.cli.main", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout
@@ -309,8 +309,8 @@ def test_tags_and_notes_are_listed_and_a_deleted_run_is_gone(server: tuple[str, 
 def test_a_command_does_not_wait_for_a_service_of_its_own_that_is_gone(private_folders: Path, service: str) -> None:
     command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
-        wait_for(lambda: bool(descendants(bench, "services.profiler.worker")), "the run's worker")
-        descendants(bench, f"services.cli.main {service}")[0].send_signal(signal.SIGKILL)
+        wait_for(lambda: bool(descendants(bench, "kernalyse.services.profiler.worker")), "the run's worker")
+        descendants(bench, f"kernalyse.services.cli.main {service}")[0].send_signal(signal.SIGKILL)
         try:
             _, stderr = bench.communicate(timeout=60)
         finally:

@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 
 from kernalyse.channel import Endpoint
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core import wire
-from services.core.model import (
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.model import (
     Axis,
     KernelSelection,
     KernelSweep,
@@ -25,6 +24,7 @@ from services.core.model import (
     TableQuery,
     Telemetry,
 )
+from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.integration.analyzer_under_test import (
     AnalyzerProcess,
     add_node,
@@ -207,7 +207,7 @@ async def test_a_real_sweep_travels_from_kernel_to_roofline(services: ServicePro
 
 
 async def _start(stub: Any, spec: RunSpec) -> str:
-    answer = await stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=wire.encode(spec)))
+    answer = await stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=protobuf.encode(spec)))
     run_id: str = answer.run.run_id
     return run_id
 

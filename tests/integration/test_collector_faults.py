@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     CollectorFailedError,
     CollectorUnavailableError,
     CommandFailedError,
@@ -22,16 +22,11 @@ from services.core.errors import (
     StorageFullError,
     TimeLimitError,
 )
-from services.core.model import (
-    CommandProfile,
-    EnvironmentVariable,
-    RunLimits,
-    TraceStored,
-)
-from services.profiler.collectors import nsys as nsys_collector
-from services.profiler.collectors import preflight
-from services.profiler.workloads import program_watch
-from services.profiler.workloads.command import CommandOrder, run_command
+from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, RunLimits, TraceStored
+from kernalyse.services.profiler.collectors import nsys as nsys_collector
+from kernalyse.services.profiler.collectors import preflight
+from kernalyse.services.profiler.workloads import monitored_program
+from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
 from tests.integration.profiler_node import is_alive
 from tests.integration.told import Told
 
@@ -106,7 +101,7 @@ def test_an_old_nsys_exports_sqlite(profiler: Profiler) -> None:
 
 def test_after_its_duration_the_program_is_ended_and_the_report_kept(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ignores TERM, and so do its children."""
-    monkeypatch.setattr(program_watch, "MAX_GRACE_S", 1.0)
+    monkeypatch.setattr(monitored_program, "MAX_GRACE_S", 1.0)
     stubborn = "trap '' TERM; sleep 600 & sleep 600"
     began = time.monotonic()
     told = profiler.run("sh", "-c", stubborn, max_duration_ns=300_000_000, time_limit_s=90)
@@ -139,8 +134,8 @@ def test_a_spinning_agent_deaf_to_term_is_gone_with_the_run(profiler: Profiler) 
 
 
 def test_a_collector_that_hangs_after_the_program_is_given_up(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_watch, "SILENCE_LIMIT_S", 3.0)  # the stand-in itself has to start within it
-    monkeypatch.setattr(program_watch, "MAX_GRACE_S", 1.0)
+    monkeypatch.setattr(monitored_program, "SILENCE_LIMIT_S", 3.0)  # the stand-in itself has to start within it
+    monkeypatch.setattr(monitored_program, "MAX_GRACE_S", 1.0)
     message = profiler.error(TimeLimitError, "echo", "worked", behaviour="hang")
     assert "its collector, which did not end" in message
     assert message.index("worked") < message.index("importing for ever")
@@ -193,7 +188,7 @@ def test_the_newest_of_several_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         program = tmp_path / "nvidia" / "nsight-systems" / version / "bin" / "nsys"
         program.parent.mkdir(parents=True)
         program.touch(0o700)
-    monkeypatch.setattr("services.core.cuda_tools.NSYS_PATHS", (f"{tmp_path}/nvidia/nsight-systems*/*/bin/nsys",))
+    monkeypatch.setattr("kernalyse.services.core.external_programs.NSYS_PATHS", (f"{tmp_path}/nvidia/nsight-systems*/*/bin/nsys",))
     found = nsys_collector.chosen_nsys(None, {"PATH": str(tmp_path)})
     assert found is not None
     assert "2025.1.1" in found

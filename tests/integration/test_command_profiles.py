@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
+from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, Run, RunLimits, RunSpec, RunState
+from kernalyse.services.profiler.processes.children import MAX_LOG_BYTES
 from kernalyse.v1 import profiler_service_pb2 as messages
-from services.core.model import CommandProfile, EnvironmentVariable, Run, RunLimits, RunSpec, RunState
-from services.profiler.output_lines import MAX_LOG_BYTES
 from tests.integration.profiler_node import Calls, ProfilerNode, payload_names, processes_with, running_node
 
 SERVICE_VARIABLES = {

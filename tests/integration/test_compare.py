@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from services.analyzer.writers.results import results_document
-from services.core.errors import InvalidRequestError
-from services.core.model import EventPayload, RunState, SampleBatch, StateChanged, TableQuery
+from kernalyse.services.analyzer.export.results import results_document
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import EventPayload, RunState, SampleBatch, StateChanged, TableQuery
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_table, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started

@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.model import KernelSweep, RunEvent, RunSpec, RunState, TableQuery
 from kernalyse.v1 import run_pb2
-from services.core import wire
-from services.core.model import KernelSweep, RunEvent, RunSpec, RunState, TableQuery
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep
 from tests.integration.test_counters import stand_in_program
@@ -22,7 +22,7 @@ from tests.integration.test_worker import KEPT_BYTES_PER_S, own_kernel, prepared
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
-REAL_WORKER = (sys.executable, "-P", "-m", "services.profiler.worker")
+REAL_WORKER = (sys.executable, "-P", "-m", "kernalyse.services.profiler.worker")
 COUNTING_WORKER = (sys.executable, "-P", str(Path(__file__).with_name("counting_worker.py")))
 DURATION_NS = 5000  # of every launch, by the stand-in
 TEXT = """extern "C" __global__ void scale(const float* a, float* b, int N) {
@@ -88,7 +88,7 @@ async def test_counters_come_to_the_tables_under_their_own_names(counting_node: 
     async with calls_to(counting_node) as calls:
         run_id = await collected(calls, stub, counting_node, counted_sweep())
         (event,) = [
-            wire.decode(event, RunEvent) for event in await calls.events(run_id) if event.WhichOneof("payload") == "counters_stored"
+            protobuf.decode(event, RunEvent) for event in await calls.events(run_id) if event.WhichOneof("payload") == "counters_stored"
         ]
         reports = await rows(stub, "counter_reports", run_id)
         counters = await rows(stub, "counters", run_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     ArtifactStored,
     Axis,
     BackendName,
@@ -23,12 +23,11 @@ from services.core.model import (
     Progress,
     RunSpec,
 )
-from services.core.wire import encode_bytes
-from services.profiler.catalog import load_catalog
-from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, count_launches
-from services.profiler.workloads.counting_trial import try_counting
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.core.protobuf import encode_bytes
+from kernalyse.services.profiler.collectors.ncu import metric_names
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, count_launches, try_counting
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 from tests.integration.profiler_node import is_alive
 from tests.integration.told import Told
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidBundleError
+from kernalyse.services.core.model import KernelSelection, KernelSweep, RunSpec, RunState
+from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import profiler_service_pb2 as messages
-from services.core.errors import ArtifactNotFoundError, InvalidBundleError
-from services.core.model import KernelSelection, KernelSweep, RunSpec, RunState
-from services.core.rpc import translated_errors
 from tests.integration import profiler_node
 from tests.integration.profiler_node import Calls, ProfilerNode, behaving, calls_to, until
 from tests.integration.test_profiler_service import archive, upload
@@ -27,7 +27,7 @@ HOURS_S = 3600.0
 @pytest.fixture
 async def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Calls, Path]]:
     """A node that may keep next to nothing and looks often, and the folder of its data."""
-    often = f"import services.profiler.disk_keeping\nservices.profiler.disk_keeping.INTERVAL_S = {INTERVAL_S}\n"
+    often = f"import kernalyse.services.profiler.server\nservices.profiler.disk_keeping.INTERVAL_S = {INTERVAL_S}\n"
     monkeypatch.setattr(profiler_node, "_PROGRAM", often + profiler_node._PROGRAM)
     node = ProfilerNode(tmp_path, stand_in=True, artifacts_max_bytes=1, bundle_max_age_s=HOURS_S)
     try:

@@ -13,12 +13,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from KernelBenchmarker import KernelBenchmarker, benchmark, load_kernel
 
-from services.analyzer.results_schema import DERIVED_TABLES, json_schema
-from services.analyzer.writers.results import results_document
-from services.compat.KernelBenchmarker import KernelBenchmarker, benchmark, load_kernel
-from services.compat.visualizing.visualizer import BenchmarkVisualizer
-from services.profiler.catalog import catalog_folder
+from kernalyse.services.analyzer.export.results import results_document
+from kernalyse.services.analyzer.tables.results_document import DERIVED_TABLES, json_schema
+from kernalyse.services.compat.visualizing.visualizer import BenchmarkVisualizer
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
 from tests.command import kernalyse
 from tests.unit.run_results import sweep_results
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from services.analyzer.writers import drawing
-from services.core.drawing_task import DrawingTask
-from services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
-from services.core.report import Report, ReportFormat
+from kernalyse.services.analyzer.export import report_files
+from kernalyse.services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
+from kernalyse.services.core.report import DrawingTask, Report, ReportFormat
 from tests.command import kernalyse
 from tests.history_files import history_files
 from tests.integration.test_compare import document
@@ -55,15 +54,15 @@ def test_what_cannot_be_asked_for_is_refused_with_the_option(private_folders: Pa
 
 
 def test_libraries_that_are_missing_are_named_with_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "LIBRARIES", ("holoviews", "no_such_library"))
+    monkeypatch.setattr(report_files, "LIBRARIES", ("holoviews", "no_such_library"))
     with pytest.raises(BackendUnavailableError, match=r"no no_such_library .*kernalyse\[analyzer,ui\]"):
-        drawing.drawn(TASK, {})
+        report_files.drawn(TASK, {})
 
 
 def test_a_process_that_fails_or_takes_too_long_costs_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "PROGRAM", "services.ui.report.nothing")
+    monkeypatch.setattr(report_files, "PROGRAM", "kernalyse.services.ui.report.nothing")
     with pytest.raises(InternalError, match=r"No module named services\.ui\.report\.nothing"):
-        drawing.drawn(TASK, {})
-    monkeypatch.setattr(drawing, "TIME_LIMIT_S", 0.001)
+        report_files.drawn(TASK, {})
+    monkeypatch.setattr(report_files, "TIME_LIMIT_S", 0.001)
     with pytest.raises(LimitReachedError, match=r"more than 0\.001 s of drawing"):
-        drawing.drawn(TASK, {})
+        report_files.drawn(TASK, {})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kernalyse
-from services.profiler.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
 from tests.integration.profiler_node import running_node
 from tests.integration.quick_worker import QUICK_WORKER
 from tests.integration.test_python_api import add_node, needs_opencl

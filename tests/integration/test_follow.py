@@ -18,16 +18,15 @@ from typing import Any, Final, Self
 import pytest
 
 from kernalyse.channel import open_channel
+from kernalyse.services.cli.analyzer_client import AnalyzerClient
+from kernalyse.services.cli.follow import FollowedList, merged
+from kernalyse.services.cli.options import Server
+from kernalyse.services.cli.session import endpoint_of
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.model import Ceiling, Hardware, HardwareKey, Thresholds
+from kernalyse.services.core.settings import AnalyzerSettings, UiSettings, find_service
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
-from services.cli.analyzer_client import AnalyzerClient
-from services.cli.following import FollowedList, merged
-from services.cli.options import Server
-from services.cli.session import endpoint_of
-from services.core import wire
-from services.core.discovery import find_service
-from services.core.model import Ceiling, Hardware, HardwareKey, Thresholds
-from services.core.settings import AnalyzerSettings, UiSettings
 from tests.service_processes import free_port
 from tests.unit.test_commands import CONFIG, CONV, MM, MUL, SOUND
 from tests.unit.test_model_dashboards import PROFILE
@@ -48,7 +47,7 @@ def eventually(condition: Callable[[], Any]) -> Any:
 
 def environment() -> dict[str, str]:
     """In which the modules are found as they are here, and not as they were installed."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "proto" / "python", ROOT / "services" / "compat")))}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "proto" / "python", ROOT / "compat")))}
 
 
 class Tool:
@@ -134,8 +133,8 @@ def test_auto_reload_and_config_persistence(tool: Tool) -> None:
         eventually(lambda: symbols()["#2 ID_MUL"] == "diamond")
 
         # What is set on a page goes into the file; what nobody set stays as it stands there.
-        wanted = messages.UpdateHardwareRequest(run_id=run_id, device_id=DEVICE, thresholds=wire.encode(Thresholds(0.4, 0.25)))
-        wanted.ceilings.append(wire.encode(Ceiling(DEVICE, "dram", "bytes_per_s", 80e9, "copy", "user")))
+        wanted = messages.UpdateHardwareRequest(run_id=run_id, device_id=DEVICE, thresholds=protobuf.encode(Thresholds(0.4, 0.25)))
+        wanted.ceilings.append(protobuf.encode(Ceiling(DEVICE, "dram", "bytes_per_s", 80e9, "copy", "user")))
         stub.UpdateHardware(wanted)
         eventually(lambda: tool.config() == {"mem_bw": 80, "mem_thresh": 40, "comp_thresh": 25, "mine": "kept"})
 
@@ -171,7 +170,7 @@ def test_only_what_was_set_is_written() -> None:
 @pytest.fixture
 def services_that_run(private_folders: Path) -> Iterator[None]:
     """As `make run` has started them."""
-    command = [sys.executable, "-m", "services.cli.main", "up", "--port", "0"]
+    command = [sys.executable, "-m", "kernalyse.services.cli.main", "up", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as up:
         eventually(lambda: find_service(UiSettings.load().announcement_path()))
         yield
@@ -283,7 +282,7 @@ def test_every_module_under_another_name_is_there() -> None:
     names = set(re.findall(r"`(?:python -m|import) ([\w.]+)`", page)) - {"plotly"}
     assert {"roofline_analysis_tool", "kernel_benchmark_visualizer", "visualize", "interface.cli.main"} <= names
     for name in names:
-        assert (ROOT / "services" / "compat" / f"{name.replace('.', '/')}.py").is_file(), name
+        assert (ROOT / "compat" / f"{name.replace('.', '/')}.py").is_file(), name
     assert "pip install plotly" in page
 
 

@@ -37,7 +37,7 @@ class FollowedSweep:
         token_file = folder / "config" / "kernalyse" / "token"
         self.server = ("--server", analyzer.address, "--token-file", str(token_file))
         self._output = folder / "bench.log"
-        command = (sys.executable, "-m", "services.cli.main", "bench", *SWEEP, "-p", parameters, *self.server)
+        command = (sys.executable, "-m", "kernalyse.services.cli.main", "bench", *SWEEP, "-p", parameters, *self.server)
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 

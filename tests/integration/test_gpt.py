@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.core import wire
-from services.core.errors import KernalyseError, VerificationFailedError
-from services.core.gpt_models import ARCHITECTURES, Architecture, find_architecture
-from services.core.model import (
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import KernalyseError, VerificationFailedError
+from kernalyse.services.core.ml_models import ARCHITECTURES, Architecture, find_architecture
+from kernalyse.services.core.model import (
     ArtifactStored,
     CacheMode,
     Configuration,
@@ -36,18 +36,15 @@ from services.core.model import (
     StopReason,
     VerificationState,
 )
-from services.profiler.backends.base import DeviceSession
-from services.profiler.backends.passes import PassSession
-from services.profiler.backends.registry import open_backend_for
-from services.profiler.workloads.events import ModelContext
-from services.profiler.workloads.gpt.launches import plan_pass
-from services.profiler.workloads.gpt.loading import LoadedModel
-from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
-from services.profiler.workloads.gpt.run import run_gpt
-from services.profiler.workloads.gpt.spec import VARIANTS
-from services.profiler.workloads.gpt.weights import random_tokens, random_weights
-from services.profiler.workloads.sweep_compiler import SweepCompiler
+from kernalyse.services.profiler.backends.base import DeviceSession, PassSession
+from kernalyse.services.profiler.backends.discovery import open_backend_for
+from kernalyse.services.profiler.workloads.events import ModelContext
+from kernalyse.services.profiler.workloads.gpt.operations import Problem, plan_pass
+from kernalyse.services.profiler.workloads.gpt.reference import LogitsCheck, random_tokens, random_weights, reference_logits
+from kernalyse.services.profiler.workloads.gpt.run import run_gpt
+from kernalyse.services.profiler.workloads.gpt.sampling import LoadedModel
+from kernalyse.services.profiler.workloads.gpt.spec import VARIANTS
+from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 from tests.integration.devices import device_parameters
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
 
@@ -178,7 +175,7 @@ async def test_both_variants_of_a_model_run_from_request_to_verdict(node: Profil
     async with calls_to(node) as calls:
         run, events = await finished_events(calls, work)
     assert run.state is RunState.SUCCEEDED, run.error
-    told = [wire.decode(event, RunEvent).payload for event in events]
+    told = [protobuf.decode(event, RunEvent).payload for event in events]
     configurations = {one.configuration_index: one for one in told if isinstance(one, Configuration)}
     wholes = [one for one in configurations.values() if one.category == "model"]
     assert [(one.kernel_name, one.variant, one.layer_path) for one in wholes] == [("gpt-nano", variant, "") for variant in VARIANTS]

@@ -17,11 +17,11 @@ import pytest
 
 from kernalyse import Client, RequestError
 from kernalyse.channel import Endpoint
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import ArtifactNotFoundError, DeviceNotFoundError, InvalidTraceError, LimitReachedError
+from kernalyse.services.core.model import ImportedTrace, Run, RunState, TableQuery
+from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core import wire
-from services.core.errors import ArtifactNotFoundError, DeviceNotFoundError, InvalidTraceError, LimitReachedError
-from services.core.model import ImportedTrace, Run, RunState, TableQuery
-from services.core.rpc import translated_errors
 from tests.integration.analyzer_under_test import (
     AnalyzerHere,
     AnalyzerProcess,
@@ -68,12 +68,12 @@ async def imported(stub: Any, content: bytes = CONTENT, **options: Any) -> Any:
 
 async def listed(stub: Any) -> list[Run]:
     answer = await stub.ListRuns(messages.AnalyzerServiceListRunsRequest())
-    return [wire.decode(run, Run) for run in answer.runs]
+    return [protobuf.decode(run, Run) for run in answer.runs]
 
 
 async def test_a_file_becomes_a_run_with_all_its_tables(stub: Any) -> None:
     answer = await imported(stub)
-    run = wire.decode(answer.run, Run)
+    run = protobuf.decode(answer.run, Run)
     assert not answer.is_known
     assert (run.run_id, run.node_id, run.state) == (RUN_ID, "", RunState.SUCCEEDED)
     assert run.spec.work == ImportedTrace(FILE_NAME, f"sha256:{sha256(CONTENT).hexdigest()}", "nvbench")
@@ -119,7 +119,7 @@ async def test_an_imported_run_is_watched_deleted_and_imported_anew(stub: Any, a
     assert names.index("configurations") < names.index("measurements")
     frames = [frame_of_bytes(chunk.arrow_ipc) for answer in received for chunk in answer.tables if chunk.table_name == "roofline"]
     assert pl.concat(frames).height == 3
-    assert received[0].run.state == wire.encode(await get_run(stub, RUN_ID)).state
+    assert received[0].run.state == protobuf.encode(await get_run(stub, RUN_ID)).state
     await stub.UpdateRun(messages.UpdateRunRequest(run_id=RUN_ID, tags=["nightly"], notes="kept"))
     assert (await get_run(stub, RUN_ID)).tags == ("nightly",)
     await stub.DeleteRun(messages.DeleteRunRequest(run_id=RUN_ID))
@@ -137,7 +137,7 @@ async def test_what_a_node_would_be_asked_for_is_answered_without_one(stub: Any,
         await eventually(lambda: _serves(stub))
         await imported(stub)
         cancelled = await stub.CancelRun(messages.AnalyzerServiceCancelRunRequest(run_id="last"))
-        assert wire.decode(cancelled.run, Run).state is RunState.SUCCEEDED
+        assert protobuf.decode(cancelled.run, Run).state is RunState.SUCCEEDED
         assert node.cancelled_run_ids == []
         request = messages.AnalyzerServiceReadArtifactRequest(run_id="last", artifact_name="a")
         with pytest.raises(ArtifactNotFoundError, match="an imported run, which has none"), translated_errors():
@@ -204,7 +204,7 @@ async def test_a_file_that_cannot_be_imported_leaves_nothing(
 async def test_text_of_others_neither_steers_a_terminal_nor_fills_the_lists(stub: Any) -> None:
     content = document(state(*COLD))
     content["meta"]["argv"] = ["\x1b[2J", "x" * 30_000]
-    run = wire.decode((await imported(stub, json.dumps(content).encode(), name="a\x1b]0;b\x07.json")).run, Run)
+    run = protobuf.decode((await imported(stub, json.dumps(content).encode(), name="a\x1b]0;b\x07.json")).run, Run)
     assert run.spec.title == "a\N{REPLACEMENT CHARACTER}]0;b\N{REPLACEMENT CHARACTER}.json"
     assert "Command: \N{REPLACEMENT CHARACTER}[2J xxx" in run.notes
     assert len(run.notes) == 20_000
@@ -228,7 +228,7 @@ async def test_a_break_between_files_and_record_leaves_no_run(stub: Any, analyze
         assert list((analyzer.folder / "store" / "runs").glob(f"{run.run_id}-*/measurements.parquet"))
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr("services.analyzer.store.insert_compacted_run", broken)
+    monkeypatch.setattr("kernalyse.services.analyzer.store.store.insert_compacted_run", broken)
     with pytest.raises(Exception, match="power cut"):
         await imported(stub)
     monkeypatch.undo()

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
 
-from services.compat.benchmarking.notices import forget_notices
-from services.compat.benchmarking.result_files import read_results
-from services.compat.KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
-from services.core.cuda_tools import find_nvcc
-from services.core.errors import BackendUnavailableError, CompileError, InvalidParameterError
-from services.core.model import BackendName
-from services.profiler.backends.opencl import OpenCLBackend
-from services.profiler.catalog import catalog_folder
-from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.workloads.counters import Counting
+from kernalyse.services.compat.kernel_benchmarker.progress import forget_notices
+from kernalyse.services.compat.kernel_benchmarker.results import read_results
+from kernalyse.services.core.errors import BackendUnavailableError, CompileError, InvalidParameterError
+from kernalyse.services.core.external_programs import find_nvcc
+from kernalyse.services.core.model import BackendName
+from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+from kernalyse.services.profiler.collectors.ncu import metric_names
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.workloads.counters import Counting
 from tests.integration.test_counters import stand_in_program
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -43,7 +43,7 @@ VECTORS = EXAMPLES / "vector_kernels.cu"
 def opencl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there is an NVIDIA GPU: tests/gpu has that side. Every notice can be said again."""
     monkeypatch.setattr(
-        "services.compat.benchmarking.opened_device.PREFERRED",
+        "kernalyse.services.compat.kernel_benchmarker.benchmark.PREFERRED",
         {True: (BackendName.PYCUDA, BackendName.OPENCL), False: (BackendName.NVCC, BackendName.OPENCL)},
     )
 
@@ -52,13 +52,13 @@ def opencl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
             return OpenCLBackend()
         raise BackendUnavailableError(f"backend {name.value}", found="no NVIDIA GPU, as far as this test goes")
 
-    monkeypatch.setattr("services.compat.benchmarking.opened_device.open_backend", opened)
+    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.open_backend", opened)
     forget_notices()
 
 
 def script_environment() -> dict[str, str]:
     """Of a script in a process of its own: the modules as they are here, and the test's private folders."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "proto/python", ROOT / "services/compat")))}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "proto/python", ROOT / "compat")))}
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_profile_counts_with_ncu_and_keeps_every_counter_by_its_own_name(
     """A stand-in for ncu: no device is at hand that it could count on."""
     metrics = metric_names("9.0")
     counting = Counting(str(stand_in_program(tmp_path)), metrics, has_ranges=False, silence_limit_s=60)
-    monkeypatch.setattr("services.compat.benchmarking.counters.way_to_count", lambda device, events: counting)
+    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.way_to_count", lambda device, events: counting)
     results = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8, 16], iterations=2)
     for result, size in zip(results, (8, 16), strict=True):
         assert result.memory_throughput_pct == 88.0
@@ -225,7 +225,7 @@ def test_counters_that_are_refused_are_nan_and_the_times_stay(
     benchmarker: KernelBenchmarker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     counting = Counting(str(stand_in_program(tmp_path)), metric_names("9.0"), has_ranges=False, silence_limit_s=60)
-    monkeypatch.setattr("services.compat.benchmarking.counters.way_to_count", lambda device, events: counting)
+    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.way_to_count", lambda device, events: counting)
     monkeypatch.setenv("STAND_IN_NCU", "permission")
     (result,) = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8], iterations=2)
     assert result.execution_time_ms > 0

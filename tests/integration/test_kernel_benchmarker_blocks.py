@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
 
-from services.compat.benchmarking.result_files import report_text
-from services.compat.KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
-from services.profiler.catalog import catalog_folder
+from kernalyse.services.compat.kernel_benchmarker.results import report_text
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
 from tests.integration.described_blocks import FEW_ITERATIONS, SMALL_SIZES, described_blocks
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     Axis,
     ConfigurationFailed,
     Device,
@@ -20,8 +20,8 @@ from services.core.model import (
     StateChanged,
     VerificationState,
 )
-from services.profiler.catalog import load_catalog
-from services.profiler.header_bundle import HeaderBundle, pack_headers
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle, pack_headers
 from tests.integration.devices import device_parameters
 from tests.integration.test_worker import Ended, run_worker, sweep_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from services.core.model import Axis, KernelSelection, KernelSweep, MeasuringOptions, RunSpec, RunState, TableQuery
+from kernalyse.services.core.model import Axis, KernelSelection, KernelSweep, MeasuringOptions, RunSpec, RunState, TableQuery
 from tests.integration.analyzer_under_test import AnalyzerProcess, add_node, connected, eventually, get_run, get_table
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
 

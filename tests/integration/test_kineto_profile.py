@@ -16,10 +16,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.readers.kineto.reader import KinetoReader
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
-from services.core.model import CommandProfile, Run, RunSpec
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.core.model import CommandProfile, Run, RunSpec
 from tests.integration.profiler_node import ProfilerNode, calls_to, running_node
 
 OWN_PYTHON = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"

@@ -10,9 +10,19 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kernalyse.services.core.model import (
+    ArtifactStored,
+    CommandProfile,
+    EventPayload,
+    Run,
+    RunSpec,
+    RunState,
+    StateChanged,
+    TableQuery,
+    TraceStored,
+)
+from kernalyse.services.core.protobuf import decode
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.model import ArtifactStored, CommandProfile, EventPayload, Run, RunSpec, RunState, StateChanged, TableQuery, TraceStored
-from services.core.wire import decode
 from tests.integration.analyzer_under_test import (
     AnalyzerProcess,
     add_node,

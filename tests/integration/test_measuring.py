@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from services.core.errors import CompileError, KernalyseError
-from services.core.model import (
+from kernalyse.services.core.errors import CompileError, KernalyseError
+from kernalyse.services.core.model import (
     BufferRole,
     Ceiling,
     CeilingsMeasured,
@@ -29,18 +29,15 @@ from services.core.model import (
     Verification,
     VerificationState,
 )
-from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
-from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer
-from services.profiler.measuring.busy import DeviceUse
-from services.profiler.measuring.ceiling_bench import CeilingSources
-from services.profiler.measuring.ceilings import MeasuredCeilings, measure_ceilings
-from services.profiler.measuring.clocks import open_clock_meter
-from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.measuring.fma_ceilings import FMA_FILE
-from services.profiler.measuring.inputs import BufferPlan, input_values, poison_values
-from services.profiler.measuring.verification import compare
-from services.profiler.workloads import ceilings
-from services.profiler.workloads.ceilings import MAX_AGE_NS, MAX_BUSY_AGE_NS, load_sources, read_ceilings, write_ceilings
+from kernalyse.services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
+from kernalyse.services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer
+from kernalyse.services.profiler.measuring.buffers import BufferPlan, DeviceBuffers, input_values, poison_values
+from kernalyse.services.profiler.measuring.ceiling_bench import CeilingSources
+from kernalyse.services.profiler.measuring.ceilings import FMA_FILE, MeasuredCeilings, measure_ceilings
+from kernalyse.services.profiler.measuring.device_state import DeviceUse, open_clock_meter
+from kernalyse.services.profiler.measuring.verification import compare
+from kernalyse.services.profiler.workloads import ceilings
+from kernalyse.services.profiler.workloads.ceilings import MAX_AGE_NS, MAX_BUSY_AGE_NS, load_sources, read_ceilings, write_ceilings
 from tests.integration.quick_worker import measuring_quickly
 from tests.integration.told import Told
 
@@ -60,7 +57,7 @@ PLANS = (
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[DeviceSession]:
-    from services.profiler.backends.opencl import OpenCLBackend
+    from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 
     backend = OpenCLBackend()
     if not backend.devices():

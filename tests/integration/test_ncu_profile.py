@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from services.core.errors import CollectorUnavailableError
-from services.core.model import CommandProfile, RunLimits
-from services.profiler.collectors import ncu_profile
-from services.profiler.collectors.collector import Collected, CollectorContext
-from services.profiler.collectors.ncu_profile import NcuProfile, open_ncu
-from services.profiler.workloads import command
-from services.profiler.workloads.command import CommandOrder
-from services.profiler.workloads.program_watch import Cancelling, TimeBudget, Watcher
+from kernalyse.services.core.errors import CollectorUnavailableError
+from kernalyse.services.core.model import CommandProfile, RunLimits
+from kernalyse.services.profiler.collectors import ncu
+from kernalyse.services.profiler.collectors.base import Collected, CollectorContext
+from kernalyse.services.profiler.collectors.ncu import NcuProfile, open_ncu
+from kernalyse.services.profiler.workloads import command
+from kernalyse.services.profiler.workloads.command import CommandOrder
+from kernalyse.services.profiler.workloads.monitored_program import Cancelling, TimeBudget, Watcher
 from tests.integration.told import Told
 
 STAND_IN = """
@@ -100,8 +100,8 @@ def test_a_report_that_cannot_be_printed_is_kept(tmp_path: Path) -> None:
 
 def test_metrics_that_ncu_does_not_know_are_named_and_the_rest_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = stand_in(tmp_path, "unknown")
-    monkeypatch.setattr(ncu_profile, "check_ncu", lambda: str(tmp_path / "ncu"))
-    monkeypatch.setattr(ncu_profile, "dcgm_process_id", lambda: None)
+    monkeypatch.setattr(ncu, "check_ncu", lambda: str(tmp_path / "ncu"))
+    monkeypatch.setattr(ncu, "dcgm_process_id", lambda: None)
     monkeypatch.setattr(command, "_compute_capability", lambda: "9.0")
     folder = tmp_path / "run"
     (folder / "tmp").mkdir(parents=True)
@@ -122,13 +122,13 @@ def test_metrics_that_ncu_does_not_know_are_named_and_the_rest_is_counted(tmp_pa
 def test_without_ncu_or_gpu_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace = CollectorContext(tmp_path, tmp_path, tmp_path, {})
     profile = CommandProfile(("true",), "ncu")
-    monkeypatch.setattr("services.profiler.collectors.ncu.find_ncu", lambda: None)
+    monkeypatch.setattr("kernalyse.services.profiler.collectors.ncu.find_ncu", lambda: None)
     with pytest.raises(CollectorUnavailableError, match="collector ncu: found no ncu on this node"):
         open_ncu(profile, workplace, lambda: "9.0")
-    monkeypatch.setattr(ncu_profile, "check_ncu", lambda: "/usr/bin/ncu")
+    monkeypatch.setattr(ncu, "check_ncu", lambda: "/usr/bin/ncu")
     with pytest.raises(CollectorUnavailableError, match="no NVIDIA GPU on this node"):
         open_ncu(profile, workplace, lambda: None)
-    monkeypatch.setattr(ncu_profile, "dcgm_process_id", lambda: 7)
+    monkeypatch.setattr(ncu, "dcgm_process_id", lambda: 7)
     collector, notices = open_ncu(profile, workplace, lambda: "9.0")
     assert "gpu__time_duration.sum" in collector.metrics
     assert "dcgmi profile --pause" in notices[0]

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.core.cuda_tools import find_nsys
-from services.core.model import CommandProfile, Run, RunSpec, RunState
+from kernalyse.services.core.external_programs import find_nsys
+from kernalyse.services.core.model import CommandProfile, Run, RunSpec, RunState
 from tests.integration.profiler_node import ProfilerNode, calls_to, payload_names, processes_with
 
 INSTALLED = sorted(Path("/opt/nsys").glob("*/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64/nsys"))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import BackendName, Dim3
-from services.profiler.backends.cuda_driver import CudaDriver
-from services.profiler.backends.nvcc_compiler import toolkit_version
+from kernalyse.services.core.model import BackendName, Dim3
+from kernalyse.services.profiler.backends.cuda.compiler import toolkit_version
+from kernalyse.services.profiler.backends.cuda.driver import CudaDriver
 from tests.command import kernalyse
 from tests.integration.nvcc_stand_in import COLD_NS, needs_nvcc, stand_in_driver, stand_in_object
 from tests.service_processes import ServiceProcesses

@@ -9,20 +9,30 @@ from typing import Final
 
 import pytest
 
-from services.core.cuda_tools import find_nvcc
-from services.core.errors import BackendUnavailableError, CompileError, InvalidSourceError, UnknownKernelError, UnsupportedConstructError
-from services.core.model import Dim3, KernelSource, ParameterValue
-from services.profiler.backends import nvcc_compiler, nvcc_process
-from services.profiler.backends.base import Build
-from services.profiler.backends.code_cache import CodeCache, CompiledCode
-from services.profiler.backends.cuda_timing_code import FUNCTION_NAMES, timing_build
-from services.profiler.backends.disassembly import find_disassembler
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.launch_needs import NOTHING_SPECIAL, LaunchNeeds, read_needs
-from services.profiler.backends.mangled_names import find_entry
-from services.profiler.backends.nvcc_compiler import NvccCompiler, compiler_version
-from services.profiler.backends.ptxas_report import read_report
-from services.profiler.catalog import load_catalog
+from kernalyse.services.core.errors import (
+    BackendUnavailableError,
+    CompileError,
+    InvalidSourceError,
+    UnknownKernelError,
+    UnsupportedConstructError,
+)
+from kernalyse.services.core.external_programs import find_nvcc
+from kernalyse.services.core.model import Dim3, KernelSource, ParameterValue
+from kernalyse.services.profiler.backends.base import Build
+from kernalyse.services.profiler.backends.cuda import compiler as nvcc_compiler
+from kernalyse.services.profiler.backends.cuda import compiler as nvcc_process
+from kernalyse.services.profiler.backends.cuda.compiler import (
+    CodeCache,
+    CompiledCode,
+    NvccCompiler,
+    compiler_version,
+    find_disassembler,
+    read_report,
+)
+from kernalyse.services.profiler.backends.cuda.modules import NOTHING_SPECIAL, LaunchNeeds, find_entry, read_needs
+from kernalyse.services.profiler.backends.cuda.timing import FUNCTION_NAMES, timing_build
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 from tests.integration.nvcc_stand_in import kept_code, needs_nvcc
 
 pytestmark = needs_nvcc
@@ -331,10 +341,10 @@ def test_damaged_entry_is_made_anew(compiler: Counting, tmp_path: Path) -> None:
 COMPILES: Final = """
 import sys
 from pathlib import Path
-from services.core.model import KernelSource
-from services.profiler.backends.base import Build
-from services.profiler.backends.code_cache import CodeCache
-from services.profiler.backends.nvcc_compiler import NvccCompiler
+from kernalyse.services.core.model import KernelSource
+from kernalyse.services.profiler.backends.base import Build
+from kernalyse.services.profiler.backends.cuda.compiler import CodeCache
+from kernalyse.services.profiler.backends.cuda.compiler import NvccCompiler
 build = Build(KernelSource("k.cu", "__global__ void k(float *y) { y[0] = 1; }"), "k")
 print(len(NvccCompiler(CodeCache(Path(sys.argv[1]))).compile(build, "sm_90").code))
 """

@@ -10,15 +10,13 @@ from typing import Final
 
 import pytest
 
-from services.core.errors import BackendUnavailableError, CompileError, UnknownKernelError
-from services.core.model import KernelSource, ParameterValue
-from services.profiler.backends import nvcc_build
-from services.profiler.backends.base import Build
-from services.profiler.backends.code_cache import CodeCache
-from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
-from services.profiler.backends.nvcc_program import write_program
-from services.profiler.backends.ptxas_report import read_report
-from services.profiler.catalog import load_catalog
+from kernalyse.services.core.errors import BackendUnavailableError, CompileError, UnknownKernelError
+from kernalyse.services.core.model import KernelSource, ParameterValue
+from kernalyse.services.profiler.backends.base import Build
+from kernalyse.services.profiler.backends.cuda import nvcc_programs
+from kernalyse.services.profiler.backends.cuda.compiler import CodeCache, read_report
+from kernalyse.services.profiler.backends.cuda.nvcc_programs import BuiltProgram, ProgramBuilder, write_program
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from tests.integration.nvcc_stand_in import ARCHITECTURE, needs_nvcc, real_builder
 
 pytestmark = needs_nvcc
@@ -125,7 +123,7 @@ def test_remarks_of_the_compiler_are_kept(tmp_path: Path) -> None:
 
 
 def test_missing_nvcc_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvcc_build, "find_nvcc", lambda: None)
+    monkeypatch.setattr(nvcc_programs, "find_nvcc", lambda: None)
     with pytest.raises(BackendUnavailableError, match=r"no nvcc to compile with.*CUDA toolkit.*CUDA_HOME"):
         _build(Build(KernelSource("k.cu", "__global__ void k() {}\n"), "k"), tmp_path)
 

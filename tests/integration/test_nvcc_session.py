@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     InternalError,
     InvalidParameterError,
     KernalyseError,
@@ -19,18 +19,11 @@ from services.core.errors import (
     TimeLimitError,
     WorkerCrashedError,
 )
-from services.core.model import (
-    CacheMode,
-    Dim3,
-    KernelResources,
-    KernelSource,
-    ParameterValue,
-    TimingMethod,
-)
-from services.profiler.backends import nvcc
-from services.profiler.backends.base import Build, DeviceBuffer, LaunchConfiguration, PreparedLaunch, Timing
-from services.profiler.backends.nvcc import NvccSession
-from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
+from kernalyse.services.core.model import CacheMode, Dim3, KernelResources, KernelSource, ParameterValue, TimingMethod
+from kernalyse.services.profiler.backends.base import Build, DeviceBuffer, LaunchConfiguration, PreparedLaunch, Timing
+from kernalyse.services.profiler.backends.cuda import nvcc_backend
+from kernalyse.services.profiler.backends.cuda.nvcc_backend import NvccSession
+from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
 from tests.integration.nvcc_stand_in import (
     ABORTS,
     ACT,
@@ -141,7 +134,7 @@ def test_buffers_go_with_their_contents_from_one_program_to_the_next(session: Nv
 
 
 def test_programs_over_the_limit_are_ended_and_what_they_held_is_kept(session: NvccSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvcc, "MAX_PROGRAM_COUNT", 1)
+    monkeypatch.setattr(nvcc_backend, "MAX_PROGRAM_COUNT", 1)
     y, z = _zeros(session), _zeros(session)
     session.run(_prepare(session, y))
     session.run(_prepare(session, z, build=OTHER_BUILD))

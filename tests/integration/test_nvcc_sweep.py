@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from services.core.errors import CompileError, WorkerCrashedError
-from services.core.model import (
+from kernalyse.services.core.errors import CompileError, WorkerCrashedError
+from kernalyse.services.core.model import (
     ArgumentDefinition,
     ArtifactStored,
     Axis,
@@ -33,12 +33,12 @@ from services.core.model import (
     TimingMethod,
     VerificationState,
 )
-from services.profiler.backends.nvcc import NvccSession
-from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
-from services.profiler.backends.ptxas_report import read_report
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.sweep import run_sweep
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.profiler.backends.cuda.compiler import read_report
+from kernalyse.services.profiler.backends.cuda.nvcc_backend import NvccSession
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 from tests.integration.nvcc_stand_in import (
     ABORTS,
     ACT,

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.onnxruntime import OnnxRuntimeReader
+from kernalyse.services.core.errors import BackendUnavailableError, InvalidParameterError, RunNotFoundError
+from kernalyse.services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState, TableQuery
+from kernalyse.services.profiler.workloads.onnx.bert import bert
+from kernalyse.services.profiler.workloads.onnx.inputs import OWN_TOKENIZER
 from kernalyse.v1 import profiler_service_pb2 as messages
 from kernalyse.v1 import run_pb2
-from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
-from services.core.errors import BackendUnavailableError, InvalidParameterError, RunNotFoundError
-from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState, TableQuery
-from services.profiler.workloads.onnx.bert import bert
-from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode
 from tests.onnx_files import save_with_external_data, unknown_operator

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.core.errors import UnsupportedConstructError
-from services.core.model import Dim3, KernelSource
-from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
-from services.profiler.backends.opencl import OpenCLBackend
+from kernalyse.services.core.errors import UnsupportedConstructError
+from kernalyse.services.core.model import Dim3, KernelSource
+from kernalyse.services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
+from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 from tests.integration.opencl_constructs import CONSTRUCTS, COUNT, POCL_REFUSALS, REFUSALS, Construct, Refusal
 
 

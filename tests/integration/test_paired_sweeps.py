@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from services.core.errors import CompileError, KernalyseError, UnmetConditionError, WorkerCrashedError
-from services.core.model import (
+from kernalyse.services.core.errors import CompileError, KernalyseError, UnmetConditionError, WorkerCrashedError
+from kernalyse.services.core.model import (
     Axis,
     Configuration,
     ConfigurationFailed,
@@ -30,12 +30,12 @@ from services.core.model import (
     StopReason,
     Verdict,
 )
-from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
-from services.profiler.catalog import load_catalog
-from services.profiler.turn_note import CrashMarker, Turn, read_crash_marker
-from services.profiler.workloads import turns as turns_module
-from services.profiler.workloads.sweep import run_sweep
-from services.profiler.workloads.sweep_plan import plan_sweep
+from kernalyse.services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.measuring import paired as turns_module
+from kernalyse.services.profiler.processes.event_pipe import CrashMarker, Turn, read_crash_marker
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 from tests.command import kernalyse
 from tests.integration.test_worker import own_kernel, sweep_of
 
@@ -98,7 +98,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def device_session() -> Iterator[DeviceSession]:
-    from services.profiler.backends.opencl import OpenCLBackend
+    from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 
     backend = OpenCLBackend()
     if not backend.devices():

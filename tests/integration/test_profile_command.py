@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.profile_words import PROMPT_MAX_DURATION_NS
-from services.core.model import (
+from kernalyse.services.cli.profile import PROMPT_MAX_DURATION_NS
+from kernalyse.services.core.model import (
     CommandProfile,
     LogLevel,
     LogLines,

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from kernalyse.v1 import profiler_service_pb2 as messages
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     EventExpiredError,
     KernalyseError,
     QueueFullError,
@@ -26,7 +25,8 @@ from services.core.errors import (
     StorageFullError,
     UnauthenticatedError,
 )
-from services.core.model import Run, RunLimits, RunState
+from kernalyse.services.core.model import Run, RunLimits, RunState
+from kernalyse.v1 import profiler_service_pb2 as messages
 from tests.integration.profiler_node import (
     Calls,
     ProfilerNode,

@@ -18,10 +18,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kernalyse.channel import open_async_channel
-from kernalyse.v1 import kernel_pb2, run_pb2
-from kernalyse.v1 import profiler_service_pb2 as messages
-from services.core import wire
-from services.core.errors import (
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import (
     ArtifactNotFoundError,
     BackendUnavailableError,
     BundleTooLargeError,
@@ -38,7 +36,7 @@ from services.core.errors import (
     UnknownModelError,
     UnknownParameterError,
 )
-from services.core.model import (
+from kernalyse.services.core.model import (
     Axis,
     BackendName,
     CommandProfile,
@@ -52,7 +50,9 @@ from services.core.model import (
     RunSpec,
     RunState,
 )
-from services.core.rpc import translated_errors
+from kernalyse.services.core.rpc import translated_errors
+from kernalyse.v1 import kernel_pb2, run_pb2
+from kernalyse.v1 import profiler_service_pb2 as messages
 from tests.integration.profiler_node import (
     Calls,
     ProfilerNode,
@@ -166,7 +166,7 @@ async def test_what_runs_kernels_gets_what_compilers_and_runtimes_need_of_the_se
 
 
 async def test_the_node_describes_itself(calls: Calls) -> None:
-    described = wire.decode(await calls.node(), Node)
+    described = protobuf.decode(await calls.node(), Node)
     assert described.devices
     assert described.journal_id
     assert described.cpu_count
@@ -195,10 +195,10 @@ async def test_the_kernels_of_a_source_are_told_with_what_is_assumed_of_them(cal
 
 async def test_a_request_that_is_only_checked_starts_nothing(calls: Calls) -> None:
     before = (await calls.stub.ListRuns(messages.ProfilerServiceListRunsRequest())).runs
-    request = messages.ProfilerServiceStartRunRequest(spec=wire.encode(quick_sweep(values=(1024, 2048))), validate_only=True)
+    request = messages.ProfilerServiceStartRunRequest(spec=protobuf.encode(quick_sweep(values=(1024, 2048))), validate_only=True)
     run = (await calls.stub.StartRun(request)).run
     assert (run.run_id, run.total_configuration_count, bool(run.device_id)) == ("", 2, True)
-    request = messages.ProfilerServiceStartRunRequest(spec=wire.encode(quick_sweep("saxpi")), validate_only=True)
+    request = messages.ProfilerServiceStartRunRequest(spec=protobuf.encode(quick_sweep("saxpi")), validate_only=True)
     with refused(UnknownKernelError, "saxpy"):
         await calls.stub.StartRun(request)
     assert (await calls.stub.ListRuns(messages.ProfilerServiceListRunsRequest())).runs == before
@@ -328,7 +328,7 @@ async def test_bundles_that_must_not_be_taken_are_refused(calls: Calls) -> None:
 
 async def test_a_run_with_4_mib_of_source_is_taken(calls: Calls) -> None:
     text = SOURCE.text.ljust(4 * 1024**2)
-    spec = wire.encode(RunSpec(KernelSweep((KernelSelection("own", source=replace(SOURCE, text=text)),), axes=(Axis("N", (1024,)),))))
+    spec = protobuf.encode(RunSpec(KernelSweep((KernelSelection("own", source=replace(SOURCE, text=text)),), axes=(Axis("N", (1024,)),))))
     with translated_errors():
         answer = await calls.stub.StartRun(messages.ProfilerServiceStartRunRequest(spec=spec, validate_only=True))
     assert answer.run.total_configuration_count == 1

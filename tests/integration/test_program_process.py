@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import BackendUnavailableError, InternalError, LaunchLimitError, TimeLimitError, WorkerCrashedError
-from services.core.model import CacheMode, TimingMethod
-from services.profiler.backends.base import Timing
-from services.profiler.backends.measuring_program import MeasuringProgram
-from services.profiler.backends.program_process import ProgramProcess
+from kernalyse.services.core.errors import BackendUnavailableError, InternalError, LaunchLimitError, TimeLimitError, WorkerCrashedError
+from kernalyse.services.core.model import CacheMode, TimingMethod
+from kernalyse.services.profiler.backends.base import Timing
+from kernalyse.services.profiler.backends.cuda.nvcc_programs import MeasuringProgram
+from kernalyse.services.profiler.processes.children import ProgramProcess
 
 SERVE = """
 import os, sys, time

@@ -21,8 +21,8 @@ from kernalyse import Measuring, RequestError
 from kernalyse.channel import Endpoint
 from kernalyse.measuring import choice
 from kernalyse.runs import RunState
+from kernalyse.services.core import model, protobuf
 from kernalyse.v1 import run_pb2
-from services.core import model, wire
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
 needs_opencl = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -191,7 +191,7 @@ def test_a_call_that_only_makes_something_to_be_run_is_not_timed(function: Calla
 
 
 def test_a_call_of_seconds_is_not_called_more_often_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.callables.callable_run.LONG_CALL_NS", 1_000_000)
+    monkeypatch.setattr("kernalyse.services.callables.benchmark.LONG_CALL_NS", 1_000_000)
     calls: list[float] = []
 
     def slow() -> None:
@@ -278,9 +278,9 @@ def test_every_spec_is_one_that_the_services_read() -> None:
         (kernalyse.ceilings(), model.CeilingMeasurement()),
     )
     for spec, work in specs:
-        assert wire.decode(spec, model.RunSpec).work == work
+        assert protobuf.decode(spec, model.RunSpec).work == work
     measuring = Measuring(cache="cold", stop="samples", max_sample_count=7, min_duration_s=0.5, when_busy="wait", inputs="zeros")
-    assert wire.decode(measuring.message(), model.MeasuringOptions) == model.MeasuringOptions(
+    assert protobuf.decode(measuring.message(), model.MeasuringOptions) == model.MeasuringOptions(
         cache_mode=model.CacheMode.COLD,
         stopping_criterion=model.StoppingCriterion.SAMPLE_COUNT,
         max_sample_count=7,

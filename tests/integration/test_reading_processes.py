@@ -20,18 +20,17 @@ import pytest
 import sqlalchemy as sa
 
 from kernalyse.client import Client
+from kernalyse.services.analyzer.ingest.imports import Importing
+from kernalyse.services.analyzer.ingest.uploads import Extent, TracePart
+from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingProcesses, ReadingTask, _ReadingProcess
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.store import store as store_module
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
+from kernalyse.services.core.model import ImportedTrace, ImportProgress, ImportStage, Run, TableQuery
+from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.analyzer import store as store_module
-from services.analyzer.importing import Importing
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.reading_processes import PROGRAM, ReadingProcesses, _ReadingProcess
-from services.analyzer.reading_tasks import ReadingTask
-from services.analyzer.store import Store
-from services.analyzer.trace_arrival import Extent, TracePart
-from services.core import wire
-from services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
-from services.core.model import ImportedTrace, ImportProgress, ImportStage, Run, TableQuery
-from services.core.rpc import translated_errors
 from tests.integration.analyzer_under_test import AnalyzerHere, AnalyzerProcess, connected, eventually, get_run, get_table
 from tests.integration.test_importing import CONTENT, listed
 from tests.unit.rank_traces import write_rank
@@ -132,7 +131,7 @@ def never(folder: Path) -> Callable[[], Awaitable[bool]]:
 
 async def test_ranks_become_one_run_whatever_their_order(stub: Any, ranks: list[Path]) -> None:
     answer = await joined(stub, ranks)
-    run = wire.decode(answer.run, Run)
+    run = protobuf.decode(answer.run, Run)
     assert isinstance(run.spec.work, ImportedTrace)
     assert (run.spec.title, run.spec.work.format) == ("rank0.json and 1 more", "kineto")
     assert "2 files, read as one trace: rank0.json, rank1.json." in run.notes
@@ -175,7 +174,7 @@ async def test_traces_that_cannot_be_one_run_leave_nothing(stub: Any, analyzer: 
 async def test_who_watches_an_import_sees_its_traces_being_read(stub: Any, ranks: list[Path]) -> None:
     async def watched() -> list[ImportProgress]:
         stream = stub.WatchImport(messages.WatchImportRequest(upload_id="mine"))
-        return [wire.decode(response.progress, ImportProgress) async for response in stream]
+        return [protobuf.decode(response.progress, ImportProgress) async for response in stream]
 
     watching = asyncio.create_task(watched())
     await stub.ImportTrace(requests(ranks, "mine"))
@@ -307,7 +306,7 @@ async def test_control_c_in_the_command_ends_the_import(process: AnalyzerProcess
     token_file.write_text(process.endpoint.token)
     arguments = ["import", *map(str, ranks), "--server", process.endpoint.address, "--token-file", str(token_file)]
     with subprocess.Popen(
-        [sys.executable, "-m", "services.cli.main", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "kernalyse.services.cli.main", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as command:
         reader = await held(process.process.pid, process.folder)
         command.send_signal(signal.SIGINT)

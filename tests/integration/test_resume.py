@@ -15,14 +15,14 @@ import polars as pl
 import pytest
 
 from kernalyse.channel import Endpoint
-from services.cli.analyzer_client import AnalyzerClient
-from services.cli.options import Server
-from services.cli.run_specs import kept_spec
-from services.cli.runs import run_row
-from services.cli.session import analyzer_session
-from services.core.model import KernelSweep, RunSpec, RunState
-from services.core.repeating import SPEC_ARTIFACT, repeated
-from services.core.wire import decode_json
+from kernalyse.services.cli.analyzer_client import AnalyzerClient
+from kernalyse.services.cli.options import Server
+from kernalyse.services.cli.rerun import kept_spec
+from kernalyse.services.cli.runs import run_row
+from kernalyse.services.cli.session import analyzer_session
+from kernalyse.services.core.model import KernelSweep, RunSpec, RunState
+from kernalyse.services.core.protobuf import decode_json
+from kernalyse.services.core.reruns import SPEC_ARTIFACT, repeated
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.integration.test_cli import COMMAND, QUICK, wait_for

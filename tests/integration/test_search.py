@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import (
+from kernalyse.services.core.model import (
     Axis,
     Configuration,
     KernelSweep,

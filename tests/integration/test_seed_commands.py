@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kernalyse.services.core.errors import InvalidRequestError, RunNotFoundError
+from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.errors import InvalidRequestError, RunNotFoundError
-from services.core.rpc import translated_errors
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import connected, running_analyzer, serving
 from tests.integration.test_importing import RUN_ID, imported

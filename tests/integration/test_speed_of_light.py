@@ -10,14 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from services.core.model import (
-    BufferDefinition,
-    ConfigurationFailed,
-    KernelSweep,
-    Measurement,
-    Pairing,
-    VerificationState,
-)
+from kernalyse.services.core.model import BufferDefinition, ConfigurationFailed, KernelSweep, Measurement, Pairing, VerificationState
 from tests.command import Done, kernalyse
 from tests.integration.cheating_kernels import BUFFERS, HONEST, RECALLING, SKIPPING, STATIC, sweep
 from tests.integration.test_cli import QUICK

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from services.profiler import supervisor
+from kernalyse.services.profiler.processes import supervisor
 
 GRACE_S = 0.3
 SLACK_S = 30.0  # of a loaded machine; whoever were not ended would go on for minutes

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 import psutil
 import pytest
 
+from kernalyse.services.core.model import Axis, KernelSelection, KernelSweep, MeasuringOptions, RunSpec, RunState
 from kernalyse.v1 import run_pb2
-from services.core.model import Axis, KernelSelection, KernelSweep, MeasuringOptions, RunSpec, RunState
 from tests.integration.profiler_node import Calls, ProfilerNode, quick_sweep, states, until
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")

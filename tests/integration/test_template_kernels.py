@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.core.model import Axis, Device, Dim3, KernelSelection, KernelSource, Measurement, ParameterValue, VerificationState
-from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
-from services.profiler.backends.registry import open_backend_for
-from services.profiler.catalog import load_catalog
+from kernalyse.services.core.model import Axis, Device, Dim3, KernelSelection, KernelSource, Measurement, ParameterValue, VerificationState
+from kernalyse.services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
+from kernalyse.services.profiler.backends.discovery import open_backend_for
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from tests.integration.devices import device_parameters
 from tests.integration.test_worker import run_worker, sweep_of
 

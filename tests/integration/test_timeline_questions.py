@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from kernalyse.client import Client
+from kernalyse.services.analyzer.queries import registry
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import Filter, SortKey, TableQuery
+from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.analyzer import trace_answers
-from services.core.errors import InvalidRequestError
-from services.core.model import Filter, SortKey, TableQuery
-from services.core.rpc import translated_errors
 from tests.integration.analyzer_under_test import AnalyzerHere, connected, get_table, serving
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 
@@ -59,8 +59,8 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
     def refuse(*_: object) -> pl.LazyFrame:
         raise AssertionError("worked out again")
 
-    for name, analysis in trace_answers.TRACE_ANALYSES.items():
-        monkeypatch.setitem(trace_answers.TRACE_ANALYSES, name, replace(analysis, answer=refuse))
+    for name, analysis in registry.TRACE_ANALYSES.items():
+        monkeypatch.setitem(registry.TRACE_ANALYSES, name, replace(analysis, answer=refuse))
     async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
         again, _ = await get_table(stub, query)
         assert again.equals(first)

@@ -200,7 +200,9 @@ def test_a_certificate_for_another_name_is_told_at_once(services: ServiceProcess
 @pytest.mark.parametrize("service", ["profiler", "analyzer", "ui"])
 def test_a_key_that_does_not_fit_is_not_taken_for_a_busy_address(service: str, mutual: MutualTls) -> None:
     flags = ("--address", LOOPBACK, "--certificate-file", mutual.service.certificate, "--key-file", mutual.client.key)
-    ended = subprocess.run([sys.executable, "-m", "services.cli.main", service, *flags], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-m", "kernalyse.services.cli.main", service, *flags], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 1
     assert f"{service}.key_file: found a key that is not the certificate's" in ended.stderr
     assert "free" not in ended.stderr

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.core.errors import InvalidRequestError
-from services.core.model import TableQuery
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import TableQuery
 from tests.integration.analyzer_under_test import connected, get_table, serving
 from tests.integration.test_importing import imported, listed
 from tests.unit.nsys_export import call, kernel, nvtx, write_export

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from kernalyse.services.core.errors import CancelledError, InvalidRequestError, InvalidTraceError
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.uploads.imports import Imports
+from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
 from kernalyse.trace_upload import CHUNK_BYTES
-from services.core.errors import CancelledError, InvalidRequestError, InvalidTraceError
-from services.ui.client import AnalyzerClient
-from services.ui.uploads.imports import Imports
-from services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
 from tests.private_folder import FOLDERS, private_folder
 from tests.service_processes import ServiceProcess, ServiceProcesses
 from tests.unit.test_kineto import call, kernel

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.core.settings import data_folder
+from kernalyse.services.core.settings import data_folder
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.unit.nsys_export import STRINGS, call, kernel, nvtx, write_export

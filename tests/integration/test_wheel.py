@@ -50,7 +50,7 @@ def test_the_wheel_carries_sources_and_kernels_and_no_tests(wheel: Path) -> None
     assert "services/kernels/saxpy.cu" in names
     assert "services/kernels/examples/matmul_kernels.cu" in names
     assert "services/kernels/examples/example_usage.py" in names
-    assert {"kernalyse/v1/run_pb2.py", "kernalyse/py.typed", "services/callables/benching.py"} <= set(names)
+    assert {"kernalyse/v1/run_pb2.py", "kernalyse/py.typed", "services/callables/benchmark.py"} <= set(names)
     modules = {"KernelBenchmarker.py", "visualize.py", "visualize_comparison.py", "visualize_performance.py", "interface/cli/main.py"}
     assert {*modules, "roofline_analysis_tool.py", "kernel_benchmark_visualizer.py"} <= set(names)
     assert "services/cli/main.py" in names

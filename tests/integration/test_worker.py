@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kernalyse.v1 import run_pb2
-from services.core.model import (
+from kernalyse.services.core.model import (
     ArgumentDefinition,
     ArtifactStored,
     Axis,
@@ -51,8 +50,9 @@ from services.core.model import (
     VerificationState,
     Work,
 )
-from services.core.wire import decode, encode_bytes
-from services.profiler.catalog import load_catalog
+from kernalyse.services.core.protobuf import decode, encode_bytes
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.v1 import run_pb2
 from tests.integration.quick_worker import QUICK_WORKER
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the
 T = TypeVar("T")
 KEPT_BYTES_PER_S = 1e9  # of the ceilings that most tests find measured
 ROOT = Path(__file__).parents[2]
-REAL_WORKER = (sys.executable, "-m", "services.profiler.worker")
+REAL_WORKER = (sys.executable, "-m", "kernalyse.services.profiler.worker")
 QUICK = MeasuringOptions(min_duration_ns=20_000_000, max_duration_ns=300_000_000)
 ENDLESS = MeasuringOptions(min_duration_ns=60_000_000_000, max_duration_ns=60_000_000_000, max_sample_count=1_000_000_000)
 SAXPY = KernelSweep(
@@ -126,9 +126,9 @@ def read_payloads(read_fd: int) -> Iterator[EventPayload]:
 
 def prepared_ceilings(folder: Path) -> Path:
     """A file with fresh ceilings for every device there is, so that only the test of ceilings waits for a measurement."""
-    from services.core.model import Ceiling
-    from services.profiler.backends.opencl import OpenCLBackend
-    from services.profiler.workloads.ceilings import write_ceilings
+    from kernalyse.services.core.model import Ceiling
+    from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+    from kernalyse.services.profiler.workloads.ceilings import write_ceilings
 
     file = folder / "ceilings.json"
     for device in OpenCLBackend().devices():

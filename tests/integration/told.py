@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from services.core.model import ArtifactStored, EventPayload, LogLevel, LogLines, Progress
+from kernalyse.services.core.model import ArtifactStored, EventPayload, LogLevel, LogLines, Progress
 
 T = TypeVar("T")
 

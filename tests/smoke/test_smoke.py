@@ -14,13 +14,13 @@ from typing import IO, Final
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
-from services.ui.state import PAGE_TITLES
+from kernalyse.services.ui.state import PAGE_TITLES
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, chromium
 from tests.unit.test_kineto import call, kernel, module
 
 pytestmark = pytest.mark.browser
 
-COMMAND: Final = (sys.executable, "-P", "-m", "services.cli.main")
+COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.cli.main")
 PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
 COMMAND_TIMEOUT_S: Final = 120.0
 IS_DRAWN: Final = """() => document.querySelector(".shell[data-ready]") !== null

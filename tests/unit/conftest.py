@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer.store import Store
+from kernalyse.services.analyzer.store.store import Store
 from tests.examples import load_profile
 
 load_profile()

@@ -7,11 +7,11 @@ from unittest import mock
 
 import numpy as np
 
-from services.analyzer.readers.kineto import workers
-from services.analyzer.readers.kineto.decompress import UnpackedBytes
-from services.analyzer.readers.kineto.document import read_events
-from services.analyzer.readers.kineto.events import NULL, TOKEN_FIELDS, Field, KinetoEvents, Token, decoded
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.readers.kineto import workers
+from kernalyse.services.analyzer.readers.kineto.decompress import UnpackedBytes
+from kernalyse.services.analyzer.readers.kineto.document import read_events
+from kernalyse.services.analyzer.readers.kineto.events import NULL, TOKEN_FIELDS, Field, KinetoEvents, Token, decoded
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.unit.kineto_plain import Content, plain_content
 
 RANGE_BYTES = (200, 1500, workers.RANGE_BYTES)

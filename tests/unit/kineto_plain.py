@@ -8,8 +8,8 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from enum import Enum, auto
 from typing import Any
 
-from services.analyzer.readers.kineto.events import CATEGORIES, NULL, EventKind, Field
-from services.core.labels import MODULE_PREFIX
+from kernalyse.services.analyzer.readers.kineto.events import CATEGORIES, NULL, EventKind, Field
+from kernalyse.services.core.formatting import MODULE_PREFIX
 
 WHOLE_TEXT = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 NEVER_MODULE = (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK)

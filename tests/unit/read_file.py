@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.registry import reader_of
 
 ARRIVED_UNIX_NS = 1_777_000_000_000_000_000
 

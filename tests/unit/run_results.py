@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from services.analyzer.counter_reports import counter_report
-from services.analyzer.run_tables import run_table
-from services.analyzer.schema import table_named
-from services.analyzer.store import Store
-from services.analyzer.writers.results import TABLE_NAMES, RunResults
-from services.core.model import (
+from kernalyse.services.analyzer.export.results import TABLE_NAMES, RunResults
+from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.readers.ncu.run_counters import counter_report
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.model import (
     Ceiling,
     CeilingsMeasured,
     ConfigurationFailed,

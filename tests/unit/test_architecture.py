@@ -60,12 +60,12 @@ def test_generated_code_is_fresh() -> None:
 @pytest.mark.parametrize(
     ("module", "forbidden"),
     [
-        ("services.profiler.server", HEAVY_MODULES),
-        ("services.profiler.supervisor", (*HEAVY_MODULES, "grpc", "google")),
-        ("services.core.model", (*HEAVY_MODULES, "grpc", "google")),
-        ("services.core.errors", (*HEAVY_MODULES, "grpc", "google")),
-        ("services.core.wire", (*HEAVY_MODULES, "grpc")),
-        ("services.core.settings", HEAVY_MODULES),
+        ("kernalyse.services.profiler.server", HEAVY_MODULES),
+        ("kernalyse.services.profiler.processes.supervisor", (*HEAVY_MODULES, "grpc", "google")),
+        ("kernalyse.services.core.model", (*HEAVY_MODULES, "grpc", "google")),
+        ("kernalyse.services.core.errors", (*HEAVY_MODULES, "grpc", "google")),
+        ("kernalyse.services.core.protobuf", (*HEAVY_MODULES, "grpc")),
+        ("kernalyse.services.core.settings", HEAVY_MODULES),
         ("kernalyse.client", HEAVY_MODULES),
     ],
 )

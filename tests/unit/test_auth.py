@@ -1,4 +1,4 @@
-"""services.core.auth: the token is made once, kept private and compared whole."""
+"""kernalyse.services.core.rpc: the token is made once, kept private and compared whole."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.core.auth import read_or_create_token, tokens_equal
-from services.core.errors import InvalidSettingError
+from kernalyse.services.core.errors import InvalidSettingError
+from kernalyse.services.core.rpc import read_or_create_token, tokens_equal
 
 
 def test_the_first_start_makes_a_private_token_and_later_ones_read_it(tmp_path: Path) -> None:

@@ -8,14 +8,19 @@ import sys
 
 import pytest
 
-from services.core.errors import BackendUnavailableError, DeviceNotFoundError, InternalError, InvalidSettingError, UnknownKernelError
-from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
-from services.profiler.backends import nvcc
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.mangled_names import find_entry
-from services.profiler.backends.opencl_runtime import check_runtime, platform_slug
-from services.profiler.backends.probe import read_probe, write_probe
-from services.profiler.backends.registry import open_backend, open_backend_for
+from kernalyse.services.core.errors import (
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    InternalError,
+    InvalidSettingError,
+    UnknownKernelError,
+)
+from kernalyse.services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from kernalyse.services.profiler.backends.cuda import nvcc_backend
+from kernalyse.services.profiler.backends.cuda.modules import find_entry
+from kernalyse.services.profiler.backends.discovery import open_backend, open_backend_for, read_probe, write_probe
+from kernalyse.services.profiler.backends.opencl.runtimes import check_runtime, platform_slug
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 
 DEVICE = Device(
     device_id="opencl:pocl:0",
@@ -29,7 +34,7 @@ DEVICE = Device(
 
 def test_importing_backends_catalogue_and_probe_loads_no_runtime_and_no_numpy() -> None:
     program = (
-        "import sys, services.profiler.backends.probe, services.profiler.backends, services.profiler.catalog\n"
+        "import sys, kernalyse.services.profiler.backends.discovery, kernalyse.services.profiler.backends, kernalyse.services.profiler.kernel_sources.catalog\n"
         "print([name for name in ('numpy', 'pyopencl', 'pycuda', 'pynvml', 'polars', 'pandas') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
@@ -58,17 +63,17 @@ def test_nvcc_backend_names_the_missing_driver() -> None:
 
 
 def test_nvcc_backend_names_the_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvcc, "find_nvcc", lambda: None)
+    monkeypatch.setattr(nvcc_backend, "find_nvcc", lambda: None)
     with pytest.raises(BackendUnavailableError, match=r"backend NVCC: no nvcc.*Install the CUDA toolkit, or set CUDA_HOME"):
         open_backend(BackendName.NVCC)
 
 
 def test_a_driver_older_than_the_toolkit_is_refused() -> None:
-    nvcc.check_versions((13, 0), "12.8")
-    nvcc.check_versions((12, 2), "12.8")
-    nvcc.check_versions((12, 2), None)
+    nvcc_backend.check_versions((13, 0), "12.8")
+    nvcc_backend.check_versions((12, 2), "12.8")
+    nvcc_backend.check_versions((12, 2), None)
     with pytest.raises(BackendUnavailableError, match=r"CUDA 12\.8 and the toolkit 13\.0.*Update the driver"):
-        nvcc.check_versions((12, 8), "13.0")
+        nvcc_backend.check_versions((12, 8), "13.0")
 
 
 def test_device_id_of_no_backend_is_refused() -> None:

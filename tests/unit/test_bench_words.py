@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.cli.kernel_words import KernelWords, split_word
-from services.cli.sweep_request import SweepRequest, build_sweep
-from services.core.errors import InvalidCatalogError, InvalidExpressionError, UnknownKernelError
-from services.core.model import (
+from kernalyse.services.cli.bench import KernelWords, SweepRequest, build_sweep, split_word
+from kernalyse.services.core.errors import InvalidCatalogError, InvalidExpressionError, UnknownKernelError, UsageError
+from kernalyse.services.core.model import (
     Axis,
     BusyPolicy,
     CacheMode,
@@ -24,9 +23,7 @@ from services.core.model import (
     StoppingCriterion,
     TimingMethod,
 )
-from services.core.words.measuring_words import ZEROS_NOTICE, MeasuringWords, parse_ratio
-from services.core.words.search_words import SearchWords
-from services.core.words.usage import UsageError
+from kernalyse.services.core.request_syntax import ZEROS_NOTICE, MeasuringWords, SearchWords, parse_ratio
 
 SAXPY = SweepRequest(kernels=KernelWords(("saxpy",)))
 OWN = """#include "factor.h"

@@ -1,4 +1,4 @@
-"""services.profiler.measuring.benchmark, device_buffers and clocks, on a session whose launches only turn a clock."""
+"""kernalyse.services.profiler.measuring.benchmark, device_buffers and clocks, on a session whose launches only turn a clock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from services.core.errors import UnmetConditionError
-from services.core.model import (
+from kernalyse.services.core.errors import UnmetConditionError
+from kernalyse.services.core.model import (
     BufferRole,
     CacheMode,
     DataType,
@@ -25,7 +25,7 @@ from services.core.model import (
     Verification,
     VerificationState,
 )
-from services.profiler.backends.base import (
+from kernalyse.services.profiler.backends.base import (
     Argument,
     Build,
     CompiledKernel,
@@ -35,11 +35,10 @@ from services.profiler.backends.base import (
     TimedSamples,
     Timing,
 )
-from services.profiler.measuring.benchmark import Batch, Benchmark, BenchmarkResult, Method, Observer, Recorder
-from services.profiler.measuring.clocks import ClockReading, ClockRecord, NoClockMeter, open_clock_meter, reason_names
-from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.measuring.inputs import Array, BufferPlan
-from services.profiler.measuring.verification import SWITCHED_OFF
+from kernalyse.services.profiler.measuring.benchmark import Batch, Benchmark, BenchmarkResult, Method, Observer, Recorder
+from kernalyse.services.profiler.measuring.buffers import Array, BufferPlan, DeviceBuffers
+from kernalyse.services.profiler.measuring.device_state import ClockReading, ClockRecord, NoClockMeter, open_clock_meter, reason_names
+from kernalyse.services.profiler.measuring.verification import SWITCHED_OFF
 
 MILLISECOND_NS = 1_000_000
 CPU = Device("opencl:pocl:0", "a CPU", DeviceKind.CPU, ())

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.file_tables import results_table
-from services.analyzer.readers.registry import read_trace, reader_of
-from services.analyzer.schema import table_named
-from services.analyzer.trace_reading import read_with_counters
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.ingest.reading import read_with_counters
+from kernalyse.services.analyzer.queries.registry import results_table
+from kernalyse.services.analyzer.readers.registry import read_trace, reader_of
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
 

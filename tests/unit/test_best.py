@@ -8,12 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.best import best
-from services.analyzer.comparison_table import PAIRED_COMPARISONS
-from services.analyzer.event_rows import frame_of
-from services.analyzer.roofline_tables import ROOFLINE
-from services.analyzer.schema import BEST, MEASUREMENTS
-from services.cli.best_display import MAX_PROBLEM_COUNT, best_lines
+from kernalyse.services.analyzer.analysis.sweeps import best
+from kernalyse.services.analyzer.tables.derived import PAIRED_COMPARISONS, ROOFLINE
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import BEST, MEASUREMENTS
+from kernalyse.services.cli.output import MAX_PROBLEM_COUNT, best_lines
 
 
 def measured(index: int, median_ns: float, *, tile: int | None = None, **values: Any) -> dict[str, Any]:

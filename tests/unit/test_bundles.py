@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import BundleTooLargeError, InvalidBundleError
-from services.profiler.bundles import MAX_CHUNK_BYTES, MAX_DEPTH, Bundle, BundleLimits, BundleStore
-from services.profiler.disk_keeping import drop_artifacts
+from kernalyse.services.core.errors import BundleTooLargeError, InvalidBundleError
+from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, MAX_DEPTH, Bundle, BundleLimits, BundleStore
+from kernalyse.services.profiler.server import drop_artifacts
 
 LIMITS = BundleLimits(max_bytes=1_000_000, max_unpacked_bytes=2_000_000, max_file_count=20, max_age_s=3_600.0, max_total_bytes=30_000)
 

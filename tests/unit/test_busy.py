@@ -1,4 +1,4 @@
-"""services.profiler.measuring.busy: recorded, waited for, refused."""
+"""kernalyse.services.profiler.measuring.device_state: recorded, waited for, refused."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from itertools import chain, repeat
 
 import pytest
 
-from services.core.disturbance import disturbance_note, disturbances
-from services.core.errors import UnmetConditionError
-from services.core.model import BusyPolicy, Device, DeviceKind
-from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
+from kernalyse.services.core.disturbance import disturbance_note, disturbances
+from kernalyse.services.core.errors import UnmetConditionError
+from kernalyse.services.core.model import BusyPolicy, Device, DeviceKind
+from kernalyse.services.profiler.measuring.device_state import DeviceUse, Neighbours, open_use_meter
 
 IDLE = DeviceUse(other_process_count=0)
 SHARED = DeviceUse(other_process_count=2)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import InvalidCatalogError, UnknownKernelError
-from services.core.model import BufferDefinition, BufferRole, DataType, ParameterDefinition
-from services.profiler.catalog import load_catalog, parse_catalog
+from kernalyse.services.core.errors import InvalidCatalogError, UnknownKernelError
+from kernalyse.services.core.model import BufferDefinition, BufferRole, DataType, ParameterDefinition
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog, parse_catalog
 
 SOURCE = "__global__ void scale(const float* x, float* y, float alpha, int n) {}\n"
 

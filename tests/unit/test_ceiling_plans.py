@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.model import BackendName, Device, DeviceKind
-from services.profiler.measuring.ceilings import plan_ceilings
+from kernalyse.services.core.model import BackendName, Device, DeviceKind
+from kernalyse.services.profiler.measuring.ceilings import plan_ceilings
 
 MEMORY = ["dram copy", "l2 copy", "l1 copy", "shared copy"]
 FMA = ["float32 fma", "float64 fma", "float16 fma"]

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from services.analyzer.analyses.ceiling_shares import ceiling_shares
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import CEILINGS
-from services.cli.ceiling_display import ceilings_table, missing_lines
-from services.core.quantities import ceiling_rate, rate
+from kernalyse.services.analyzer.analysis.roofline import ceiling_shares
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import CEILINGS
+from kernalyse.services.cli.ceilings import ceilings_table, missing_lines
+from kernalyse.services.core.formatting import ceiling_rate, rate
 
 
 def ceiling(name: str, value: float, source: str, path: str = "tensor", clock_hz: int | None = None, note: str = "") -> dict[str, Any]:

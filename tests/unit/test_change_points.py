@@ -1,4 +1,4 @@
-"""services.analyzer.analyses.change_points: its distributions agree with those of SciPy 1.17, whose values stand here."""
+"""kernalyse.services.analyzer.analysis.history: its distributions agree with those of SciPy 1.17, whose values stand here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from services.analyzer.analyses.change_points import mann_whitney_p_value, student_p_value, student_quantile
+from kernalyse.services.analyzer.analysis.history import mann_whitney_p_value, student_p_value, student_quantile
 
 EXACT = 1e-9
 

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 from bokeh.core.enums import MarkerType
 
-from services.ui.charts import roofline, strips, telemetry
-from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
-from services.ui.empty_charts import EmptyChart
-from services.ui.live_figure import LiveFigure
-from services.ui.sample_strips import SampleRows
-from services.ui.state import CeilingChoice
-from services.ui.theme import (
+from kernalyse.services.ui.charts import roofline, strips, telemetry
+from kernalyse.services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.sample_strips import SampleRows
+from kernalyse.services.ui.state import CeilingChoice
+from kernalyse.services.ui.theme import (
     CATEGORIES,
     DARK,
     EFFICIENCY_CATEGORIES,

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.children import describe_exit
-from services.cli.revision import revision_of
-from services.core.errors import InvalidExpressionError
-from services.core.model import ArgumentDefinition, Axis, Dim3, Revision, Tie
-from services.core.quantities import duration, giga, median_with_interval, percentage, size
-from services.core.words.axis_grammar import MAX_VALUE_COUNT, parse_argument, parse_axes, parse_axis, parse_blocks, parse_buffer, parse_tie
-from services.core.words.usage import UsageError
+from kernalyse.services.cli.session import describe_exit, revision_of
+from kernalyse.services.core.errors import InvalidExpressionError, UsageError
+from kernalyse.services.core.formatting import duration, giga, median_with_interval, percentage, size
+from kernalyse.services.core.model import ArgumentDefinition, Axis, Dim3, Revision, Tie
+from kernalyse.services.core.request_syntax import (
+    MAX_VALUE_COUNT,
+    parse_argument,
+    parse_axes,
+    parse_axis,
+    parse_blocks,
+    parse_buffer,
+    parse_tie,
+)
 from tests.command import kernalyse
 
 
@@ -147,7 +153,7 @@ def test_text_in_another_encoding_is_refused_as_that() -> None:
 
 def test_help_is_quick_and_names_every_command() -> None:
     before = os.times()
-    done = subprocess.run([sys.executable, "-m", "services.cli.main", "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "kernalyse.services.cli.main", "--help"], capture_output=True, text=True, check=False)
     assert os.times().children_user - before.children_user < 3
     assert done.returncode == 0
     for command in ("up", "profiler", "analyzer", "ui", "bench", "runs", "show", "nodes", "devices", "doctor", "cancel"):
@@ -156,7 +162,7 @@ def test_help_is_quick_and_names_every_command() -> None:
 
 def test_help_loads_no_service() -> None:
     code = (
-        "import sys\nfrom services.cli.main import app\n"
+        "import sys\nfrom kernalyse.services.cli.main import app\n"
         "heavy = {'grpc', 'polars', 'panel', 'numpy', 'pydantic_settings', 'google.protobuf'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
@@ -211,7 +217,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
 ) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "services.cli.main", *command, path],
+        [sys.executable, "-P", "-m", "kernalyse.services.cli.main", *command, path],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -225,8 +231,8 @@ def test_what_a_failed_command_leaves_is_freed_while_threads_still_run() -> None
     script = """
 import sys
 import grpc
-from services.cli import main
-from services.core.errors import InternalError
+from kernalyse.services.cli import main
+from kernalyse.services.core.errors import InternalError
 
 class Call:
     def __init__(self):

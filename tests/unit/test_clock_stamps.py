@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.profiler.backends.clock_stamps import sample_clocks
+from kernalyse.services.profiler.backends.cuda.timing import sample_clocks
 
 LATE = 2**63  # counters may be beyond what a signed integer holds
 

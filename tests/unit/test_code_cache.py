@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from services.profiler.backends.code_cache import MAX_WRITING_S, UNFINISHED, CodeCache, CompiledCode, cache_key
+from kernalyse.services.profiler.backends.cuda.compiler import MAX_WRITING_S, UNFINISHED, CodeCache, CompiledCode, cache_key
 
 
 def cubin_of(size_bytes: int) -> CompiledCode:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from services.core.errors import CollectorUnavailableError, InvalidParameterError
-from services.core.model import CommandProfile
-from services.profiler.collectors import choice
-from services.profiler.collectors.choice import with_collector
-from services.profiler.command_checks import check_command
+from kernalyse.services.core.errors import CollectorUnavailableError, InvalidParameterError
+from kernalyse.services.core.model import CommandProfile
+from kernalyse.services.profiler.collectors.preflight import check_command
+from kernalyse.services.profiler.workloads import command
+from kernalyse.services.profiler.workloads.command import with_collector
 
 TRAIN = CommandProfile(("/opt/venv/bin/python3.12", "train.py"), "")
 PROGRAM = CommandProfile(("./app",), "")
@@ -20,7 +20,7 @@ PROGRAM = CommandProfile(("./app",), "")
 
 @pytest.fixture(params=[True, False], ids=["nsys", "no nsys"])
 def has_nsys(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(choice, "chosen_nsys", lambda setting, environment: "/usr/bin/nsys" if request.param else None)
+    monkeypatch.setattr(command, "chosen_nsys", lambda setting, environment: "/usr/bin/nsys" if request.param else None)
     return bool(request.param)
 
 

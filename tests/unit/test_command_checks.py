@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from services.core.errors import ForbiddenError, InvalidParameterError
-from services.core.model import CommandProfile, EnvironmentVariable, NodePolicy, RunSpec
-from services.profiler.admission import CPU_QUEUE, Admission, NodeLimits
-from services.profiler.command_checks import check_command
+from kernalyse.services.core.errors import ForbiddenError, InvalidParameterError
+from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, NodePolicy, RunSpec
+from kernalyse.services.profiler.collectors.preflight import check_command
+from kernalyse.services.profiler.runs.admission import CPU_QUEUE, Admission, NodeLimits
 
 GIVEN = EnvironmentVariable("A", "1")
 

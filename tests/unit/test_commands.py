@@ -13,18 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.file_tables import results_table
-from services.analyzer.readers import op_registry
-from services.analyzer.readers.command_work import OPERATION_TYPES, STATED_WORK_FIELDS, built_in_work
-from services.analyzer.readers.commands import HELD_MEMBERS, operations_of
-from services.analyzer.readers.dtypes import DTYPE_NAMES
-from services.analyzer.readers.json_document import JsonObject
-from services.analyzer.readers.op_registry import OpRegistry
-from services.analyzer.readers.registry import read_trace
-from services.analyzer.readers.registry_answers import FILE_NAME, ask_registry
-from services.analyzer.readers.trace import ImportedTables
-from services.analyzer.schema import table_named
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.queries.registry import results_table
+from kernalyse.services.analyzer.readers import operation_list
+from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.readers.documents import DTYPE_NAMES, JsonObject
+from kernalyse.services.analyzer.readers.operation_costs import OPERATION_TYPES, STATED_WORK_FIELDS, built_in_work
+from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME, HELD_MEMBERS, OpRegistry, ask_registry, operations_of
+from kernalyse.services.analyzer.readers.registry import read_trace
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
 
@@ -365,7 +362,7 @@ def test_a_registry_that_does_not_answer_is_ended_and_leaves_the_formulas(
         loaded(self, folder)
         assert self._process is not None
         process_ids.append(self._process.pid)
-        monkeypatch.setattr(op_registry, "ANSWER_LIMIT_S", 1.0)
+        monkeypatch.setattr(operation_list, "ANSWER_LIMIT_S", 1.0)
 
     monkeypatch.setattr(OpRegistry, "__init__", then_hurried)
     tables = read_as("commands", files_of(tmp_path, [MUL, MM, MUL], registry=registry(tmp_path, source)))
@@ -389,7 +386,7 @@ def test_answers_that_came_with_the_list_count_and_no_registry_runs_here(tmp_pat
     here = tmp_path / "here"
     here.mkdir()
     forbidden = registry(here, f"open({str(here / 'ran')!r}, 'w')\n")
-    tables = read_as("commands", files_of(tmp_path, operations, {FILE_NAME: answers}, registry=forbidden))
+    tables = read_as("commands", files_of(tmp_path, operations, {ANSWERS_FILE_NAME: answers}, registry=forbidden))
     assert [(row["flop"], row["bytes"], row["symbol"]) for row in rows_of(tables, "configurations")] == [
         (24.0, 20.0, "cross"),
         (None, None, "star"),
@@ -409,7 +406,7 @@ def test_answers_that_came_with_the_list_count_and_no_registry_runs_here(tmp_pat
 )
 def test_answers_that_do_not_fit_the_list_are_refused(tmp_path: Path, document: Any, message: str) -> None:
     with pytest.raises(InvalidTraceError, match=message):
-        read_trace(files_of(tmp_path, [MUL, MM], {FILE_NAME: document}))
+        read_trace(files_of(tmp_path, [MUL, MM], {ANSWERS_FILE_NAME: document}))
 
 
 def test_a_list_of_problems_does_not_fill_the_notes(tmp_path: Path) -> None:

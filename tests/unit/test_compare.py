@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs, joined_runs, parse_differences
-from services.analyzer.comparison_table import COMPARISON
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import MEASUREMENTS, SAMPLES
-from services.cli.comparison_display import comparison_rendering, summary_lines, too_slow
-from services.cli.options import ReadableFormat
-from services.cli.terminal import Rendering, as_json, as_markdown, print_rendering
-from services.core.errors import InvalidRequestError
-from services.core.model import Device, DeviceKind
+from kernalyse.services.analyzer.analysis.comparison import ComparedRun, Difference, compare_runs, joined_runs, parse_differences
+from kernalyse.services.analyzer.tables.derived import COMPARISON
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, SAMPLES
+from kernalyse.services.cli.compare_output import comparison_rendering, summary_lines, too_slow
+from kernalyse.services.cli.options import ReadableFormat
+from kernalyse.services.cli.output import Rendering, as_json, as_markdown, print_rendering
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import Device, DeviceKind
 from tests.integration.profiler_stand_in import H200
 
 CPU = Device("opencl:intel:0", "A CPU", DeviceKind.CPU, ())

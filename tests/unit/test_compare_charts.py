@@ -8,12 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.comparison_table import COMPARISON
-from services.analyzer.history_tables import HISTORY
-from services.ui.charts import compare, history
-from services.ui.charts.names import elided_apart
-from services.ui.source_difference import MAX_SHOWN_LINES, source_difference
-from services.ui.theme import LIGHT
+from kernalyse.services.analyzer.tables.derived import COMPARISON, HISTORY
+from kernalyse.services.ui.charts import compare, history
+from kernalyse.services.ui.charts.names import elided_apart
+from kernalyse.services.ui.source_difference import MAX_SHOWN_LINES, source_difference
+from kernalyse.services.ui.theme import LIGHT
 from tests.unit.test_charts import points
 
 

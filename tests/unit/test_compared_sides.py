@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import table_named
-from services.core.model import ImportedTrace, ModelRun, Run, RunSpec, RunState
-from services.ui.memory import Overview, RunMemory
-from services.ui.pages.compared_sides import chosen_pair, facts
-from services.ui.state import ViewState
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.model import ImportedTrace, ModelRun, Run, RunSpec, RunState
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.pages.compared_sides import chosen_pair, facts
+from kernalyse.services.ui.state import ViewState
 
 
 def traced(file_name: str, tool: str, minute: int) -> Run:

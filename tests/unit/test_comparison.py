@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from services.core.comparison import (
+from kernalyse.services.core.comparison import (
     CONFIDENCE,
     CPU_MARGIN_RATIO,
     GPU_MARGIN_RATIO,
@@ -25,8 +25,8 @@ from services.core.comparison import (
     paired_ratio,
     permutation_p_value,
 )
-from services.core.model import DeviceKind, Verdict
-from services.core.statistics import Samples
+from kernalyse.services.core.model import DeviceKind, Verdict
+from kernalyse.services.core.statistics import Samples
 
 MARGIN = CPU_MARGIN_RATIO
 Noise = Callable[[np.random.Generator, int], Samples]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.profiler.workloads.confirming import confirming_ns
-from services.profiler.workloads.search_budget import SearchBudget
+from kernalyse.services.profiler.workloads.sweeps.paired import SearchBudget, confirming_ns
 
 SECONDS = 1_000_000_000
 

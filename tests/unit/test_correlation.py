@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, Nesting, causes, coded, nested, range_order, start_order
+from kernalyse.services.analyzer.numeric.correlation import (
+    NO_ID,
+    NONE,
+    Indexes,
+    Integers,
+    Nesting,
+    causes,
+    coded,
+    nested,
+    range_order,
+    start_order,
+)
 from tests.examples import examples
 
 

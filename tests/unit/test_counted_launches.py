@@ -1,4 +1,4 @@
-"""services.analyzer.counted_launches and readers.ncu_trace: reports of ncu alone, and beside a trace of the same program."""
+"""kernalyse.services.analyzer.ingest.counter_join and readers.ncu_trace: reports of ncu alone, and beside a trace of the same program."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.analyses.counter_coverage import counter_coverage
-from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
-from services.analyzer.counted_launches import CONFIGURATION_SOURCE, COUNTERS_SOURCE, with_reports
-from services.analyzer.readers.ncu import read_ncu_report
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.selection import Selection
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.reading_process import answer as answered
-from services.analyzer.reading_tasks import ReadingAnswer, ReadingTask
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
-from services.analyzer.trace_joining import RankTrace
-from services.analyzer.trace_joining import joined as joined_ranks
-from services.analyzer.trace_reading import read_with_counters
-from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
-from services.core.errors import InvalidTraceError, LimitReachedError
+from kernalyse.services.analyzer.analysis.traces.kernels import counter_coverage
+from kernalyse.services.analyzer.analysis.traces.timeline import Timeline, timeline_events
+from kernalyse.services.analyzer.ingest.counter_join import CONFIGURATION_SOURCE, COUNTERS_SOURCE, with_reports
+from kernalyse.services.analyzer.ingest.ranks import RankTrace
+from kernalyse.services.analyzer.ingest.ranks import joined as joined_ranks
+from kernalyse.services.analyzer.ingest.reading import read_with_counters
+from kernalyse.services.analyzer.ingest.worker import answer as answered
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingTask
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
+from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 from tests.examples import examples
 from tests.unit.ncu_report import launch, report_text, write_report
 from tests.unit.nsys_export import call, kernel, write_export
@@ -388,7 +387,7 @@ def test_a_table_without_rows_has_no_kernels(tmp_path: Path) -> None:
 
 
 def test_a_report_over_the_limit_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.analyzer.readers.ncu_trace.MAX_REPORT_BYTES", 100)
+    monkeypatch.setattr("kernalyse.services.analyzer.readers.ncu.reader.MAX_REPORT_BYTES", 100)
     with pytest.raises(LimitReachedError, match="Profile fewer launches"):
         read(write_report(tmp_path / "r.csv", [launch("f")]))
 

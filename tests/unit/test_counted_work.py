@@ -8,13 +8,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.analyses.roofline import counted_roofline, roofline
-from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
-from services.analyzer.event_rows import frame_of
-from services.analyzer.roofline_tables import COUNTED_ROOFLINE, ROOFLINE
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, MEASUREMENTS
-from services.analyzer.threshold_table import THRESHOLDS
+from kernalyse.services.analyzer.analysis.counters import counted_work
+from kernalyse.services.analyzer.analysis.roofline import counted_roofline, roofline
+from kernalyse.services.analyzer.tables.derived import COUNTED_ROOFLINE, ROOFLINE
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import (
+    CEILINGS,
+    CONFIGURATIONS,
+    COUNTED_WORK,
+    COUNTER_REPORTS,
+    COUNTERS,
+    MEASUREMENTS,
+    THRESHOLDS,
+)
 
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"

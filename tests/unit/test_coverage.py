@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.coverage import Intervals, coverage
+from kernalyse.services.analyzer.numeric.intervals import Intervals, coverage
 from tests.examples import examples
 
 

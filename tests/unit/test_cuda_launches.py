@@ -16,17 +16,23 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from services.core.errors import KernalyseError, LaunchLimitError, UnknownKernelError, UnsupportedConstructError
-from services.core.model import Dim3, KernelSource
-from services.profiler.backends.base import LaunchConfiguration
-from services.profiler.backends.cuda_arguments import PackedArgument, pack_arguments
-from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT, RELEASED, StreamBlocker
-from services.profiler.backends.cuda_timing import OPERATIONS_PER_SAMPLE, SampleTimer, max_batch_count
-from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.launch_needs import LaunchNeeds, check_needs, read_needs
-from services.profiler.backends.mangled_names import find_entry
-from services.profiler.backends.ranges import NoRanges, NvtxRanges, open_ranges
+from kernalyse.services.core.errors import KernalyseError, LaunchLimitError, UnknownKernelError, UnsupportedConstructError
+from kernalyse.services.core.model import Dim3, KernelSource
+from kernalyse.services.profiler.backends.base import LaunchConfiguration
+from kernalyse.services.profiler.backends.cuda.compiler import instance_entry, with_instance, without_variable
+from kernalyse.services.profiler.backends.cuda.modules import LaunchNeeds, check_needs, find_entry, read_needs
+from kernalyse.services.profiler.backends.cuda.pycuda_backend import NoRanges, NvtxRanges, open_ranges
+from kernalyse.services.profiler.backends.cuda.timing import (
+    MAX_QUEUED_COUNT,
+    OPERATIONS_PER_SAMPLE,
+    RELEASED,
+    PackedArgument,
+    SampleTimer,
+    StreamBlocker,
+    max_batch_count,
+    pack_arguments,
+)
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 
 
 def test_arguments_lie_as_in_a_c_struct() -> None:
@@ -148,8 +154,8 @@ driver = SimpleNamespace(
     Device=lambda index: SimpleNamespace(make_context=make_context),
     Stream=object, Error=RuntimeError, MemoryError=MemoryError, ctx_flags=SimpleNamespace(MAP_HOST=8),
 )
-from services.core.model import BackendName, Device, DeviceKind
-from services.profiler.backends.pycuda import CudaSession
+from kernalyse.services.core.model import BackendName, Device, DeviceKind
+from kernalyse.services.profiler.backends.cuda.pycuda_backend import CudaSession
 
 sessions = [CudaSession(driver, 0, Device("cuda:0", "a GPU", DeviceKind.GPU, (BackendName.PYCUDA,)), None) for _ in range(3)]
 sessions.pop(1).close()

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.analyzer.schema import MEASUREMENTS, table_named
-from services.analyzer.store import Store
-from services.analyzer.table_answers import TableAnswers
-from services.core.errors import StoredRunDamagedError
-from services.core.model import TableQuery
+from kernalyse.services.analyzer.queries.service import TableAnswers
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, table_named
+from kernalyse.services.core.errors import StoredRunDamagedError
+from kernalyse.services.core.model import TableQuery
 from tests.unit.test_history import add_runs
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.errors import InvalidCatalogError, InvalidParameterError, UnknownParameterError, UnsupportedConstructError
-from services.core.expressions import parse_expression
-from services.core.model import BufferRole, KernelSource
-from services.profiler.catalog import derive_definition
+from kernalyse.services.core.errors import InvalidCatalogError, InvalidParameterError, UnknownParameterError, UnsupportedConstructError
+from kernalyse.services.core.expressions import parse_expression
+from kernalyse.services.core.model import BufferRole, KernelSource
+from kernalyse.services.profiler.kernel_sources.catalog import derive_definition
 
 MATMUL = KernelSource("mm.cu", "__global__ void mm(const float* a, const float* b, float* c, int M, int N, int K) {}")
 AXPY = KernelSource("axpy.cu", "__global__ void axpy(float alpha, const float* x, float* y, int n) {}")

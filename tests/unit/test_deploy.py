@@ -16,9 +16,9 @@ import pytest
 import typer
 import yaml
 
-from services.cli.main import app
-from services.cli.serve import flag_parser
-from services.core.settings import SETTINGS_CLASSES
+from kernalyse.services.cli.local_services import flag_parser
+from kernalyse.services.cli.main import app
+from kernalyse.services.core.settings import SETTINGS_CLASSES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

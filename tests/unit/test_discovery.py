@@ -1,4 +1,4 @@
-"""services.core.discovery: a service is found while it lives, and only then."""
+"""kernalyse.services.core.settings: a service is found while it lives, and only then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.discovery import announced, find_service
+from kernalyse.services.core.settings import announced, find_service
 
 
 def test_a_service_is_found_while_its_block_runs(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_another_users_file_is_passed_over(tmp_path: Path) -> None:
 def test_a_dead_process_is_no_service(tmp_path: Path) -> None:
     path = tmp_path / "profiler.json"
     code = (
-        "import os, sys, pathlib\nfrom services.core.discovery import announced\n"
+        "import os, sys, pathlib\nfrom kernalyse.services.core.settings import announced\n"
         "with announced(pathlib.Path(sys.argv[1]), 'profiler', 'unix:x', pathlib.Path('token')): os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)

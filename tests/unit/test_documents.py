@@ -19,25 +19,24 @@ from matplotlib.figure import Figure
 from pptx import Presentation
 from pypdf import PdfReader
 
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import table_named
-from services.analyzer.writers.drawing import run_frames
-from services.core.drawing_task import DrawingTask
-from services.core.report import Report, ReportFormat, Section
-from services.ui.charts.models import Bar, bar_chart
-from services.ui.charts.names import elided
-from services.ui.charts.printing import draw as draw_element
-from services.ui.charts.stacks import Stretch, stacked_bars
-from services.ui.report import pdf
-from services.ui.report.chart_figures import picture
-from services.ui.report.columns import cell_lines, column_characters
-from services.ui.report.comparison_charts import comparison_charts
-from services.ui.report.document import Chart, Document, FigureTable, Key, Width
-from services.ui.report.pictures import file_stem
-from services.ui.report.powerpoint import write_powerpoint
-from services.ui.report.process import draw
-from services.ui.report.run_charts import run_charts
-from services.ui.theme import CLOCK_TICKS, DURATION_TICKS, LIGHT, PERCENT_TICKS, RATIO_TICKS, SI_TICKS
+from kernalyse.services.analyzer.export.report_files import run_frames
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.report import DrawingTask, Report, ReportFormat, Section
+from kernalyse.services.ui.charts.models import Bar, bar_chart
+from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.charts.printing import draw as draw_element
+from kernalyse.services.ui.charts.stacks import Stretch, stacked_bars
+from kernalyse.services.ui.report import pdf
+from kernalyse.services.ui.report.chart_figures import picture
+from kernalyse.services.ui.report.columns import cell_lines, column_characters
+from kernalyse.services.ui.report.comparison_charts import comparison_charts
+from kernalyse.services.ui.report.document import Chart, Document, FigureTable, Key, Width
+from kernalyse.services.ui.report.pictures import file_stem
+from kernalyse.services.ui.report.powerpoint import write_powerpoint
+from kernalyse.services.ui.report.process import draw
+from kernalyse.services.ui.report.run_charts import run_charts
+from kernalyse.services.ui.theme import CLOCK_TICKS, DURATION_TICKS, LIGHT, PERCENT_TICKS, RATIO_TICKS, SI_TICKS
 from tests.unit.run_results import sweep_results
 
 HOSTILE: Final = ("</script><script>alert(1)</script>", "$_0::operator()$", "=HYPERLINK(1)", "long" * 2500, "\x1b[2Jred\x00", "")

@@ -1,4 +1,4 @@
-"""services.core.errors: one tree, every class with a code and a reason of its own."""
+"""kernalyse.services.core.errors: one tree, every class with a code and a reason of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections import Counter
 import grpc
 import pytest
 
-from services.core import errors
-from services.core.errors import InternalError, InvalidParameterError, KernalyseError, RunNotFoundError, error_class, error_classes
+from kernalyse.services.core import errors
+from kernalyse.services.core.errors import (
+    InternalError,
+    InvalidParameterError,
+    KernalyseError,
+    RunNotFoundError,
+    error_class,
+    error_classes,
+)
 
 ALL_CLASSES = [cls for cls in error_classes() if cls.__module__ == errors.__name__]
 

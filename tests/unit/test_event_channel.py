@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from services.core.errors import InternalError, WorkerCrashedError
-from services.core.model import EventPayload, LogLevel, LogLines, Progress, SampleBatch
-from services.profiler import event_channel
-from services.profiler.event_channel import EventWriter, event_data, open_pipe, read_events
+from kernalyse.services.core.errors import InternalError, WorkerCrashedError
+from kernalyse.services.core.model import EventPayload, LogLevel, LogLines, Progress, SampleBatch
+from kernalyse.services.profiler.processes import event_pipe
+from kernalyse.services.profiler.processes.event_pipe import EventWriter, event_data, open_pipe, read_events
 
 PROGRESS = Progress(1, 0, 4, "measuring", "opencl:pocl:0")
 
@@ -72,7 +72,7 @@ async def test_a_frame_cut_off_by_the_writers_death_is_dropped() -> None:
         _frame(b"\xff\xff\xff\xff"),
         _frame(b"\x08\x01"),  # an index without payload
         (0).to_bytes(4, "big"),
-        (event_channel.MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        (event_pipe.MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
     ],
     ids=["text", "no message", "no payload", "empty", "too long"],
 )
@@ -91,7 +91,7 @@ async def test_events_before_garbage_are_passed_on() -> None:
 
 
 def test_an_event_over_the_limit_is_refused_by_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_channel, "MAX_FRAME_BYTES", 64)
+    monkeypatch.setattr(event_pipe, "MAX_FRAME_BYTES", 64)
     with pytest.raises(InternalError, match="SampleBatch"):
         _written(SampleBatch(0, 0, (1.0,) * 100, 0))
 

@@ -1,10 +1,10 @@
-"""services.profiler.workloads.events: what a workload reports of its progress."""
+"""kernalyse.services.profiler.workloads.events: what a workload reports of its progress."""
 
 from __future__ import annotations
 
-from services.core.errors import InvalidParameterError
-from services.core.model import ConfigurationFailed, EventPayload, Progress
-from services.profiler.workloads.events import ProgressReporter
+from kernalyse.services.core.errors import InvalidParameterError
+from kernalyse.services.core.model import ConfigurationFailed, EventPayload, Progress
+from kernalyse.services.profiler.workloads.events import ProgressReporter
 
 
 class Collected:

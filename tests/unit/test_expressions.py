@@ -1,4 +1,4 @@
-"""services.core.expressions: arithmetic over parameters, and nothing else."""
+"""kernalyse.services.core.expressions: arithmetic over parameters, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.errors import InvalidExpressionError
-from services.core.expressions import MAX_DEPTH, MAX_TEXT_LENGTH, parse_expression
+from kernalyse.services.core.errors import InvalidExpressionError
+from kernalyse.services.core.expressions import MAX_DEPTH, MAX_TEXT_LENGTH, parse_expression
 
 VALUES = {"M": 128, "N": 256, "K": 64, "block_x": 16, "block_y": 8}
 

@@ -1,4 +1,4 @@
-"""services.cli.shown_file.report_of_file: a report of a file that nobody has imported."""
+"""kernalyse.services.cli.file_tables.report_of_file: a report of a file that nobody has imported."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.shown_file import report_of_file
-from services.core.errors import InvalidTraceError
+from kernalyse.services.cli.file_tables import report_of_file
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.unit.nsys_export import call, kernel, write_export
 
 

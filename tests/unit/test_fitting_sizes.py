@@ -1,14 +1,14 @@
-"""services.profiler.workloads.fitting_sizes: what would fit where a configuration does not."""
+"""kernalyse.services.profiler.workloads.sweeps.launches: what would fit where a configuration does not."""
 
 from __future__ import annotations
 
 import pytest
 
-from services.core.errors import MemoryLimitError
-from services.core.model import Axis, BackendName, Device, DeviceKind, KernelSelection, KernelSweep, Tie
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.fitting_sizes import check_device_memory, largest_fitting_values
-from services.profiler.workloads.sweep_plan import PlannedConfiguration, plan_sweep
+from kernalyse.services.core.errors import MemoryLimitError
+from kernalyse.services.core.model import Axis, BackendName, Device, DeviceKind, KernelSelection, KernelSweep, Tie
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.sweeps.launches import check_device_memory, largest_fitting_values
+from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, plan_sweep
 
 MEMORY_BYTES = 1_000_000
 DEVICE = Device("d", "small", DeviceKind.GPU, (BackendName.PYCUDA,), memory_bytes=MEMORY_BYTES, max_buffer_bytes=MEMORY_BYTES)

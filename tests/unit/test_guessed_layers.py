@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.guessed_layers import PATTERNS, guessed_category, guessed_layer
-from services.analyzer.analyses.trace_layers import trace_layers
+from kernalyse.services.analyzer.analysis.traces.layers import PATTERNS, guessed_category, guessed_layer, trace_layers
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "expected"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.model import Ceiling, Hardware, Thresholds
-from services.core.roofline_config import config_of
-from services.ui.hardware_fields import fields_of, parse_percentage, parse_rate, settings_of
+from kernalyse.services.core.file_formats import config_of
+from kernalyse.services.core.model import Ceiling, Hardware, Thresholds
+from kernalyse.services.ui.hardware_fields import fields_of, parse_percentage, parse_rate, settings_of
 
 NPU = "npu"
 HARDWARE = Hardware(

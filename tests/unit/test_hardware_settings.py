@@ -9,17 +9,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.archive import write_frames
-from services.analyzer.event_rows import frame_of
-from services.analyzer.hardware_settings import HardwareSettings
-from services.analyzer.imported_run import numbered
-from services.analyzer.roofline_tables import ROOFLINE
-from services.analyzer.run_tables import run_table
-from services.analyzer.schema import CEILINGS, MEASUREMENTS
-from services.analyzer.store import Store
-from services.analyzer.threshold_table import THRESHOLDS
-from services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError, RunNotFoundError
-from services.core.model import (
+from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
+from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.store.parquet import write_frames
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.derived import ROOFLINE
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import CEILINGS, MEASUREMENTS, THRESHOLDS
+from kernalyse.services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError, RunNotFoundError
+from kernalyse.services.core.model import (
     Ceiling,
     CeilingMeasurement,
     CeilingsMeasured,

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import InvalidBundleError, InvalidSourceError
-from services.core.header_layout import FOLDER_LIST
-from services.core.model import KernelSource
-from services.profiler.backends.headers import expand_headers
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.source_nodes import descendants, place_of
-from services.profiler.header_bundle import include_folders_of, pack_headers
+from kernalyse.services.core.artifacts import FOLDER_LIST
+from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
+from kernalyse.services.core.model import KernelSource
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
+from kernalyse.services.profiler.kernel_sources.headers import expand_headers, include_folders_of, pack_headers
+from kernalyse.services.profiler.kernel_sources.syntax import descendants, place_of
 
 KNOWN = frozenset({"math.h"})
 

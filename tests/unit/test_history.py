@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.analyzer import history_rows, run_history
-from services.analyzer.analyses.change_points import levels
-from services.analyzer.history_rows import HistoryRows
-from services.analyzer.schema import table_named
-from services.analyzer.store import Store
-from services.analyzer.table_answers import TableAnswers
-from services.core.errors import InvalidRequestError
-from services.core.model import Filter, FilterOperator, Revision, RunState, StateChanged, TableQuery
+from kernalyse.services.analyzer.analysis.history import levels
+from kernalyse.services.analyzer.queries import materialized
+from kernalyse.services.analyzer.queries.materialized import HistoryRows
+from kernalyse.services.analyzer.queries.service import TableAnswers
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import Filter, FilterOperator, Revision, RunState, StateChanged, TableQuery
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, started
 from tests.unit.test_hardware_settings import LIST_ID, add, add_list
 from tests.unit.test_trace_roofline import model_trace
@@ -197,9 +197,9 @@ def test_what_changed_of_late_comes_before_what_takes_longer(store: Store, monke
         node.journal(f"run-{number}", StateChanged(RunState.SUCCEEDED))
         store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
     assert answers.history_of_run("run-25")["label"].unique(maintain_order=True).to_list() == ["saxpy N=1000", "saxpy N=1001"]
-    monkeypatch.setattr(run_history, "MAX_SERIES_COUNT", 1)
+    monkeypatch.setattr(materialized, "MAX_SERIES_COUNT", 1)
     assert answers.history_of_run("run-25")["label"].unique().to_list() == ["saxpy N=1000"]
-    monkeypatch.setattr(run_history, "MAX_JUDGED_ROWS", 26)
+    monkeypatch.setattr(materialized, "MAX_JUDGED_ROWS", 26)
     assert answers.history_of_run("run-25")["label"].unique().to_list() == ["saxpy N=1001"]
 
 
@@ -212,7 +212,7 @@ def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:
 
 
 def test_a_question_is_answered_while_another_one_merges_the_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_rows, "MAX_PARTS", 2)
+    monkeypatch.setattr(materialized, "MAX_PARTS", 2)
     rows = HistoryRows(store)
     for number in range(2):
         add_runs(store, STEP[:1], first=number)

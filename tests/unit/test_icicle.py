@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.tree_tables import LAYER_TREE
-from services.core.labels import name_inside
-from services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
-from services.ui.empty_charts import EmptyChart
-from services.ui.live_figure import LiveFigure
-from services.ui.theme import DARK, LIGHT
+from kernalyse.services.analyzer.tables.derived import LAYER_TREE
+from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.theme import DARK, LIGHT
 
 
 def layer(path: str, time_ns: int | None, efficiency_ratio: float | None = None, **further: object) -> dict[str, object]:

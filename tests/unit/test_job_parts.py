@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer.readers.job_parts import JobPart, by_job, part_of
+from kernalyse.services.analyzer.ingest.ranks import JobPart, by_job, part_of
 from tests.unit.nsys_export import kernel, write_export
 from tests.unit.rank_traces import BASE_UNIX_NS, write_rank
 

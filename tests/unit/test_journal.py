@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from kernalyse.services.core.errors import EventExpiredError, RunNotFoundError, StorageFullError, StoreLockedError
+from kernalyse.services.core.model import KernelSelection, KernelSweep, Run, RunSpec, RunState, SampleBatch, StateChanged
+from kernalyse.services.profiler.journal import journal as journal_module
+from kernalyse.services.profiler.journal import writer
+from kernalyse.services.profiler.journal.journal import Cursor, Journal, News
+from kernalyse.services.profiler.journal.writer import JournalLimits
+from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.v1 import profiler_service_pb2, run_pb2
-from services.core.errors import EventExpiredError, RunNotFoundError, StorageFullError, StoreLockedError
-from services.core.model import KernelSelection, KernelSweep, Run, RunSpec, RunState, SampleBatch, StateChanged
-from services.profiler import journal as journal_module
-from services.profiler import journal_writer
-from services.profiler.event_channel import event_message
-from services.profiler.journal import Cursor, Journal, News
-from services.profiler.journal_writer import JournalLimits
 
 ROOMY = JournalLimits(max_bytes=2**30, max_age_s=86_400.0)
 LIMIT_BYTES = 1024 * 1024
@@ -207,7 +207,7 @@ async def test_after_a_kill_everything_committed_is_there_and_no_index_comes_twi
         kept = await indexes(journal)
         assert kept[: seen[-1]] == list(range(1, seen[-1] + 1))
         await journal.append("one", samples(1))
-        assert (await indexes(journal))[-1] > max(kept[-1], journal_writer.INDEX_BLOCK_SIZE)
+        assert (await indexes(journal))[-1] > max(kept[-1], writer.INDEX_BLOCK_SIZE)
 
 
 async def test_changes_of_state_are_synced_and_samples_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

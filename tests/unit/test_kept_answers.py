@@ -11,13 +11,13 @@ from typing import Any, cast
 import polars as pl
 import pytest
 
-from services.analyzer import trace_answers
-from services.analyzer.archive import cached_result_path, write_cached_result, write_frames
-from services.analyzer.held_columns import HeldColumn
-from services.analyzer.imported_run import numbered
-from services.analyzer.store import Store
-from services.analyzer.trace_answers import PLAIN_QUESTION, TraceQuestion, answer_name
-from services.core.model import ImportedTrace, Run, RunSpec, RunState
+from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.queries import registry
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TraceQuestion, answer_name
+from kernalyse.services.analyzer.store.column_cache import HeldColumn
+from kernalyse.services.analyzer.store.parquet import cached_result_path, write_cached_result, write_frames
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState
 
 RUN_ID = "imported-1"
 FRAME = pl.DataFrame({"gap_count": [1, 2, 3]})
@@ -85,10 +85,10 @@ def test_another_version_other_hardware_tables_and_another_depth_have_other_name
     assert name.startswith("layers-")
     assert answer_name("layers", TraceQuestion(depth=1)) != name
     with monkeypatch.context() as patch:
-        patch.setattr(trace_answers, "tables_digest", lambda: "other")
+        patch.setattr(registry, "tables_digest", lambda: "other")
         assert answer_name("layers", PLAIN_QUESTION) != name
-    analysis = trace_answers.TRACE_ANALYSES["layers"]
-    monkeypatch.setitem(cast(Any, trace_answers.TRACE_ANALYSES), "layers", replace(analysis, version=analysis.version + 1))
+    analysis = registry.TRACE_ANALYSES["layers"]
+    monkeypatch.setitem(cast(Any, registry.TRACE_ANALYSES), "layers", replace(analysis, version=analysis.version + 1))
     assert answer_name("layers", PLAIN_QUESTION) != name
 
 

@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from services.analyzer import kept_kernels
-from services.analyzer.kept_kernels import KeptKernels
-from services.analyzer.run_tables import run_table
-from services.analyzer.schema import KERNELS
-from services.analyzer.store import Store
-from services.analyzer.table import Table
-from services.core.model import Ceiling, RunState, StateChanged, Thresholds
+from kernalyse.services.analyzer.queries import materialized
+from kernalyse.services.analyzer.queries.materialized import KeptKernels
+from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.base import Table
+from kernalyse.services.analyzer.tables.runs import KERNELS
+from kernalyse.services.core.model import Ceiling, RunState, StateChanged, Thresholds
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.unit.test_history import add_runs
 
@@ -26,7 +26,7 @@ def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[list[str] | None]:
         asked.append(run_ids)
         return run_table(store, table, run_ids)
 
-    monkeypatch.setattr(kept_kernels, "run_table", spied)
+    monkeypatch.setattr(materialized, "run_table", spied)
     return asked
 
 

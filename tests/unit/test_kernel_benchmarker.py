@@ -12,21 +12,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from KernelBenchmarker import KernelBenchmarker, KernelConfig, load_kernel
 
-from services.compat.benchmarking.call_progress import CallProgress
-from services.compat.benchmarking.parameter_ranges import ParameterRanges
-from services.compat.benchmarking.percentages import (
+from kernalyse.services.compat.kernel_benchmarker.checks import implausible_reason
+from kernalyse.services.compat.kernel_benchmarker.kernels import ParameterRanges
+from kernalyse.services.compat.kernel_benchmarker.progress import CallProgress
+from kernalyse.services.compat.kernel_benchmarker.results import (
     ACHIEVED_OCCUPANCY,
     COMPUTE_THROUGHPUT,
     MEMORY_THROUGHPUT,
     SM_EFFICIENCY,
+    BenchmarkResult,
     Percentages,
+    read_results,
+    report_text,
+    result_of,
+    write_results,
 )
-from services.compat.benchmarking.plausibility import implausible_reason
-from services.compat.benchmarking.result_files import read_results, report_text, write_results
-from services.compat.benchmarking.results import BenchmarkResult, result_of
-from services.compat.KernelBenchmarker import KernelBenchmarker, KernelConfig, load_kernel
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     InvalidParameterError,
     InvalidSourceError,
     KernalyseError,
@@ -35,7 +38,7 @@ from services.core.errors import (
     UnknownParameterError,
     UnsupportedConstructError,
 )
-from services.core.model import (
+from kernalyse.services.core.model import (
     BackendName,
     BufferRole,
     CacheMode,
@@ -261,7 +264,7 @@ def test_ranges_that_cannot_be_used(tmp_path: Path, positional: list[object], na
 
 
 def test_arguments_are_refused_before_a_device_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.compat.benchmarking.benchmarker.open_device", None)
+    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.open_device", None)
     kernel, benchmarker = loaded(tmp_path, "float *a, int N"), KernelBenchmarker()
     for kernels in ([], kernel, ["own"]):
         with pytest.raises(InvalidParameterError, match="kernels"):
@@ -467,7 +470,7 @@ def test_a_long_call_tells_how_far_it_is_and_a_short_one_says_nothing() -> None:
     [("KernelBenchmarker", "tree_sitter", "profiler,opencl"), ("visualize", "matplotlib", "ui")],
 )
 def test_a_missing_library_is_named_with_its_extra(module: str, missing: str, extra: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None\nimport services.compat.{module}"
+    code = f"import sys; sys.modules[{missing!r}] = None\nimport kernalyse.services.compat.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert f"{module} needs the Python module {missing}" in done.stderr
     assert f"pip install 'kernalyse[{extra}]'" in done.stderr

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.schema import table_named
-from services.core.kernel_categories import category_of_name
-from services.core.model import KernelSource
-from services.core.statistics import median_interval
-from services.profiler.catalog import derive_definition
-from services.ui.charts import distribution, heatmap, split
-from services.ui.charts.metrics import METRICS, metric_of
-from services.ui.charts.performance_rows import (
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.kernel_categories import category_of_name
+from kernalyse.services.core.model import KernelSource
+from kernalyse.services.core.statistics import median_interval
+from kernalyse.services.profiler.kernel_sources.catalog import derive_definition
+from kernalyse.services.ui.charts import distribution, heatmap, split
+from kernalyse.services.ui.charts.metrics import METRICS, metric_of
+from kernalyse.services.ui.charts.performance_rows import (
     ANNOUNCED,
     FAILED,
     PLACED,
@@ -26,8 +26,8 @@ from services.ui.charts.performance_rows import (
     performance_rows,
     tick_name,
 )
-from services.ui.chosen_row import best_first, listings_of
-from services.ui.theme import LIGHT
+from kernalyse.services.ui.chosen_row import best_first, listings_of
+from kernalyse.services.ui.theme import LIGHT
 
 RUN = "20260102-101500-6ca949ef"
 FLOP_RATE, DURATION = METRICS["flop_rate"], METRICS["duration"]

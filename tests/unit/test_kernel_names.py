@@ -1,4 +1,4 @@
-"""services.analyzer.kernel_names: one kernel under the names that tools give it."""
+"""kernalyse.services.analyzer.readers.ncu.run_counters: one kernel under the names that tools give it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.kernel_names import KernelForms, base_name
+from kernalyse.services.analyzer.readers.ncu.run_counters import KernelForms, base_name
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >(int, char*)"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.errors import InvalidSourceError, UnknownKernelError
-from services.core.model import DataType, KernelSource
-from services.profiler.backends.kernel_source import ParsedSource, parse_kernel_source
-from services.profiler.backends.source_constants import fixed_line, has_includes, is_mentioned
+from kernalyse.services.core.errors import InvalidSourceError, UnknownKernelError
+from kernalyse.services.core.model import DataType, KernelSource
+from kernalyse.services.profiler.kernel_sources.functions import ParsedSource, parse_kernel_source
+from kernalyse.services.profiler.kernel_sources.syntax import fixed_line, has_includes, is_mentioned
 
 TEXT = """#include <cuda_runtime.h>
 // __global__ void commented(float* y) {}

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.readers.kineto import decompress
-from services.analyzer.readers.kineto.reader import KinetoReader
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_joining import RankTrace, joined
-from services.analyzer.trace_tables import TIMELINE_TABLES
-from services.core.errors import InvalidTraceError, LimitReachedError
+from kernalyse.services.analyzer.ingest.ranks import RankTrace, joined
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.kineto import decompress
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
+from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
 Event = dict[str, Any]
 

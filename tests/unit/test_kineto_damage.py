@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from services.analyzer.readers.kineto import decompress, document, reader
-from services.analyzer.readers.kineto.reader import KinetoReader
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.core.errors import InvalidTraceError, LimitReachedError
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.kineto import decompress, document, reader
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 from tests.fuzzing import kineto as fuzzing
 from tests.unit.kineto_alike import assert_alike
 

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from services.analyzer.readers.kineto import document, workers
-from services.analyzer.readers.kineto.decompress import TraceBytes, trace_bytes
-from services.analyzer.readers.kineto.document import read_events
-from services.analyzer.readers.kineto.events import CATEGORIES, NULL, TIME_LIMIT_NS, EventDecoder, nanoseconds
-from services.analyzer.readers.kineto.workers import WorkerProcess
-from services.analyzer.readers.trace import TraceFiles
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.kineto import document, workers
+from kernalyse.services.analyzer.readers.kineto.decompress import TraceBytes, trace_bytes
+from kernalyse.services.analyzer.readers.kineto.document import read_events
+from kernalyse.services.analyzer.readers.kineto.events import CATEGORIES, NULL, TIME_LIMIT_NS, EventDecoder, nanoseconds
+from kernalyse.services.analyzer.readers.kineto.workers import WorkerProcess
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 from tests.unit.kineto_alike import RANGE_BYTES, assert_alike, content, source
 from tests.unit.kineto_plain import ARGUMENTS, MEMBER_NAMES, plain_content

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer.readers.trace import ImportedTables
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables
 from tests.unit.test_kineto import Event, call, complete, kernel, launches, layers, module, operator, read
 
 SHAPES = {"Input Dims": [[8], [4, 16], [16, 8]], "Input type": ["float", "float", "float"]}

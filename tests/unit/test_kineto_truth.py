@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.trace_breakdown import trace_breakdown
-from services.analyzer.analyses.trace_kernels import trace_kernels
-from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.kineto.reader import FORMAT, KinetoReader
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_tables import TIMELINE_TABLES
+from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
+from kernalyse.services.analyzer.analysis.traces.kernels import trace_kernels
+from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.kineto.reader import FORMAT, KinetoReader
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 FILES = sorted((SHARED / "kineto").glob("*.json.gz")) or [SHARED / "kineto" / "none.json.gz"]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.held_columns import HeldColumn, HeldColumns
-from services.analyzer.querying import run_far_query, run_query
-from services.analyzer.table import COUNT, FLAG, INDEX, NUMBER, TEXT, Column, keyed_table
-from services.analyzer.table_answers import LargeTable
-from services.core.errors import InvalidRequestError
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from kernalyse.services.analyzer.queries.filters import run_far_query, run_query
+from kernalyse.services.analyzer.queries.service import LargeTable
+from kernalyse.services.analyzer.store.column_cache import HeldColumn, HeldColumns
+from kernalyse.services.analyzer.tables.base import COUNT, FLAG, INDEX, NUMBER, TEXT, Column, keyed_table
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from tests.examples import examples
 
 TABLE = keyed_table(

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.analyses.launch_work import launch_work, shares
-from services.analyzer.analyses.operator_work import claims
-from services.analyzer.correlation import NONE
-from services.analyzer.trace_answers import TraceFrames
+from kernalyse.services.analyzer.analysis.traces.work import claims, launch_work, shares
+from kernalyse.services.analyzer.numeric.correlation import NONE
+from kernalyse.services.analyzer.queries.registry import TraceFrames
 from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from services.analyzer.answer_tables import LAYERS
-from services.ui.charts.layers import MAX_KIND_COUNT, bar_columns, kinds_of, no_bars
-from services.ui.theme import LIGHT
+from kernalyse.services.analyzer.tables.derived import LAYERS
+from kernalyse.services.ui.charts.layers import MAX_KIND_COUNT, bar_columns, kinds_of, no_bars
+from kernalyse.services.ui.theme import LIGHT
 
 
 def layer(path: str | None, variant: str | None, time_ns: int, efficiency_ratio: float | None = None) -> dict[str, object]:

@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import table_named
-from services.ui.names_wanted import is_wanted, whole
-from services.ui.pages.layer_panel import LayerPanel
-from services.ui.state import ViewState
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.ui.names_wanted import is_wanted, whole
+from kernalyse.services.ui.pages.layer_panel import LayerPanel
+from kernalyse.services.ui.state import ViewState
 
 
 def wanted_points(layer: str, variant: str | None, *layers: tuple[str, str | None]) -> str:

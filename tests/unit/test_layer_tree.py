@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
 from tests.unit.test_trace_roofline import LARGE_FLOP, VECTOR_FLOP, model_trace
 from tests.unit.trace_rows import names, trace_of
 from tests.unit.worked_traces import Kernel, Operator, worked_trace

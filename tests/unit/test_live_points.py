@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.ui.live_points import MAX_LIVE_POINTS, LivePoints
-from services.ui.memory import RunMemory
-from services.ui.theme import LIGHT
+from kernalyse.services.ui.live_points import MAX_LIVE_POINTS, LivePoints
+from kernalyse.services.ui.memory import RunMemory
+from kernalyse.services.ui.theme import LIGHT
 from tests.unit.test_charts import points
 
 NOTHING_HIDDEN: frozenset[int] = frozenset()

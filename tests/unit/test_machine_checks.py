@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.cli.machine_checks import (
+from kernalyse.services.cli.doctor import (
     CheckState,
     CommandResult,
     can_run_kernels,
@@ -16,9 +16,9 @@ from services.cli.machine_checks import (
     check_perf_events,
     check_toolkit,
 )
-from services.core.model import BackendName, Device, DeviceKind
-from services.core.settings import ProfilerSettings
-from services.profiler.backends.probe import write_probe
+from kernalyse.services.core.model import BackendName, Device, DeviceKind
+from kernalyse.services.core.settings import ProfilerSettings
+from kernalyse.services.profiler.backends.discovery import write_probe
 
 H200 = Device("cuda:0", "NVIDIA H200", DeviceKind.GPU, (BackendName.PYCUDA, BackendName.NVCC), "CUDA 13.0")
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.compare import ComparedRun, joined_runs
-from services.analyzer.run_tables import run_table
-from services.analyzer.schema import table_named
-from services.analyzer.store import Store
-from services.cli import model_comparison
-from services.cli.compared_runs import ComparedTrace
-from services.cli.model_comparison import compared_names
-from services.cli.options import Server
-from services.core.model import PairedComparison, RunSpec, Verdict
-from services.core.words.usage import UsageError
+from kernalyse.services.analyzer.analysis.comparison import ComparedRun, joined_runs
+from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.cli import model_documents
+from kernalyse.services.cli.compare import ComparedTrace
+from kernalyse.services.cli.model_documents import compared_names
+from kernalyse.services.cli.options import Server
+from kernalyse.services.core.errors import UsageError
+from kernalyse.services.core.model import PairedComparison, RunSpec, Verdict
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.model_events import MODEL, model_events
 from tests.unit.test_model_dashboards import PROFILE, written
@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
 
 def compared(monkeypatch: pytest.MonkeyPatch, sides: dict[str, ComparedRun | ComparedTrace], as_is: str, to_be: str) -> dict[str, object]:
     """What comes of two names of sides that are there already."""
-    monkeypatch.setattr(model_comparison, "compared_sides", lambda names, _server, _depth: [sides[name] for name in names])
+    monkeypatch.setattr(model_documents, "compared_sides", lambda names, _server, _depth: [sides[name] for name in names])
     comparisons: dict[str, object] = compared_names(as_is, to_be, Server())["comparisons"]
     return comparisons
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import visualize_comparison
+import visualize_performance
 
-from services.analyzer.file_tables import results_table
-from services.analyzer.schema import table_named
-from services.compat import visualize_comparison, visualize_performance
-from services.compat.model_dashboards.dashboard import Dashboard
-from services.compat.model_dashboards.profile_document import benchmark_of, layer_of, side_of, timing_of
-from services.core.errors import InvalidRequestError, InvalidTraceError
+from kernalyse.services.analyzer.queries.registry import results_table
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.compat.model_dashboards.dashboards import Dashboard
+from kernalyse.services.compat.model_dashboards.document import benchmark_of, layer_of, side_of, timing_of
+from kernalyse.services.core.errors import InvalidRequestError, InvalidTraceError
 from tests.unit.read_file import files_of, read_as
 
 MODEL: dict[str, Any] = {

@@ -9,15 +9,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.layer_verdicts import BASELINE_BLOCKS, BLOCKS, with_verdicts
-from services.analyzer.run_tables import run_table
-from services.analyzer.schema import table_named
-from services.analyzer.store import Store
-from services.analyzer.trace_answers import TraceQuestion
-from services.cli.model_display import layer_lines
-from services.compat.model_dashboards.profile_document import layer_of
-from services.core.layer_timing import layers_note
-from services.core.model import (
+from kernalyse.services.analyzer.analysis.models import BASELINE_BLOCKS, BLOCKS, with_verdicts
+from kernalyse.services.analyzer.queries.registry import TraceQuestion
+from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.cli.model import layer_lines
+from kernalyse.services.compat.model_dashboards.document import layer_of
+from kernalyse.services.core.ml_models import layers_note
+from kernalyse.services.core.model import (
     Ceiling,
     CeilingsMeasured,
     EventPayload,
@@ -29,7 +29,7 @@ from services.core.model import (
     SampleBatch,
     StateChanged,
 )
-from services.ui.report.layer_charts import layer_charts
+from kernalyse.services.ui.report.layer_charts import layer_charts
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.model_events import MODEL, announced, durations_ns, model_events
 

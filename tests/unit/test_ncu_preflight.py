@@ -1,4 +1,4 @@
-"""services.profiler.collectors: finding ncu, whether it may count, what it is asked for, and what its refusals mean."""
+"""kernalyse.services.profiler.collectors: finding ncu, whether it may count, what it is asked for, and what its refusals mean."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.machine_checks import CheckState, CommandResult, check_counter_access, check_tool
-from services.core.cuda_tools import find_ncu
-from services.core.errors import UnmetConditionError
-from services.core.model import BackendName, CacheMode, Device, DeviceKind, EventPayload, LogLevel, LogLines
-from services.profiler.collectors.ncu import (
+from kernalyse.services.cli.doctor import CheckState, CommandResult, check_counter_access, check_tool
+from kernalyse.services.core.errors import UnmetConditionError
+from kernalyse.services.core.external_programs import find_ncu
+from kernalyse.services.core.model import BackendName, CacheMode, Device, DeviceKind, EventPayload, LogLevel, LogLines
+from kernalyse.services.profiler.collectors.ncu import (
+    DCGM_REMEDY,
     INSTALL_REMEDY,
     PERMISSION_REMEDY,
+    TENSOR_PATHS,
     CounterAccess,
     NcuCall,
     cache_control_of,
     check_ncu,
     dcgm_process_id,
+    metric_names,
+    refusal,
+    refused_metrics,
 )
-from services.profiler.collectors.ncu_metrics import TENSOR_PATHS, metric_names
-from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal, refused_metrics
-from services.profiler.workloads import counters
-from services.profiler.workloads.counters import base_name, prepare_counting
+from kernalyse.services.profiler.workloads import counters
+from kernalyse.services.profiler.workloads.counters import base_name, prepare_counting
 
 GPU = Device("cuda:0", "H200", DeviceKind.GPU, (BackendName.PYCUDA,), compute_capability="9.0")
 CPU = Device("opencl:intel:0", "Xeon", DeviceKind.CPU, (BackendName.OPENCL,))
@@ -58,7 +61,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr("services.core.cuda_tools.NCU_PATHS", (f"{tmp_path}/usual/*/ncu",))
+    monkeypatch.setattr("kernalyse.services.core.external_programs.NCU_PATHS", (f"{tmp_path}/usual/*/ncu",))
     return tmp_path
 
 

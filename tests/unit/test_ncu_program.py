@@ -1,4 +1,4 @@
-"""services.analyzer.readers.ncu_program: stored reports of ncu, printed by a program that stands in for it."""
+"""kernalyse.services.analyzer.readers.ncu.reader: stored reports of ncu, printed by a program that stands in for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer.readers import ncu_program
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_reading import read_with_counters
-from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+from kernalyse.services.analyzer.ingest.reading import read_with_counters
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.ncu import reader
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
 from tests.unit.ncu_report import launch, report_text
 from tests.unit.nsys_export import call, kernel, write_export
 
@@ -74,7 +74,7 @@ def test_without_ncu_the_way_to_csv_is_told(stored: TraceFiles, monkeypatch: pyt
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("services.core.cuda_tools.NCU_PATHS", ())
+    monkeypatch.setattr("kernalyse.services.core.external_programs.NCU_PATHS", ())
     with pytest.raises(
         UnmetConditionError, match=r"app\.ncu-rep: found no ncu on this machine.*ncu --import REPORT\.ncu-rep --csv --page raw"
     ):
@@ -100,7 +100,7 @@ def test_an_ncu_that_hangs_is_ended_with_all_that_it_started(
     stored: TraceFiles, installed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(HANGING)
-    monkeypatch.setattr(ncu_program, "BASE_LIMIT_S", 0.5)
+    monkeypatch.setattr(reader, "BASE_LIMIT_S", 0.5)
     begun = time.monotonic()
     with pytest.raises(TimeLimitError, match=r"had not ended after [01] s"):
         read_with_counters(stored)

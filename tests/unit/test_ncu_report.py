@@ -1,4 +1,4 @@
-"""services.analyzer.readers.ncu: what ncu prints, and everything that is printed around it."""
+"""kernalyse.services.analyzer.readers.ncu.csv_report: what ncu prints, and everything that is printed around it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.readers.ncu import COUNTER_SCHEMA, LAUNCH_SCHEMA, NcuReport, read_ncu_report
-from services.core.errors import InvalidRequestError, KernalyseError
+from kernalyse.services.analyzer.readers.ncu.csv_report import COUNTER_SCHEMA, LAUNCH_SCHEMA, NcuReport, read_ncu_report
+from kernalyse.services.core.errors import InvalidRequestError, KernalyseError
 from tests.examples import examples
 
 SHARED = Path(__file__).parents[3] / "shared/data/ncu"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.core.model import Telemetry
-from services.ui.charts.node_telemetry import (
+from kernalyse.services.core.model import Telemetry
+from kernalyse.services.ui.charts.node_telemetry import (
     HOUR_MS,
     LAYERS,
     METRICS,
@@ -16,7 +16,7 @@ from services.ui.charts.node_telemetry import (
     time_range,
     value_range,
 )
-from services.ui.theme import LIGHT
+from kernalyse.services.ui.theme import LIGHT
 
 S = 1_000_000_000
 BY_NAME = {metric.name: metric for metric in METRICS}

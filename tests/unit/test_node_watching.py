@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from services.analyzer.node_watching import Mailbox, NodesUpdate
-from services.core.model import ImportedTrace, Run, RunSpec, RunState
+from kernalyse.services.analyzer.collect.node_feed import Mailbox, NodesUpdate
+from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState
 
 RUN = Run(
     "imported-1",

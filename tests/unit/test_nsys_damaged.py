@@ -13,12 +13,12 @@ from typing import Final
 
 import pytest
 
-from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
-from services.analyzer.readers.sqlite_file import SqliteFile
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_answers import trace_frames
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
+from kernalyse.services.analyzer.queries.registry import trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.fuzzing.nsys import REFUSED, difference, outcome
 from tests.fuzzing.nsys_mutations import write_case
 from tests.unit.nsys_export import call, kernel, nvtx, write_export

@@ -7,11 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.readers.trace_paths import trace_files, traces_at
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
+from kernalyse.services.analyzer.readers.registry import reader_of, trace_files, traces_at
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export
 from tests.unit.nsys_folder import ENDINGS, write_folder, write_table
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer.readers.nsys_graphs import NODE_TABLES
-from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
-from services.analyzer.readers.selection import Selection
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_answers import inputs
+from kernalyse.services.analyzer.queries.registry import inputs
+from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.nsys.frames import NODE_TABLES
+from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from tests.unit.nsys_export import Rows, call, global_id, kernel, node, nvtx, write_export
 
 OTHER_THREAD = global_id(thread=79)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
-from services.analyzer.readers.selection import Selection
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 
 LINEAR: Final = "aten::linear, op_id = 3, sizes = [[3, 5], [7, 5], []]"

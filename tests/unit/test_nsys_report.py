@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer.readers import nsys_program
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.core.cuda_tools import find_nsys
-from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.nsys import reader
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+from kernalyse.services.core.external_programs import find_nsys
 from tests.unit.nsys_export import kernel, write_export
 from tests.unit.nsys_folder import write_folder
 
@@ -82,7 +82,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path, stand_in: 
         stand_in,
         f"import subprocess\nchild = subprocess.Popen(['sleep', '600'])\nopen({str(told)!r}, 'w').write(str(child.pid))\ntime.sleep(600)",
     )
-    monkeypatch.setattr(nsys_program, "BASE_LIMIT_S", 4.0)
+    monkeypatch.setattr(reader, "BASE_LIMIT_S", 4.0)
     with pytest.raises(TimeLimitError, match="had not ended after 4 s"):
         read(report(tmp_path))
     child = int(told.read_text())
@@ -99,7 +99,7 @@ def _runs(process_id: int) -> bool:
 
 
 def test_without_the_program_it_is_said_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.analyzer.readers.nsys_program.find_nsys", lambda: None)
+    monkeypatch.setattr("kernalyse.services.analyzer.readers.nsys.reader.find_nsys", lambda: None)
     with pytest.raises(UnmetConditionError, match="nsys export --type sqlite"):
         read(report(tmp_path))
 

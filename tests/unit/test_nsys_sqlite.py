@@ -11,16 +11,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.trace_breakdown import trace_breakdown
-from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.nsys_sqlite import NsysSqliteReader, read_tables
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.selection import Selection
-from services.analyzer.readers.sqlite_file import SqliteFile
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_answers import trace_frames
-from services.analyzer.trace_tables import TIMELINE_TABLES
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
+from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
+from kernalyse.services.analyzer.queries.registry import trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader, read_tables
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.unit.nsys_export import THREAD, call, global_id, kernel, nvtx, write_export
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.trace_breakdown import trace_breakdown
-from services.analyzer.analyses.trace_kernels import trace_kernels
-from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.nsys_sqlite import read_tables
-from services.analyzer.readers.sqlite_file import SqliteFile
-from services.analyzer.trace_tables import TRACE_TABLES
+from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
+from kernalyse.services.analyzer.analysis.traces.kernels import trace_kernels
+from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
+from kernalyse.services.analyzer.readers.nsys.reader import read_tables
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
+from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 FILES = sorted((SHARED / "nsys").glob("*.sqlite")) or [SHARED / "nsys" / "none.sqlite"]

@@ -1,4 +1,4 @@
-"""services.analyzer.numeric: what is jitted does what Python does, is kept for later processes, and costs nobody else an import."""
+"""kernalyse.services.analyzer.numeric: what is jitted does what Python does, is kept for later processes, and costs nobody else an import."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from services import analyzer
-from services.analyzer.numeric import jit
-from services.analyzer.readers.interning import _word
-from services.analyzer.readers.sqlite_pages import _big_endian_word
+from kernalyse.services import analyzer
+from kernalyse.services.analyzer.numeric import jit
+from kernalyse.services.analyzer.readers.nsys.sqlite_pages import _big_endian_word, _word
 
 Integers = npt.NDArray[np.int64]
 
@@ -81,7 +80,7 @@ def test_threads_that_come_at_once_share_one_compilation() -> None:
 # ---------------------------------------------------------------- kept for later processes
 
 MODULE: Final = """
-from services.analyzer.numeric import jit
+from kernalyse.services.analyzer.numeric import jit
 
 @jit
 def plus_one(value):
@@ -189,7 +188,9 @@ def test_jitted_functions_use_what_their_own_file_defines() -> None:
     assert found > 20
 
 
-@pytest.mark.parametrize("imported", ["services.analyzer.server", "services.cli.shown_file", "services.cli.main"])
+@pytest.mark.parametrize(
+    "imported", ["kernalyse.services.analyzer.server", "kernalyse.services.cli.file_tables", "kernalyse.services.cli.main"]
+)
 def test_numba_is_not_imported_before_something_is_to_be_computed(imported: str) -> None:
     """It takes longer to import than most commands take."""
     check = f"import sys, {imported}; sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"

@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.imported_run import numbered
-from services.analyzer.readers.nvbench import NvbenchReader
-from services.analyzer.readers.registry import read_trace
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.runs_table import RUNS
-from services.analyzer.writers.nvbench import WrittenDocument, nvbench_document
-from services.analyzer.writers.results import TABLE_NAMES, RunResults
-from services.core.errors import InvalidTraceError
-from services.core.model import (
+from kernalyse.services.analyzer.export.nvbench import WrittenDocument, nvbench_document
+from kernalyse.services.analyzer.export.results import TABLE_NAMES, RunResults
+from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.nvbench import NvbenchReader
+from kernalyse.services.analyzer.readers.registry import read_trace
+from kernalyse.services.analyzer.tables.runs import RUNS
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.model import (
     CacheMode,
     ConfigurationFailed,
     ParameterValue,

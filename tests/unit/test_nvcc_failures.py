@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     BackendUnavailableError,
     CompileError,
     InternalError,
@@ -14,9 +14,9 @@ from services.core.errors import (
     TimeLimitError,
     WorkerCrashedError,
 )
-from services.profiler.backends.nvcc_failures import HARMLESS, failure
-from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
-from services.profiler.backends.stream_holding import may_hold_streams
+from kernalyse.services.profiler.backends.base import may_hold_streams
+from kernalyse.services.profiler.backends.cuda.driver import HARMLESS, failure
+from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE, command_limit_s
 
 
 @pytest.mark.parametrize(

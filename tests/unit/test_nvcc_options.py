@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.profiler.backends.nvcc_options import names_architecture
+from kernalyse.services.profiler.backends.cuda.compiler import names_architecture
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.errors import UnsupportedConstructError
-from services.core.model import KernelSource
-from services.profiler.backends.nvcc_program import write_program
-from services.profiler.catalog import load_catalog
+from kernalyse.services.core.errors import UnsupportedConstructError
+from kernalyse.services.core.model import KernelSource
+from kernalyse.services.profiler.backends.cuda.nvcc_programs import write_program
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 
 SOURCE = KernelSource(
     "folder/kernels.cu",

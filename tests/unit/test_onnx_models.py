@@ -1,4 +1,4 @@
-"""services.core.work.onnx_models: what nodes of ONNX models have to do, from the shapes that ONNX Runtime records."""
+"""kernalyse.services.core.costs.onnx: what nodes of ONNX models have to do, from the shapes that ONNX Runtime records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.core.work.onnx_call import OnnxCall
-from services.core.work.onnx_models import onnx_category, onnx_work
+from kernalyse.services.core.costs.onnx import OnnxCall, onnx_category, onnx_work
 
 
 def work(operator: str, inputs: list[Any], outputs: list[Any], dtype: str = "float") -> tuple[float | None, float | None]:

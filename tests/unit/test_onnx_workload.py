@@ -12,8 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from services.core.errors import BackendUnavailableError, InvalidModelError, InvalidParameterError, KernalyseError
-from services.core.model import (
+from kernalyse.services.core.costs.onnx import OnnxCall
+from kernalyse.services.core.costs.operator import Tensor
+from kernalyse.services.core.errors import BackendUnavailableError, InvalidModelError, InvalidParameterError, KernalyseError
+from kernalyse.services.core.model import (
     BackendName,
     CacheMode,
     Device,
@@ -24,22 +26,25 @@ from services.core.model import (
     NodePolicy,
     RunSpec,
 )
-from services.core.work.onnx_call import OnnxCall
-from services.core.work.tensors import Tensor
-from services.profiler.admission import Admission, NodeLimits
-from services.profiler.bundles import BundleStore
-from services.profiler.catalog import Catalog, catalog_folder
-from services.profiler.workloads.models import find_model_spec
-from services.profiler.workloads.onnx.announcing import plan_pass
-from services.profiler.workloads.onnx.bert import bert, stored_bert
-from services.profiler.workloads.onnx.feeds import Extents
-from services.profiler.workloads.onnx.layers import layer_paths
-from services.profiler.workloads.onnx.memory import ResidentPeak
-from services.profiler.workloads.onnx.model_file import read_model_file
-from services.profiler.workloads.onnx.preparing import PreparedModel, prepare
-from services.profiler.workloads.onnx.profile import MIN_NODE_NS, ProfiledNode, profile_cost_ns, read_nodes
-from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER, read_tokenizer, tokenize
-from services.profiler.workloads.onnx.session import CPU_PROVIDER, OnnxSession, Provider
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_folder
+from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
+from kernalyse.services.profiler.runs.files import BundleStore
+from kernalyse.services.profiler.workloads.models import find_model_spec
+from kernalyse.services.profiler.workloads.onnx.bert import bert, stored_bert
+from kernalyse.services.profiler.workloads.onnx.inputs import OWN_TOKENIZER, Extents, PreparedModel, prepare, read_tokenizer, tokenize
+from kernalyse.services.profiler.workloads.onnx.model_file import read_model_file
+from kernalyse.services.profiler.workloads.onnx.run import plan_pass
+from kernalyse.services.profiler.workloads.onnx.session import (
+    CPU_PROVIDER,
+    MIN_NODE_NS,
+    OnnxSession,
+    ProfiledNode,
+    Provider,
+    ResidentPeak,
+    layer_paths,
+    profile_cost_ns,
+    read_nodes,
+)
 from tests.onnx_files import save_model, save_with_external_data, unknown_operator
 
 DIGEST = "sha256:" + "0" * 64
@@ -166,7 +171,7 @@ def test_a_gpu_that_only_opencl_drives_is_passed_by() -> None:
 
 
 def test_missing_packages_are_named_with_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.profiler.workloads.onnx.spec.PACKAGES", ("onnx", "no_such_package"))
+    monkeypatch.setattr("kernalyse.services.profiler.workloads.onnx.spec.PACKAGES", ("onnx", "no_such_package"))
     work = ModelRun("bert-tiny")
     with pytest.raises(KernalyseError, match=r"no_such_package not installed .* pip install 'kernalyse\[onnx\]'"):
         find_model_spec(work).check(work)

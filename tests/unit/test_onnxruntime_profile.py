@@ -1,4 +1,4 @@
-"""services.analyzer.readers.onnxruntime: profiles of ONNX Runtime as nodes, layers and kernels."""
+"""kernalyse.services.analyzer.readers.onnxruntime: profiles of ONNX Runtime as nodes, layers and kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_answers import TRACE_ANALYSES, TraceQuestion, trace_frames
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.onnxruntime import OnnxRuntimeReader
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.core.errors import InvalidTraceError
 
 SHARED = Path(__file__).parents[3] / "shared/data/onnxruntime/ort_1_31_cpu.json"
 real_profile = pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data/onnxruntime beside the checkout")

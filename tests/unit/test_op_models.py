@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.work.attention import causal_pairs
-from services.core.work.convolutions import Geometry, result_shape
-from services.core.work.kinds import Weight, Work
-from services.core.work.models import MODELS, work_of
-from services.core.work.operator_call import OperatorCall
-from services.core.work.tensors import Tensor, broadcast, promoted
+from kernalyse.services.core.costs.contractions import Geometry, causal_pairs, result_shape
+from kernalyse.services.core.costs.operator import OperatorCall, Tensor, Weight, Work, broadcast, promoted
+from kernalyse.services.core.costs.registry import MODELS, work_of
 from tests.unit.counting_numbers import Counter, Number, total
 
 Shapes = Sequence[Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.core.work.kinds import Weight
-from services.core.work.optimizers import ADAM_FLOP, DECAY_FLOP, SGD_FLOP
+from kernalyse.services.core.costs.elementwise import ADAM_FLOP, DECAY_FLOP, SGD_FLOP
+from kernalyse.services.core.costs.operator import Weight
 from tests.unit.counting_numbers import Counter
 from tests.unit.test_op_models import Shapes, known, worked
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.model import Dim3, KernelSource
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.backends.opencl_constructs import Dialect
-from services.profiler.backends.opencl_translation import Target, Translation, translate
+from kernalyse.services.core.model import Dim3, KernelSource
+from kernalyse.services.profiler.backends.opencl.dialect import Dialect
+from kernalyse.services.profiler.backends.opencl.translation import Target, Translation, translate
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 
 TEXT = """#include <cuda_runtime.h>
 __device__ float at(const float* p,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.profiler.output_lines import MAX_LINE_BYTES, MAX_LOG_BYTES, OutputLines
+from kernalyse.services.profiler.processes.children import MAX_LINE_BYTES, MAX_LOG_BYTES, OutputLines
 
 
 def test_lines_come_when_they_are_complete_and_the_last_one_at_the_end() -> None:

@@ -18,14 +18,14 @@ from bokeh.document import Document
 from bokeh.io.doc import patch_curdoc
 from bokeh.models import FixedTicker
 
-from services.ui import kept_charts, page_document
-from services.ui.charts import heatmap, strips
-from services.ui.charts.elements import bokeh_theme
-from services.ui.empty_charts import EmptyChart
-from services.ui.kept_charts import keep, take_kept
-from services.ui.live_figure import LiveFigure
-from services.ui.preparation import Preparation
-from services.ui.theme import LIGHT, Palette
+from kernalyse.services.ui import kept_charts, page_document
+from kernalyse.services.ui.charts import heatmap, strips
+from kernalyse.services.ui.charts.elements import bokeh_theme
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.kept_charts import keep, take_kept
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.preparation import Preparation
+from kernalyse.services.ui.theme import LIGHT, Palette
 
 LAYERS = ("finished", "samples", "intervals", "medians")
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import typer
 
+from kernalyse.services.analyzer.tables.runs import TABLES
+from kernalyse.services.cli.main import app
+from kernalyse.services.core.errors import error_classes
+from kernalyse.services.core.settings import AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 from kernalyse.v1 import analyzer_service_pb2, profiler_service_pb2
-from services.analyzer.schema import TABLES
-from services.cli.main import app
-from services.core.errors import error_classes
-from services.core.settings import AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 
 ROOT = Path(__file__).parents[2]
 MAX_README_LINES = 180

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from services.analyzer.comparison_table import PAIRED_COMPARISONS
-from services.analyzer.event_rows import frame_of
-from services.analyzer.model_tables import MODELS
-from services.analyzer.schema import MEASUREMENTS
-from services.cli.model_display import pair_lines
-from services.cli.run_display import paired_table
+from kernalyse.services.analyzer.tables.derived import MODELS, PAIRED_COMPARISONS
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS
+from kernalyse.services.cli.model import pair_lines
+from kernalyse.services.cli.run_output import paired_table
 
 PAIR = {"configuration_index": 1, "label": "gpt fused", "baseline_configuration_index": 0, "baseline_label": "gpt baseline"} | {
     "block_count": 20,

@@ -7,13 +7,13 @@ from typing import cast
 import polars as pl
 import pytest
 
-from services.analyzer.model_tables import MODELS
-from services.ui import theme
-from services.ui.charts.models import BAR_WIDTH, bar_columns, line_columns, scatter_columns, top_of
-from services.ui.charts.passes import PERCENTILES, passes_of
-from services.ui.client import AnalyzerClient
-from services.ui.pages.passes import PassCharts
-from services.ui.theme import LIGHT
+from kernalyse.services.analyzer.tables.derived import MODELS
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.models import BAR_WIDTH, bar_columns, line_columns, scatter_columns, top_of
+from kernalyse.services.ui.charts.passes import PERCENTILES, passes_of
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.pages.passes import PassCharts
+from kernalyse.services.ui.theme import LIGHT
 
 NANO = {
     "model_name": "gpt-nano",

@@ -8,8 +8,8 @@ from importlib import resources
 
 import pytest
 
-from services.analyzer.hardware.peaks import device_peaks
-from services.core.model import BackendName, DataType, Device, DeviceKind
+from kernalyse.services.analyzer.hardware.datasheets import device_peaks
+from kernalyse.services.core.model import BackendName, DataType, Device, DeviceKind
 
 
 def gpu(name: str, capability: str | None = "8.6", units: int | None = 68, clock_hz: int | None = 1_710_000_000) -> Device:
@@ -102,7 +102,7 @@ def test_without_figures_there_are_none_and_it_is_said_why(device: Device, text:
 
 
 def test_the_table_holds_plain_figures_with_source_and_confidence() -> None:
-    text = (resources.files("services.analyzer.hardware") / "peaks.csv").read_text()
+    text = (resources.files("kernalyse.services.analyzer.hardware") / "peaks.csv").read_text()
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 19
     for row in rows:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from services.cli.model_bundle import bundle_of_model
-from services.cli.profile_words import ProfileWords, build_profile
-from services.cli.program_bundle import files_of_command, files_of_folder, pack_files
-from services.core.errors import BackendUnavailableError, CompileError, KernalyseError
-from services.core.words.usage import UsageError
+from kernalyse.services.cli.bundles import bundle_of_model, files_of_command, files_of_folder, pack_files
+from kernalyse.services.cli.profile import ProfileWords, build_profile
+from kernalyse.services.core.errors import BackendUnavailableError, CompileError, KernalyseError, UsageError
 
 COMMAND = ("python", "train.py")
 
@@ -88,7 +86,7 @@ def test_a_source_is_compiled_or_refused_in_the_words_of_nvcc(tmp_path: Path, mo
 
 def test_without_nvcc_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "add.cu").write_text("")
-    monkeypatch.setattr("services.core.cuda_tools.find_nvcc", lambda: None)
+    monkeypatch.setattr("kernalyse.services.core.external_programs.find_nvcc", lambda: None)
     with pytest.raises(BackendUnavailableError, match="Install the CUDA toolkit"):
         build_profile(ProfileWords(target=tmp_path / "add.cu"))
 

@@ -1,4 +1,4 @@
-"""services.analyzer.readers.proton: trees of sums as kernels and layers."""
+"""kernalyse.services.analyzer.readers.proton: trees of sums as kernels and layers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.readers.proton import ProtonReader
-from services.analyzer.readers.registry import HEAD_BYTES, reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_answers import TRACE_ANALYSES, TraceQuestion, trace_frames
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, trace_frames
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.proton import ProtonReader
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 
 SHARED = Path(__file__).parents[3] / "shared/data/proton"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.profiler.backends.ptxas_report import KernelUsage, read_report, split_report
+from kernalyse.services.profiler.backends.cuda.compiler import KernelUsage, read_report, split_report
 
 CUDA_13 = """\
 k.cu(3): warning #177-D: variable "unused" was declared but never referenced

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from services.core.errors import InvalidRequestError
-from services.ui.question import Question
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.ui.question import Question
 
 INTERVAL_S = 0.05
 

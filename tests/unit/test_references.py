@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.core.errors import InvalidCatalogError
-from services.profiler.catalog import load_catalog
-from services.profiler.measuring.reference_names import REFERENCE_NAMES
-from services.profiler.measuring.references import REFERENCES, compute_reference
+from kernalyse.services.core.errors import InvalidCatalogError
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.kernel_sources.definitions import REFERENCE_NAMES
+from kernalyse.services.profiler.measuring.references import REFERENCES, compute_reference
 
 
 def _array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import table_named
-from services.analyzer.writers.report import report_format, written_report
-from services.analyzer.writers.report_sections import MAX_ROW_COUNT, TableOf, cell, report_of, table_section
-from services.cli.table_display import number
-from services.core.errors import InvalidRequestError
-from services.core.model import ImportedTrace, KernelSweep, Run, RunSpec, RunState
-from services.core.quantities import ceiling_rate
-from services.core.report import Report, ReportFormat, Section
-from services.ui import theme
+from kernalyse.services.analyzer.export.report_files import report_format, written_report
+from kernalyse.services.analyzer.export.report_sections import MAX_ROW_COUNT, TableOf, cell, report_of, table_section
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.cli.output import number
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.formatting import ceiling_rate
+from kernalyse.services.core.model import ImportedTrace, KernelSweep, Run, RunSpec, RunState
+from kernalyse.services.core.report import Report, ReportFormat, Section
+from kernalyse.services.ui import theme
 from tests.unit.run_results import sweep_results
 
 RUN = Run(

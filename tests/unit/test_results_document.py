@@ -14,19 +14,16 @@ import jsonschema
 import polars as pl
 import pytest
 
-from services.analyzer.readers.json_document import MAX_JSON_BYTES
-from services.analyzer.readers.registry import HEAD_BYTES, read_trace
-from services.analyzer.readers.results import ResultsReader
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.results_schema import DERIVED_TABLES, OBJECT_COLUMNS, ROW_TABLES, document_columns, json_schema
-from services.analyzer.runs_table import RUNS
-from services.analyzer.schema import LOG_LINES, SAMPLES
-from services.analyzer.table import TEXT
-from services.analyzer.writers.results import RunResults, results_document
-from services.core.errors import InvalidTraceError
-from services.core.model import (
-    Revision,
-)
+from kernalyse.services.analyzer.export.results import RunResults, results_document
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.documents import MAX_JSON_BYTES
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, read_trace
+from kernalyse.services.analyzer.readers.results import ResultsReader
+from kernalyse.services.analyzer.tables.base import TEXT
+from kernalyse.services.analyzer.tables.results_document import DERIVED_TABLES, OBJECT_COLUMNS, ROW_TABLES, document_columns, json_schema
+from kernalyse.services.analyzer.tables.runs import LOG_LINES, RUNS, SAMPLES
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.model import Revision
 from tests.unit.run_results import sweep_results
 
 ROOT = Path(__file__).parents[2]

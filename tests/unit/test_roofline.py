@@ -7,13 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.roofline import roofline
-from services.analyzer.analyses.summary import kernel_summary
-from services.analyzer.counter_tables import COUNTED_WORK
-from services.analyzer.event_rows import frame_of
-from services.analyzer.roofline_tables import ROOFLINE
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS
-from services.analyzer.threshold_table import THRESHOLDS
+from kernalyse.services.analyzer.analysis.roofline import roofline
+from kernalyse.services.analyzer.analysis.sweeps import kernel_summary
+from kernalyse.services.analyzer.tables.derived import ROOFLINE
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, COUNTED_WORK, FAILURES, KERNELS, MEASUREMENTS, THRESHOLDS
 
 MEMORY = {"ceiling_name": "dram", "unit": "bytes_per_s", "value": 100e9, "path": "copy", "source": "datasheet"}
 COMPUTE = {"ceiling_name": "float32", "unit": "flop_per_s", "value": 1e12, "path": "fma", "source": "datasheet"}

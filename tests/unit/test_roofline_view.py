@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.ui.charts import roofline
-from services.ui.charts.memory_level import at_level, drawn_levels, level_note
-from services.ui.charts.roofline_points import Span, near, thinned
-from services.ui.diagnosis import diagnosis, point_key, rows_of_point
-from services.ui.legend import LegendEntry, hidden_names, hideable, series_key
-from services.ui.memory import Overview
-from services.ui.pages.roofline import foremost
-from services.ui.pages.roofline_rows import OfRun, held_rows, named_ceilings, with_share_of_pass
-from services.ui.theme import LIGHT
+from kernalyse.services.ui.charts import roofline
+from kernalyse.services.ui.charts.memory_level import at_level, drawn_levels, level_note
+from kernalyse.services.ui.charts.roofline_points import Span, near, thinned
+from kernalyse.services.ui.diagnosis import diagnosis, point_key, rows_of_point
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, series_key
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.roofline import foremost
+from kernalyse.services.ui.pages.roofline_rows import OfRun, held_rows, named_ceilings, with_share_of_pass
+from kernalyse.services.ui.theme import LIGHT
 from tests.unit.test_charts import POINT, ceiling, points
 
 ROW: Final = POINT | {

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.cli.row_choice import RowChoice, Window, parse_filter, parse_rows, parse_sort_key, parse_window
-from services.core.errors import TableNotFoundError
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from services.core.words.usage import UsageError
+from kernalyse.services.cli.file_tables import RowChoice, Window, parse_filter, parse_rows, parse_sort_key, parse_window
+from kernalyse.services.core.errors import TableNotFoundError, UsageError
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
 
 MORE, LESS_EQUAL, EQUAL = FilterOperator.GREATER, FilterOperator.LESS_EQUAL, FilterOperator.EQUAL
 

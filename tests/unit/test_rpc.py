@@ -1,4 +1,4 @@
-"""services.core.rpc: errors cross the wire whole, access is checked, and open addresses need TLS."""
+"""kernalyse.services.core.rpc: errors cross the wire whole, access is checked, and open addresses need TLS."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kernalyse import RequestError, connect
 from kernalyse.channel import Endpoint, open_async_channel
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
-from services.core import errors as core_errors
-from services.core.errors import (
+from kernalyse.services.core import errors as core_errors
+from kernalyse.services.core.errors import (
     InternalError,
     InvalidRequestError,
     InvalidSettingError,
@@ -34,7 +32,7 @@ from services.core.errors import (
     UnavailableError,
     error_classes,
 )
-from services.core.rpc import (
+from kernalyse.services.core.rpc import (
     MAX_CHUNK_MESSAGE_BYTES,
     Health,
     ServerSecurity,
@@ -44,6 +42,8 @@ from services.core.rpc import (
     serve_health,
     translated_errors,
 )
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from tests.certificates import make_certificate
 
 TOKEN = "the token"

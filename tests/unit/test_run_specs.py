@@ -1,4 +1,4 @@
-"""services.core.repeating and continuing: what of a run is done again."""
+"""kernalyse.services.core.reruns and continuing: what of a run is done again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.core.continuing import StoppedSweep, continued
-from services.core.errors import KernalyseError, RunNotFinishedError, UnmetConditionError
-from services.core.model import CeilingMeasurement, KernelSelection, KernelSweep, Rival, Run, RunSpec, RunState, SearchStrategy
-from services.core.repeating import repeated
+from kernalyse.services.core.errors import KernalyseError, RunNotFinishedError, UnmetConditionError
+from kernalyse.services.core.model import CeilingMeasurement, KernelSelection, KernelSweep, Rival, Run, RunSpec, RunState, SearchStrategy
+from kernalyse.services.core.reruns import StoppedSweep, continued, repeated
 
 SWEEP = KernelSweep((KernelSelection("saxpy"),), order_seed=3)
 SPEC = RunSpec(SWEEP, title="first")

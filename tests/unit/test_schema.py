@@ -7,10 +7,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from services.analyzer.event_rows import advanced, before_events, frame_of, sample_row, samples_frame, table_rows
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, MEASUREMENTS, SAMPLES, TABLES, TELEMETRY, table_named
-from services.core.errors import InvalidRequestError, TableNotFoundError
-from services.core.model import (
+from kernalyse.services.analyzer.tables.event_rows import advanced, before_events, frame_of, sample_row, samples_frame, table_rows
+from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, MEASUREMENTS, SAMPLES, TABLES, TELEMETRY, table_named
+from kernalyse.services.core.errors import InvalidRequestError, TableNotFoundError
+from kernalyse.services.core.model import (
     Ceiling,
     CeilingsMeasured,
     EventPayload,

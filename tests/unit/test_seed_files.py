@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from services.analyzer.readers.registry import read_trace
-from services.compat.benchmarking.result_files import write_results
-from services.compat.benchmarking.results import BenchmarkResult, result_of
-from services.core.errors import InvalidTraceError
-from services.core.model import BackendName
+from kernalyse.services.analyzer.readers.registry import read_trace
+from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult, result_of, write_results
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.model import BackendName
 from tests.integration.profiler_stand_in import H200, configuration, measurement
 from tests.unit.read_file import files_of, read_as, rows_of
 

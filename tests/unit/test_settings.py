@@ -1,4 +1,4 @@
-"""services.core.settings: where values come from, what is refused, and that every setting is documented."""
+"""kernalyse.services.core.settings: where values come from, what is refused, and that every setting is documented."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic.fields import FieldInfo
 
-from services.cli.serve import flag_parser
-from services.core.errors import InvalidSettingError
-from services.core.settings import SETTINGS_CLASSES, AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
+from kernalyse.services.cli.local_services import flag_parser
+from kernalyse.services.core.errors import InvalidSettingError
+from kernalyse.services.core.settings import SETTINGS_CLASSES, AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 from tests.certificates import CertificateFiles, make_certificate
 
 SETTINGS_PAGE = Path(__file__).parents[2] / "docs" / "settings.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES
 from tests.unit.test_trace_roofline import HALF, LARGE
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from services.analyzer.readers import page_reading, sqlite_file
-from services.analyzer.readers.sqlite_file import SqliteFile, TableColumns
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.readers.nsys import sqlite_file
+from kernalyse.services.analyzer.readers.nsys import sqlite_file as page_reading
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile, TableColumns
+from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "nsys"

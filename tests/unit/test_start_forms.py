@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import InvalidParameterError, KernalyseError, TooManyConfigurationsError, UnknownParameterError
-from services.core.model import (
+from kernalyse.services.core.errors import InvalidParameterError, KernalyseError, TooManyConfigurationsError, UnknownParameterError
+from kernalyse.services.core.model import (
     BackendName,
     CacheMode,
     CeilingMeasurement,
@@ -24,15 +24,14 @@ from services.core.model import (
     Pairing,
     SearchStrategy,
 )
-from services.profiler.catalog import load_catalog
-from services.profiler.source_kernels import kernels_of_source
-from services.ui.forms.ceilings_form import CeilingsForm
-from services.ui.forms.command_form import CommandForm
-from services.ui.forms.form import BuiltForm, Form, Place, SourceKernels
-from services.ui.forms.model_form import ModelForm, PromptForm
-from services.ui.forms.sweep_form import SweepForm
-from services.ui.pages.form_panel import settled
-from services.ui.uploads.given_files import GivenFile
+from kernalyse.services.profiler.kernel_sources.catalog import kernels_of_source, load_catalog
+from kernalyse.services.ui.forms.ceilings_form import CeilingsForm
+from kernalyse.services.ui.forms.command_form import CommandForm
+from kernalyse.services.ui.forms.form import BuiltForm, Form, Place, SourceKernels
+from kernalyse.services.ui.forms.model_form import ModelForm, PromptForm
+from kernalyse.services.ui.forms.sweep_form import SweepForm
+from kernalyse.services.ui.pages.form_panel import settled
+from kernalyse.services.ui.uploads.given_files import GivenFile
 
 NODE = Node("n1", "gpu-7", "1", "j", datetime.now(UTC))
 CATALOGUE = tuple(load_catalog().definitions.values())

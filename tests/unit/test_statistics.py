@@ -1,4 +1,4 @@
-"""services.core.statistics: order statistics of the median, and the summary of one configuration."""
+"""kernalyse.services.core.statistics: order statistics of the median, and the summary of one configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from services.core.statistics import MAX_EXACT_COUNT, median_interval, median_ranks, summarize
+from kernalyse.services.core.statistics import MAX_EXACT_COUNT, median_interval, median_ranks, summarize
 
 durations = arrays(np.float64, st.integers(2, 60), elements=st.floats(0.125, 1e12, allow_nan=False))
 

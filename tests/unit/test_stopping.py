@@ -1,4 +1,4 @@
-"""services.profiler.measuring.stopping, driven by a clock that the tests turn."""
+"""kernalyse.services.profiler.measuring.stopping, driven by a clock that the tests turn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from services.core.model import DeviceKind, MeasuringOptions, StopReason
-from services.core.model import StoppingCriterion as CriterionName
-from services.core.statistics import Samples
-from services.profiler.measuring import stopping
-from services.profiler.measuring.stopping import StoppingCriterion, StoppingRule
-from services.profiler.measuring.stopping_figures import confidence_half_width
+from kernalyse.services.core.model import DeviceKind, MeasuringOptions, StopReason
+from kernalyse.services.core.model import StoppingCriterion as CriterionName
+from kernalyse.services.core.statistics import Samples
+from kernalyse.services.profiler.measuring import stopping
+from kernalyse.services.profiler.measuring.stopping import StoppingCriterion, StoppingRule, confidence_half_width
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000

@@ -13,13 +13,12 @@ import polars as pl
 import pytest
 import sqlalchemy as sa
 
-from services.analyzer.archive import RunFiles, write_frames
-from services.analyzer.node_records import NodeRecord
-from services.analyzer.node_secrets import NodeSecret
-from services.analyzer.schema import CONFIGURATIONS, LOG_LINES, MEASUREMENTS, SAMPLES
-from services.analyzer.store import Store
-from services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
-from services.core.model import ImportedTrace, LogLevel, LogLines, Run, RunSpec, RunState, StateChanged
+from kernalyse.services.analyzer.store.parquet import RunFiles, write_frames
+from kernalyse.services.analyzer.store.repositories import NodeRecord, NodeSecret
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, LOG_LINES, MEASUREMENTS, SAMPLES
+from kernalyse.services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
+from kernalyse.services.core.model import ImportedTrace, LogLevel, LogLines, Run, RunSpec, RunState, StateChanged
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
 
 
@@ -189,7 +188,9 @@ def test_events_of_an_unknown_run_move_the_cursor_only(store: Store, node: Profi
 
 
 def test_a_second_process_is_refused_and_told_who_has_the_store(store: Store, tmp_path: Path) -> None:
-    program = f"from services.analyzer.store import Store; from pathlib import Path; Store(Path({str(tmp_path / 'store')!r}))"
+    program = (
+        f"from kernalyse.services.analyzer.store.store import Store; from pathlib import Path; Store(Path({str(tmp_path / 'store')!r}))"
+    )
     second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "StoreLockedError" in second.stderr
     assert "in use by process" in second.stderr

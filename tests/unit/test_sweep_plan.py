@@ -1,4 +1,4 @@
-"""services.profiler.workloads.sweep_plan: what a sweep expands to, and every way in which it can be wrong."""
+"""kernalyse.services.profiler.workloads.sweeps.plan: what a sweep expands to, and every way in which it can be wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.core.errors import (
+from kernalyse.services.core.errors import (
     InvalidExpressionError,
     InvalidParameterError,
     KernalyseError,
@@ -20,7 +20,7 @@ from services.core.errors import (
     UnknownKernelError,
     UnknownParameterError,
 )
-from services.core.model import (
+from kernalyse.services.core.model import (
     ArgumentDefinition,
     Axis,
     BufferDefinition,
@@ -39,8 +39,8 @@ from services.core.model import (
     SearchStrategy,
     Tie,
 )
-from services.profiler.catalog import load_catalog
-from services.profiler.workloads.sweep_plan import SweepPlan, plan_sweep
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.sweeps.plan import SweepPlan, plan_sweep
 
 CATALOG = load_catalog()
 MAX_COUNT = 10_000
@@ -314,6 +314,6 @@ def test_measuring_options_that_nothing_could_use_are_refused(options: Measuring
 
 
 def test_planning_loads_neither_numpy_nor_a_gpu_runtime() -> None:
-    code = "import sys, services.profiler.workloads.sweep_plan; print({'numpy', 'pyopencl', 'pycuda'} & sys.modules.keys())"
+    code = "import sys, kernalyse.services.profiler.workloads.sweeps.plan; print({'numpy', 'pyopencl', 'pycuda'} & sys.modules.keys())"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"

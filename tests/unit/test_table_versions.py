@@ -14,13 +14,11 @@ from typing import Any, Final
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.trace_timeline import EVENTS_VERSION, timeline_events
-from services.analyzer.counter_tables import COUNTERS
-from services.analyzer.event_rows import frame_of
-from services.analyzer.file_tables import results_table
-from services.analyzer.kept_kernels import SWEEPS_VERSION
-from services.analyzer.schema import CONFIGURATIONS, KERNELS, MEASUREMENTS
-from services.analyzer.trace_answers import TIMELINE_EVENTS, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from kernalyse.services.analyzer.analysis.traces.timeline import EVENTS_VERSION, timeline_events
+from kernalyse.services.analyzer.queries.materialized import SWEEPS_VERSION
+from kernalyse.services.analyzer.queries.registry import TIMELINE_EVENTS, TRACE_ANALYSES, TraceFrames, TraceQuestion, results_table
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTERS, KERNELS, MEASUREMENTS
 from tests.unit.test_counted_work import NO_WORK, SASS, counter_rows
 from tests.unit.trace_rows import names, trace_of
 

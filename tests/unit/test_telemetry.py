@@ -10,9 +10,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.core.model import Device, DeviceKind, Telemetry
-from services.profiler.measuring.clocks import NvidiaClockMeter
-from services.profiler.telemetry import HostReader, NvmlReader, TelemetrySampler, open_readers
+from kernalyse.services.core.model import Device, DeviceKind, Telemetry
+from kernalyse.services.profiler.measuring.device_state import NvidiaClockMeter
+from kernalyse.services.profiler.node import HostReader, NvmlReader, TelemetrySampler, open_readers
 
 
 class Counter:

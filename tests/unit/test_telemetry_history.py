@@ -1,11 +1,11 @@
-"""services.core.telemetry_history: an hour of readings, thinned, each once."""
+"""kernalyse.services.core.telemetry_history: an hour of readings, thinned, each once."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from services.core.model import NodeTelemetry, Telemetry
-from services.core.telemetry_history import COARSE_STEP_NS, FINE_NS, HISTORY_NS, TelemetryHistory
+from kernalyse.services.core.model import NodeTelemetry, Telemetry
+from kernalyse.services.core.telemetry_history import COARSE_STEP_NS, FINE_NS, HISTORY_NS, TelemetryHistory
 
 S = 1_000_000_000
 

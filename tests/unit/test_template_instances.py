@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.core.errors import UnknownKernelError, UnsupportedConstructError
-from services.core.model import DataType, Dim3, KernelSource
-from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
-from services.profiler.backends.opencl_constructs import Dialect
-from services.profiler.backends.opencl_translation import Target, translate
-from services.profiler.backends.template_instances import InstanceName, parse_instance_name
+from kernalyse.services.core.errors import UnknownKernelError, UnsupportedConstructError
+from kernalyse.services.core.model import DataType, Dim3, KernelSource
+from kernalyse.services.profiler.backends.opencl.dialect import Dialect
+from kernalyse.services.profiler.backends.opencl.translation import Target, translate
+from kernalyse.services.profiler.kernel_sources.functions import InstanceName, SourceFunction, parse_instance_name, parse_kernel_source
 
 TEXT = """namespace lib { template <typename T> struct Box { T N; }; }
 template <typename T, int N = 4, class U = T>

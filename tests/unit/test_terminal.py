@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from services.analyzer.querying import QueryResult
-from services.analyzer.schema import TABLES, table_named
-from services.cli.table_display import OVERVIEW_COLUMNS, heading, number, print_result, shown_columns
-from services.cli.terminal import FittedTable
+from kernalyse.services.analyzer.queries.filters import QueryResult
+from kernalyse.services.analyzer.tables.runs import TABLES, table_named
+from kernalyse.services.cli.output import OVERVIEW_COLUMNS, FittedTable, heading, number, print_result, shown_columns
 
 HEADINGS = ("kernel", "duration median", "efficiency", "verification state")
 ROWS = (

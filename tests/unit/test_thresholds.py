@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from services.analyzer.archive import write_frames
-from services.analyzer.event_rows import frame_of
-from services.analyzer.roofline_tables import ROOFLINE
-from services.analyzer.run_tables import run_table
-from services.analyzer.schema import MEASUREMENTS
-from services.analyzer.store import Store
-from services.analyzer.threshold_table import THRESHOLDS
-from services.core.model import Ceiling, CeilingsMeasured, Run, RunState, StateChanged, Thresholds
+from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.store.parquet import write_frames
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.derived import ROOFLINE
+from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, THRESHOLDS
+from kernalyse.services.core.model import Ceiling, CeilingsMeasured, Run, RunState, StateChanged, Thresholds
 from tests.integration.profiler_stand_in import H200, ProfilerStandIn, configuration, measurement, samples, started
 
 

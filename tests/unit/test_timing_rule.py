@@ -1,13 +1,13 @@
-"""services.profiler.measuring.timing_rule: the stated rule, line by line."""
+"""kernalyse.services.profiler.measuring.benchmark: the stated rule, line by line."""
 
 from __future__ import annotations
 
 import pytest
 
-from services.core.errors import InvalidParameterError
-from services.core.model import CacheMode, TimingMethod
-from services.profiler.backends.base import Timing
-from services.profiler.measuring.timing_rule import choose_timing
+from kernalyse.services.core.errors import InvalidParameterError
+from kernalyse.services.core.model import CacheMode, TimingMethod
+from kernalyse.services.profiler.backends.base import Timing
+from kernalyse.services.profiler.measuring.benchmark import choose_timing
 
 ALL = frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
 NO_GRAPH = ALL - {TimingMethod.GRAPH}

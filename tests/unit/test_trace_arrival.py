@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from services.analyzer import trace_arrival
-from services.analyzer.arrivals import KEPT_S, MAX_CUT_COUNT, Arrivals
-from services.analyzer.readers.registry import HEAD_BYTES, reader_of_head
-from services.analyzer.trace_arrival import MAX_CHUNK_BYTES, ArrivedTrace, Extent, TracePart
-from services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
+from kernalyse.services.analyzer.ingest import uploads
+from kernalyse.services.analyzer.ingest.uploads import KEPT_S, MAX_CHUNK_BYTES, MAX_CUT_COUNT, Arrivals, ArrivedTrace, Extent, TracePart
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of_head
+from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
 
 LIMIT_BYTES = 10 * MAX_CHUNK_BYTES
 
@@ -174,7 +173,7 @@ async def test_a_chunk_over_a_mebibyte_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_flood_of_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_arrival, "MAX_FILE_COUNT", 3)
+    monkeypatch.setattr(uploads, "MAX_FILE_COUNT", 3)
     with pytest.raises(LimitReachedError, match="file 3: found 3 before it"):
         await arrived([part for number in range(4) for part in parts_of(f"{number}", b"")], tmp_path)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.analyses.trace_comparison import forms, kernel_comparison, layer_comparison
-from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
-from services.analyzer.table import COUNT, TEXT
+from kernalyse.services.analyzer.analysis.comparison import forms, kernel_comparison, layer_comparison
+from kernalyse.services.analyzer.tables.base import COUNT, TEXT
+from kernalyse.services.analyzer.tables.derived import KERNEL_COMPARISON, LAYER_COMPARISON
 from tests.examples import examples
 
 Kernels = dict[str | None, tuple[int, int]]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.analyses.trace_breakdown import trace_breakdown
-from services.analyzer.readers.registry import read_trace
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.registry import read_trace
 from tests.examples import examples
 from tests.unit.trace_rows import Rows, names, trace_of
 

@@ -11,10 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.correlation import range_order
-from services.analyzer.table import Table
-from services.analyzer.trace_joining import OWN_INDEXES, REFERENCES, TIMES, RankTrace, joined, ranks_of_names
-from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES, TRACE_TABLES
+from kernalyse.services.analyzer.ingest.ranks import OWN_INDEXES, REFERENCES, TIMES, RankTrace, joined, ranks_of_names
+from kernalyse.services.analyzer.numeric.correlation import range_order
+from kernalyse.services.analyzer.tables.base import Table
+from kernalyse.services.analyzer.tables.traces import (
+    API_CALLS,
+    KERNEL_LAUNCHES,
+    RANGES,
+    TRACE_DEVICES,
+    TRACE_NAMES,
+    TRACE_PROCESSES,
+    TRACE_TABLES,
+)
 from tests.examples import examples
 
 NOT_OF_ROWS = {"device_index", "rank_index", "stream_index"}

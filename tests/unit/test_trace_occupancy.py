@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.hardware.sm_limits import sm_limits
-from services.analyzer.readers.registry import read_trace
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.hardware.datasheets import sm_limits
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.registry import read_trace
 from tests.unit.trace_rows import names, trace_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "kineto"

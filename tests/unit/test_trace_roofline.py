@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.analyses.trace_ceilings import trace_ceilings
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
-from services.analyzer.trace_tables import LAUNCH_WORK
+from kernalyse.services.analyzer.analysis.traces.roofline import trace_ceilings
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from kernalyse.services.analyzer.tables.traces import LAUNCH_WORK
 from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer import tiles
-from services.analyzer.analyses.timeline_questions import Matches
-from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
-from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
-from services.core.errors import InvalidRequestError
+from kernalyse.services.analyzer.analysis.traces.timeline import Matches, Timeline, timeline_events
+from kernalyse.services.analyzer.numeric import timeline as tiles
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from kernalyse.services.analyzer.tables.traces import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
+from kernalyse.services.core.errors import InvalidRequestError
 from tests.examples import examples
 from tests.unit.trace_rows import names, trace_of
 

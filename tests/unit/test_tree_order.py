@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from services.cli.tree_order import in_tree_order
+from kernalyse.services.cli.show import in_tree_order
 
 
 def tree(*paths: str) -> pl.DataFrame:

@@ -13,13 +13,13 @@ import polars as pl
 import pytest
 
 from kernalyse.channel import Endpoint
+from kernalyse.services.core.errors import NotFoundError, UnavailableError
+from kernalyse.services.core.model import HardwareKey, ImportedTrace, Run, RunSpec, RunState
+from kernalyse.services.core.protobuf import encode
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.table_pb2 import TableChunk
-from services.core.errors import NotFoundError, UnavailableError
-from services.core.model import HardwareKey, ImportedTrace, Run, RunSpec, RunState
-from services.core.wire import encode
-from services.ui.client import AnalyzerClient
-from services.ui.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

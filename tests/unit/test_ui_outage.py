@@ -14,9 +14,8 @@ import polars as pl
 import pytest
 from bokeh.document import Document
 
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.errors import UnavailableError
-from services.core.model import (
+from kernalyse.services.core.errors import UnavailableError
+from kernalyse.services.core.model import (
     Hardware,
     HardwareKey,
     ImportedTrace,
@@ -28,28 +27,29 @@ from services.core.model import (
     TableQuery,
     Thresholds,
 )
-from services.core.repeating import SPEC_ARTIFACT
-from services.ui.chosen_row import Listing
-from services.ui.client import AnalyzerClient, TablePage
-from services.ui.memory import NodesMemory, RunMemory
-from services.ui.pages import compare
-from services.ui.pages.compare import ComparePage
-from services.ui.pages.hardware_panel import HardwarePanel
-from services.ui.pages.history import HistoryPage
-from services.ui.pages.live import LivePage
-from services.ui.pages.roofline_point import PointPanel
-from services.ui.pages.roofline_rows import rows_of_run
-from services.ui.pages.row_detail import RowDetail
-from services.ui.pages.start import StartPage
-from services.ui.pages.timeline import TimelinePage
-from services.ui.question import Question
-from services.ui.session import BrowserSession, UpdatePace
-from services.ui.state import ViewState
-from services.ui.theme import LIGHT
-from services.ui.timeline_questions import GAP_COLUMNS
-from services.ui.uploads.imports import Imports
-from services.ui.uploads.trace_import import Extent, FileToImport, ImportState
-from services.ui.uploads.uploads import Uploads
+from kernalyse.services.core.reruns import SPEC_ARTIFACT
+from kernalyse.services.ui.chosen_row import Listing
+from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.memory import NodesMemory, RunMemory
+from kernalyse.services.ui.pages import compare
+from kernalyse.services.ui.pages.compare import ComparePage
+from kernalyse.services.ui.pages.hardware_panel import HardwarePanel
+from kernalyse.services.ui.pages.history import HistoryPage
+from kernalyse.services.ui.pages.live import LivePage
+from kernalyse.services.ui.pages.roofline_point import PointPanel
+from kernalyse.services.ui.pages.roofline_rows import rows_of_run
+from kernalyse.services.ui.pages.row_detail import RowDetail
+from kernalyse.services.ui.pages.start import StartPage
+from kernalyse.services.ui.pages.timeline import TimelinePage
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.session import BrowserSession, UpdatePace
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import LIGHT
+from kernalyse.services.ui.timeline_questions import GAP_COLUMNS
+from kernalyse.services.ui.uploads.imports import Imports
+from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState
+from kernalyse.services.ui.uploads.uploads import Uploads
+from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.unit.test_charts import points
 from tests.unit.test_roofline_view import ROW
 from tests.unit.test_timeline_chart import kernel, tile

@@ -9,15 +9,15 @@ from urllib.parse import parse_qs
 import polars as pl
 import pytest
 
-from services.core.errors import NotFoundError
-from services.core.model import Filter, FilterOperator, TableQuery
-from services.ui import filters
-from services.ui.chosen_row import NO_SAMPLES, ChosenRow
-from services.ui.client import TablePage
-from services.ui.names_wanted import MAX_LENGTH, is_wanted, whole
-from services.ui.pages.row_links import RowLinks
-from services.ui.question import Question
-from services.ui.state import ViewState, from_query, to_query
+from kernalyse.services.core.errors import NotFoundError
+from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
+from kernalyse.services.ui import filters
+from kernalyse.services.ui.chosen_row import NO_SAMPLES, ChosenRow
+from kernalyse.services.ui.client import TablePage
+from kernalyse.services.ui.names_wanted import MAX_LENGTH, is_wanted, whole
+from kernalyse.services.ui.pages.row_links import RowLinks
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import ViewState, from_query, to_query
 
 ROWS = pl.DataFrame(
     {

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.access import Access
+from kernalyse.services.ui.client import frames_of
+from kernalyse.services.ui.memory import TableMemory
+from kernalyse.services.ui.state import MAX_RUNS, ViewState, from_query, to_query
+from kernalyse.services.ui.table_query import csv_query, table_query
 from kernalyse.v1.table_pb2 import TableChunk
-from services.core.model import Filter, FilterOperator, SortKey
-from services.ui import theme
-from services.ui.access import Access
-from services.ui.client import frames_of
-from services.ui.memory import TableMemory
-from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
-from services.ui.table_query import csv_query, table_query
 
 names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1, max_size=20)
 

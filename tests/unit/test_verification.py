@@ -1,4 +1,4 @@
-"""services.profiler.measuring.verification and inputs: what counts as a right result, and what a kernel is given."""
+"""kernalyse.services.profiler.measuring.verification and inputs: what counts as a right result, and what a kernel is given."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from services.core.errors import InvalidParameterError, MemoryLimitError
-from services.core.model import BufferDefinition, BufferRole, DataType, Device, DeviceKind, InputDistribution, VerificationState
-from services.profiler.backends.kernel_source import SourceParameter
-from services.profiler.measuring.arguments import bind_arguments, convert_scalar
-from services.profiler.measuring.inputs import Array, BufferPlan, array_type, check_fits, input_values, plan_buffer, poison_values
-from services.profiler.measuring.verification import ReferenceResults, compare
+from kernalyse.services.core.errors import InvalidParameterError, MemoryLimitError
+from kernalyse.services.core.model import BufferDefinition, BufferRole, DataType, Device, DeviceKind, InputDistribution, VerificationState
+from kernalyse.services.profiler.kernel_sources.functions import SourceParameter
+from kernalyse.services.profiler.measuring.buffers import (
+    Array,
+    BufferPlan,
+    array_type,
+    bind_arguments,
+    check_fits,
+    convert_scalar,
+    input_values,
+    plan_buffer,
+    poison_values,
+)
+from kernalyse.services.profiler.measuring.verification import ReferenceResults, compare
 
 REFERENCE = np.array([[1.0, -4.0], [2.0, 3.0]], np.float32)
 

@@ -15,12 +15,12 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
+from visualize import BenchmarkVisualizer, visualize
 
-from services.compat.benchmarking.results import BenchmarkResult
-from services.compat.visualize import BenchmarkVisualizer, visualize
-from services.compat.visualizing import charts, visualizer
-from services.compat.visualizing.measured_slice import slice_along
-from services.core.errors import InvalidParameterError, UnknownKernelError
+from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult
+from kernalyse.services.compat.visualizing import charts, visualizer
+from kernalyse.services.compat.visualizing.charts import slice_along
+from kernalyse.services.core.errors import InvalidParameterError, UnknownKernelError
 
 SIZES = (64, 128, 256)
 METRICS = {"device_name": "NVIDIA H200", "sample_count": 100, "occupancy_source": "theoretical"}
@@ -228,8 +228,8 @@ def test_no_results_are_no_figures() -> None:
 
 def test_figures_need_neither_a_display_nor_the_engine() -> None:
     code = (
-        "import sys, services.compat.visualize as v;"
-        "print(sorted({'matplotlib.pyplot', 'seaborn', 'tree_sitter', 'services.profiler', 'grpc'} & set(sys.modules)))"
+        "import sys, visualize as v;"
+        "print(sorted({'matplotlib.pyplot', 'seaborn', 'tree_sitter', 'kernalyse.services.profiler', 'grpc'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from services.analyzer.analyses.roofline import Roofs
-from services.analyzer.schema import MEASUREMENTS
-from services.analyzer.watching import COLUMN_BYTES, RING_BYTES, RunFeed, Segment
+from kernalyse.services.analyzer.analysis.roofline import Roofs
+from kernalyse.services.analyzer.collect.run_feed import COLUMN_BYTES, RING_BYTES, RunFeed, Segment
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS
 
 
 def test_commits_of_a_row_each_are_counted_with_what_their_frames_take() -> None:

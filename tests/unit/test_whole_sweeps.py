@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from services.analyzer.schema import table_named
-from services.analyzer.store import Store
-from services.analyzer.whole_sweeps import whole_table
-from services.core.model import ConfigurationFailed, RunError, RunState, StateChanged, StopReason
+from kernalyse.services.analyzer.queries.run_tables import whole_table
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.model import ConfigurationFailed, RunError, RunState, StateChanged, StopReason
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
 
 CRASHED = ConfigurationFailed(0, RunError("ABORTED", "WORKER_CRASHED", "SIGSEGV"))

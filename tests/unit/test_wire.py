@@ -1,4 +1,4 @@
-"""services.core.wire: every noun of the model crosses the wire and comes back the same."""
+"""kernalyse.services.core.protobuf: every noun of the model crosses the wire and comes back the same."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.v1 import analyzer_service_pb2, device_pb2, kernel_pb2, run_pb2, table_pb2
-from services.core import model, wire
-from services.core.errors import InvalidRequestError
-from services.core.model import (
+from kernalyse.services.core import model, protobuf
+from kernalyse.services.core.errors import InvalidRequestError
+from kernalyse.services.core.model import (
     KernelSelection,
     KernelSweep,
     LaunchDefinition,
@@ -27,9 +26,10 @@ from services.core.model import (
     StateChanged,
     Telemetry,
 )
+from kernalyse.v1 import analyzer_service_pb2, device_pb2, kernel_pb2, run_pb2, table_pb2
 from tests.examples import examples
 
-CLASSES = list(wire.model_classes())
+CLASSES = list(protobuf.model_classes())
 ENUMS = [value for value in vars(model).values() if isinstance(value, type) and issubclass(value, StrEnum) and value is not StrEnum]
 UNSIGNED_32 = st.integers(0, 2**32 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -65,7 +65,7 @@ def values(hint: Any, field: Any) -> st.SearchStrategy[Any]:
 
 
 def instances(cls: type[Any]) -> st.SearchStrategy[Any]:
-    fields = wire.message_class(cls).DESCRIPTOR.fields_by_name
+    fields = protobuf.message_class(cls).DESCRIPTOR.fields_by_name
     hints = get_type_hints(cls)
     return st.builds(cls, **{field.name: values(hints[field.name], fields.get(field.name)) for field in dataclasses.fields(cls)})
 
@@ -75,12 +75,12 @@ def instances(cls: type[Any]) -> st.SearchStrategy[Any]:
 @examples(10)
 def test_round_trip(cls: type[Any], data: st.DataObject) -> None:
     value = data.draw(instances(cls))
-    assert wire.decode_bytes(wire.encode_bytes(value), cls) == value
+    assert protobuf.decode_bytes(protobuf.encode_bytes(value), cls) == value
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_no_field_of_the_contract_is_left_out(cls: type[Any]) -> None:
-    descriptor = wire.message_class(cls).DESCRIPTOR
+    descriptor = protobuf.message_class(cls).DESCRIPTOR
     members = {field.name for oneof in descriptor.oneofs if not oneof.name.startswith("_") for field in oneof.fields}
     oneofs = {oneof.name for oneof in descriptor.oneofs if not oneof.name.startswith("_")}
     flags = {f"has_{field.name}" for field in descriptor.fields}
@@ -98,49 +98,49 @@ def test_every_enum_member_is_in_the_contract(cls: type[StrEnum]) -> None:
 
 
 def test_unset_fields_take_the_defaults_of_the_model() -> None:
-    sweep = wire.decode(run_pb2.KernelSweep(), KernelSweep)
+    sweep = protobuf.decode(run_pb2.KernelSweep(), KernelSweep)
     assert sweep == KernelSweep(kernels=())
-    assert wire.decode(run_pb2.MeasuringOptions(), MeasuringOptions) == MeasuringOptions()
+    assert protobuf.decode(run_pb2.MeasuringOptions(), MeasuringOptions) == MeasuringOptions()
 
 
 def test_unknown_stays_unknown_and_is_not_zero() -> None:
-    telemetry = wire.decode_bytes(wire.encode_bytes(Telemetry(measured_unix_ns=1)), Telemetry)
+    telemetry = protobuf.decode_bytes(protobuf.encode_bytes(Telemetry(measured_unix_ns=1)), Telemetry)
     assert telemetry.power_watts is None
-    assert wire.decode_bytes(wire.encode_bytes(Telemetry(measured_unix_ns=1, power_watts=0.0)), Telemetry).power_watts == 0.0
+    assert protobuf.decode_bytes(protobuf.encode_bytes(Telemetry(measured_unix_ns=1, power_watts=0.0)), Telemetry).power_watts == 0.0
 
 
 @pytest.mark.parametrize("reasons", [None, (), ("SW_POWER_CAP",)])
 def test_no_throttle_reasons_are_told_from_unknown_ones(reasons: tuple[str, ...] | None) -> None:
     telemetry = Telemetry(measured_unix_ns=1, throttle_reasons=reasons)
-    assert wire.decode_bytes(wire.encode_bytes(telemetry), Telemetry).throttle_reasons == reasons
+    assert protobuf.decode_bytes(protobuf.encode_bytes(telemetry), Telemetry).throttle_reasons == reasons
 
 
 def test_samples_cost_eight_bytes_each() -> None:
     batch = SampleBatch(0, 0, tuple(1000.0 + index for index in range(4096)), 1)
-    assert len(wire.encode_bytes(batch)) < 4096 * 8 + 40
+    assert len(protobuf.encode_bytes(batch)) < 4096 * 8 + 40
 
 
 def test_a_spec_without_work_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequestError, match="RunSpec: found no work; expected one of kernel_sweep"):
-        wire.decode(run_pb2.RunSpec(), RunSpec)
+        protobuf.decode(run_pb2.RunSpec(), RunSpec)
 
 
 def test_a_state_that_is_not_said_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="StateChanged: found no state"):
-        wire.decode(run_pb2.StateChanged(), StateChanged)
+        protobuf.decode(run_pb2.StateChanged(), StateChanged)
 
 
 def test_bytes_that_are_no_message_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="do not parse"):
-        wire.decode_bytes(b"\xff\xff\xff", RunSpec)
+        protobuf.decode_bytes(b"\xff\xff\xff", RunSpec)
 
 
 def test_a_definition_keeps_expressions_apart() -> None:
     definition = model.KernelDefinition("saxpy", "saxpy.cu", LaunchDefinition(("256",), ("ceil_div(N, block_x)",)), (), ())
     selection = KernelSelection("saxpy", definition=definition)
-    assert wire.decode_bytes(wire.encode_bytes(selection), KernelSelection) == selection
+    assert protobuf.decode_bytes(protobuf.encode_bytes(selection), KernelSelection) == selection
 
 
 def test_times_are_aware_utc() -> None:
     node = Node("n", "host", "0.1.0", "j", datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC))
-    assert wire.decode_bytes(wire.encode_bytes(node), Node).start_time == node.start_time
+    assert protobuf.decode_bytes(protobuf.encode_bytes(node), Node).start_time == node.start_time

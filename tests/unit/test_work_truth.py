@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from services.analyzer.readers.kineto.reader import KinetoReader
-from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 
 TRACE = Path(__file__).parents[3] / "shared" / "data" / "kineto" / "h100_owlv2.json.gz"
 MATRICES = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from services.analyzer.trace_answers import TraceFrames
-from services.analyzer.trace_tables import TRACE_TABLES
+from kernalyse.services.analyzer.queries.registry import TraceFrames
+from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.analyzer.trace_answers import TraceFrames, trace_frames
+from kernalyse.services.analyzer.queries.registry import TraceFrames, trace_frames
 
 FLOAT_TYPE: Final = "float"
 

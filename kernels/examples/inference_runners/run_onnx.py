@@ -62,14 +62,14 @@ def main() -> None:
 
 
 def built_in_model() -> Path:
-    from services.profiler.workloads.onnx.bert import stored_bert
+    from kernalyse.services.profiler.workloads.onnx.bert import stored_bert
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return stored_bert(cache / "kernalyse" / "models", vocabulary_size=1024, seed=0)
 
 
 def built_in_tokenizer() -> Path:
-    from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER
+    from kernalyse.services.profiler.workloads.onnx.inputs import OWN_TOKENIZER
 
     return OWN_TOKENIZER
 

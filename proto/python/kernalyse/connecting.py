@@ -98,8 +98,8 @@ def _contents(path: Path | None) -> bytes | None:
 
 def _start_services(client_certificate_file: Path | None, client_key_file: Path | None) -> tuple[Endpoint, Callable[[], None]]:
     """Start services that live until the returned function is called, at the latest until this program ends."""
-    from services.cli.options import Server
-    from services.cli.session import own_services
+    from kernalyse.services.cli.options import Server
+    from kernalyse.services.cli.session import own_services
 
     stack = ExitStack()
     atexit.register(stack.close)

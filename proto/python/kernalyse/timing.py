@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from kernalyse.measuring import DEFAULT_MEASURING, Measuring
 
 if TYPE_CHECKING:
-    from services.callables.results import Bench, Comparison
+    from kernalyse.services.callables.results import Bench, Comparison
 
 Timer = Literal["auto", "torch", "cupy", "cuda", "pycuda", "host"]
 
@@ -50,7 +50,7 @@ def bench(
         What the function raises.
     """
     with _extra_named():
-        from services.callables.benching import bench as measure
+        from kernalyse.services.callables.benchmark import bench as measure
 
     return measure(
         function,
@@ -84,7 +84,7 @@ def compare(
         As `bench`.
     """
     with _extra_named():
-        from services.callables.benching import compare as measure
+        from kernalyse.services.callables.benchmark import compare as measure
 
     return measure(judged, baseline, names=names, parameters=parameters, timer=timer, measuring=measuring)
 

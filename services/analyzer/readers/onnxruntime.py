@@ -12,22 +12,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, coded, nested, range_order
-from services.analyzer.readers.json_document import JsonObject, read_list, well_formed
-from services.analyzer.readers.onnxruntime_work import NodeWork
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.readers.trace_names import TraceNames
-from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
-from services.core.errors import InvalidTraceError
-from services.core.onnxruntime_profile import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
+from kernalyse.services.analyzer.numeric.correlation import NONE, coded, nested, range_order
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
+from kernalyse.services.analyzer.readers.documents import JsonObject, read_list, well_formed
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+from kernalyse.services.core.costs.onnx import OnnxCall, onnx_work
+from kernalyse.services.core.costs.operator import MODELLED, Work
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.file_formats import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
 
 OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{")
 SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
@@ -291,3 +291,59 @@ class _Ranges:
                 "input_shapes": shapes,
                 "input_dtypes": dtypes,
             }
+
+
+# ---------------------------------------------------------------- onnxruntime work
+# What launches of an ONNX model have to do, from the operators and shapes of their nodes.
+
+PATH = "fma"
+
+
+@dataclass(slots=True)
+class NodeWork:
+    """Adds up what the executions of each node do and how long its launches take. A key tells nodes apart."""
+
+    _models: dict[OnnxCall, Work | None] = field(default_factory=dict)
+    _executions: dict[int, list[Work | None]] = field(default_factory=lambda: defaultdict(list))
+
+    def add_execution(self, key: int, arguments: Mapping[str, Any]) -> None:
+        """arguments: of its event."""
+        call = OnnxCall.recorded(arguments)
+        if call is not None and call not in self._models:
+            self._models[call] = onnx_work(call)
+        self._executions[key].append(None if call is None else self._models[call])
+
+    def rows(self, keys: Sequence[int | None], durations_ns: Sequence[int]) -> pl.DataFrame:
+        """Table launch_work: of several launches with one key each has its part, by the times that they take.
+
+        Args:
+            keys, durations_ns: of the launches in their order; None: of no node.
+        """
+        totals: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for key, duration_ns in zip(keys, durations_ns, strict=True):
+            if key is not None:
+                totals[key][0] += duration_ns
+                totals[key][1] += 1
+        return LAUNCH_WORK.own_rows(self._rows(keys, durations_ns, totals))
+
+    def _rows(self, keys: Sequence[int | None], durations_ns: Sequence[int], totals: Mapping[int, list[int]]) -> Iterator[dict[str, Any]]:
+        for index, (key, duration_ns) in enumerate(zip(keys, durations_ns, strict=True)):
+            parts = [] if key is None else self._executions.get(key, [])
+            known = [part for part in parts if part is not None]
+            if key is None or not known or len(known) < len(parts):
+                continue
+            total_ns, count = totals[key]
+            share = duration_ns / total_ns if total_ns else 1 / count
+            yield {
+                "launch_index": index,
+                "flop": _total([part.flop for part in known], share),
+                "bytes": _total([part.bytes for part in known], share),
+                "dtype": known[0].dtype,
+                "path": PATH,
+                "work_source": MODELLED,
+            }
+
+
+def _total(amounts: Sequence[float | None], share: float) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) * share if len(known) == len(amounts) else None

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.analyzer.readers.json_document import JsonObject, read_list, well_formed
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.readers.trace_names import TraceNames
-from services.analyzer.trace_tables import KERNEL_TOTALS, SCOPES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
+from kernalyse.services.analyzer.readers.documents import JsonObject, read_list, well_formed
+from kernalyse.services.analyzer.tables.traces import KERNEL_TOTALS, SCOPES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+from kernalyse.services.core.errors import InvalidTraceError
 
 FORMAT: Final = "proton"
 

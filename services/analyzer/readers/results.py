@@ -11,10 +11,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.event_rows import time_of
-from services.analyzer.readers.json_document import JsonObject, fits, read_document, shown
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.results_schema import (
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.documents import JsonObject, fits, read_document, shown
+from kernalyse.services.analyzer.tables.base import COUNT, FLAG, NUMBER, TEXT, Column, Table
+from kernalyse.services.analyzer.tables.event_rows import time_of
+from kernalyse.services.analyzer.tables.results_document import (
     ADDED_TABLES,
     DERIVED_TABLES,
     FORMAT,
@@ -24,11 +25,9 @@ from services.analyzer.results_schema import (
     document_columns,
     json_schema,
 )
-from services.analyzer.runs_table import RUNS
-from services.analyzer.schema import LOG_LINES, SAMPLES
-from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
-from services.core.errors import InvalidTraceError
-from services.core.model import Device, DeviceKind, LogLevel, Revision
+from kernalyse.services.analyzer.tables.runs import LOG_LINES, RUNS, SAMPLES
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.model import Device, DeviceKind, LogLevel, Revision
 
 BEGINNING: Final = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"' + FORMAT.encode() + rb"/")
 EXPECTED: Final[dict[object, str]] = {

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from services.compat.benchmarking.results import BenchmarkResult
-from services.compat.visualizing import figure_style as style
-from services.compat.visualizing.measured_slice import MeasuredSlice, describe_others, fastest_by_problem
-from services.ui.theme import LIGHT
+from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult
+from kernalyse.services.core.errors import InvalidParameterError
+from kernalyse.services.ui.theme import LIGHT, digits
 
 COLOR_MAP: Final = "cividis"  # looks the same with every common colour vision, and grows evenly in lightness
 MAX_LABELLED_CELLS: Final = 12  # along one axis: in smaller cells the numbers would run into each other
@@ -64,7 +66,7 @@ def draw_heat_maps(maps: Sequence[HeatMap], row_name: str, column_name: str, not
     """One panel for each kernel, all with one scale of colours."""
     column_count = min(len(maps), MAX_COLUMNS)
     row_count = math.ceil(len(maps) / column_count)
-    figure = style.new_figure(1.6 + 4.3 * column_count, 1.0 + 3.9 * row_count, "Execution time across the parameters", note)
+    figure = new_figure(1.6 + 4.3 * column_count, 1.0 + 3.9 * row_count, "Execution time across the parameters", note)
     panels = figure.subplots(row_count, column_count, squeeze=False).flatten()
     times_ms = np.concatenate([one.times_ms.flatten() for one in maps])
     low, high = float(np.nanmin(times_ms)), float(np.nanmax(times_ms))
@@ -102,35 +104,35 @@ def _label_cells(axes: Axes, one: HeatMap, norm: LogNorm) -> None:
                 axes.text(column, row, "–", ha="center", va="center", color=LIGHT.muted, fontsize=9)
             else:
                 ink = "#ffffff" if float(norm(time_ms)) < 0.5 else "#111111"
-                axes.text(column, row, style.three_digits(time_ms), ha="center", va="center", color=ink, fontsize=9)
+                axes.text(column, row, three_digits(time_ms), ha="center", va="center", color=ink, fontsize=9)
 
 
 # ---------------------------------------------------------------- several kernels
 
 
 def draw_comparison(measured: MeasuredSlice, note: str) -> Figure:
-    figure = style.new_figure(8.8, 5.4, f"Execution time by {measured.param_name}", note)
+    figure = new_figure(8.8, 5.4, f"Execution time by {measured.param_name}", note)
     axes = figure.subplots()
-    style.style_axes(axes)
+    style_axes(axes)
     if len(measured.values) == 1:
         times_ms = {name: results[0].execution_time_ms for name, results in measured.results.items()}
         _draw_bars(axes, measured, times_ms, TIME_LABEL)
         return figure
     has_intervals = [_plot_times(axes, index, name, measured) for index, name in enumerate(measured.results)]
     _finish(axes, measured, TIME_LABEL, [result.execution_time_ms for group in measured.results.values() for result in group])
-    style.legend_beside(axes, [INTERVAL_LABEL] if any(has_intervals) else [])
+    legend_beside(axes, [INTERVAL_LABEL] if any(has_intervals) else [])
     return figure
 
 
 def draw_speedup(measured: MeasuredSlice, baseline_kernel: str, note: str) -> Figure:
     """How many times as fast as the baseline each other kernel is."""
-    figure = style.new_figure(8.8, 5.4, f"Speed-up over {baseline_kernel} by {measured.param_name}", note)
+    figure = new_figure(8.8, 5.4, f"Speed-up over {baseline_kernel} by {measured.param_name}", note)
     axes = figure.subplots()
-    style.style_axes(axes)
+    style_axes(axes)
     speedups = {name: _speedups(measured, name, baseline_kernel) for name in measured.results}
     ratios = [ratio for name, group in speedups.items() if name != baseline_kernel for ratio in group.values()]
     if not ratios:
-        style.explain(axes, f"No other kernel was measured at the parameters of {baseline_kernel}.")
+        explain(axes, f"No other kernel was measured at the parameters of {baseline_kernel}.")
         return figure
     if len(measured.values) == 1:
         _draw_bars(axes, measured, {name: next(iter(group.values())) for name, group in speedups.items() if group}, SPEEDUP_LABEL)
@@ -140,7 +142,7 @@ def draw_speedup(measured: MeasuredSlice, baseline_kernel: str, note: str) -> Fi
         if group and name != baseline_kernel:
             _plot_line(axes, index, name, list(group), list(group.values()))
     _finish(axes, measured, SPEEDUP_LABEL, [1.0, *ratios])
-    style.legend_beside(axes, [])
+    legend_beside(axes, [])
     return figure
 
 
@@ -157,8 +159,8 @@ def _speedups(measured: MeasuredSlice, kernel_name: str, baseline_kernel: str) -
 def _draw_bars(axes: Axes, measured: MeasuredSlice, quantities: Mapping[str, float], label: str) -> None:
     """For a single value of the parameter: a line of one point would say nothing."""
     names = list(quantities)
-    bars = axes.barh(names, list(quantities.values()), color=[style.color(index) for index in range(len(names))], height=0.6)
-    axes.bar_label(bars, [style.three_digits(quantity) for quantity in quantities.values()], padding=4, color=LIGHT.text)
+    bars = axes.barh(names, list(quantities.values()), color=[color(index) for index in range(len(names))], height=0.6)
+    axes.bar_label(bars, [three_digits(quantity) for quantity in quantities.values()], padding=4, color=LIGHT.text)
     axes.invert_yaxis()
     axes.margins(x=0.1)
     axes.grid(visible=False, axis="y")
@@ -174,12 +176,12 @@ def _plot_times(axes: Axes, index: int, kernel_name: str, measured: MeasuredSlic
     lows_ms, highs_ms = ([_interval_ms(result, side) for result in results] for side in ("low", "high"))
     has_intervals = not any(math.isnan(bound) for bound in (*lows_ms, *highs_ms))
     if has_intervals:
-        axes.fill_between(values, lows_ms, highs_ms, color=style.color(index), alpha=style.BAND_ALPHA, linewidth=0)
+        axes.fill_between(values, lows_ms, highs_ms, color=color(index), alpha=BAND_ALPHA, linewidth=0)
     return has_intervals
 
 
 def _plot_line(axes: Axes, index: int, name: str, values: Sequence[float], quantities: Sequence[float]) -> None:
-    axes.plot(values, quantities, color=style.color(index), marker=style.marker(index), markersize=7, linewidth=2, label=name)
+    axes.plot(values, quantities, color=color(index), marker=marker(index), markersize=7, linewidth=2, label=name)
 
 
 def _interval_ms(result: BenchmarkResult, side: str) -> float:
@@ -189,8 +191,8 @@ def _interval_ms(result: BenchmarkResult, side: str) -> float:
 
 
 def _finish(axes: Axes, measured: MeasuredSlice, label: str, quantities: Sequence[float]) -> None:
-    style.scale_sizes(axes, measured.values)
-    style.scale_quantity(axes, quantities)
+    scale_sizes(axes, measured.values)
+    scale_quantity(axes, quantities)
     axes.set_xlabel(measured.param_name)
     axes.set_ylabel(label)
 
@@ -209,14 +211,14 @@ METRIC_PANELS: Final[Mapping[str, Mapping[str, str]]] = {
 def draw_metrics(measured: MeasuredSlice, kernel_name: str, note: str) -> Figure:
     """Time, throughput, occupancy and SM efficiency; a panel without a measured value says why."""
     results = measured.results[kernel_name]
-    figure = style.new_figure(11, 7.2, f"{kernel_name} by {measured.param_name}", note)
+    figure = new_figure(11, 7.2, f"{kernel_name} by {measured.param_name}", note)
     panels = figure.subplots(2, 2).flatten()
     for axes in panels:
-        style.style_axes(axes)
+        style_axes(axes)
     has_intervals = _plot_times(panels[0], 0, kernel_name, measured)
     _finish(panels[0], measured, TIME_LABEL, [result.execution_time_ms for result in results])
     _head(panels[0], TIME_LABEL)
-    style.legend_inside(panels[0], [INTERVAL_LABEL] if has_intervals else [])
+    legend_inside(panels[0], [INTERVAL_LABEL] if has_intervals else [])
     for axes, (label, lines) in zip(panels[1:], METRIC_PANELS.items(), strict=True):
         _plot_percentages(axes, measured, results, label, lines)
     return figure
@@ -234,14 +236,14 @@ def _plot_percentages(
         values = [result.parameters[measured.param_name] for result in results]
         _plot_line(axes, index, name, values, percentages)
     if is_empty:
-        style.explain(axes, NOT_COUNTED)
+        explain(axes, NOT_COUNTED)
     else:
-        style.scale_sizes(axes, measured.values)
+        scale_sizes(axes, measured.values)
         axes.set_xlabel(measured.param_name)
         axes.set_ylim(0, 105)
         axes.set_ylabel(_with_source(label, results))
         if len(lines) > 1:
-            style.legend_inside(axes, [])
+            legend_inside(axes, [])
     _head(axes, label)
 
 
@@ -259,6 +261,246 @@ def _with_source(label: str, results: Sequence[BenchmarkResult]) -> str:
 
 def draw_explanation(title: str, text: str) -> Figure:
     """A figure whose only content is why there is no chart."""
-    figure = style.new_figure(8.4, 3.4, title, "")
-    style.explain(figure.subplots(), text)
+    figure = new_figure(8.4, 3.4, title, "")
+    explain(figure.subplots(), text)
     return figure
+
+
+# ---------------------------------------------------------------- figure style
+# How the figures look: one place for colours, shapes, axes and the words on an empty figure.
+#
+# Figures are made without pyplot, so they need no display and leave no state behind.
+
+MARKERS: Final = ("o", "s", "^", "D", "v", "h", "*")
+"""A shape beside each colour of the palette, which is told apart with every common colour vision: neither stands alone."""
+
+BAND_ALPHA: Final = 0.18  # of shaded intervals: two on top of each other still show the lines
+LOG_SPAN: Final = 8.0  # from here on a linear axis presses the small values together
+MAX_TICK_COUNT: Final = 12  # more values than that get ticks of their own choice, or labels would touch
+WRAP_WIDTH: Final = 58
+CHARACTERS_PER_INCH: Final = 13.5  # of the note, in its size
+TITLE_INCHES: Final = 0.5  # that the title takes from the top of a figure, its margin included
+NOTE_LINE_INCHES: Final = 0.2
+MARGIN_INCHES: Final = 0.15
+
+
+def new_figure(width_inches: float, height_inches: float, title: str, note: str) -> Figure:
+    """note: smaller, under the title: what is held still, how it was measured, on which device."""
+    lines = textwrap.wrap(note, int(width_inches * CHARACTERS_PER_INCH))
+    head_inches = TITLE_INCHES + NOTE_LINE_INCHES * len(lines)
+    figure = Figure(figsize=(width_inches, height_inches), facecolor=LIGHT.surface)
+    figure.set_layout_engine("constrained", rect=(0.01, 0.01, 0.98, 0.99 - head_inches / height_inches), w_pad=0.1, h_pad=0.08)
+    left = MARGIN_INCHES / width_inches
+    figure.text(left, 1 - MARGIN_INCHES / height_inches, title, fontsize=14, fontweight="bold", color=LIGHT.text, va="top")
+    note_top = 1 - (TITLE_INCHES - 0.02) / height_inches
+    figure.text(left, note_top, "\n".join(lines), fontsize=9.5, color=LIGHT.muted, va="top", linespacing=1.35)
+    return figure
+
+
+def color(index: int) -> str:
+    return LIGHT.series[index % len(LIGHT.series)]
+
+
+def marker(index: int) -> str:
+    return MARKERS[index % len(MARKERS)]
+
+
+def style_axes(axes: Axes) -> None:
+    axes.set_facecolor(LIGHT.surface)
+    axes.grid(visible=True, color=LIGHT.grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=LIGHT.muted, labelsize=9.5, length=3)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(LIGHT.grid)
+    axes.xaxis.label.set_color(LIGHT.text)
+    axes.yaxis.label.set_color(LIGHT.text)
+
+
+def scale_sizes(axes: Axes, values: Sequence[int]) -> None:
+    """An x axis for sizes: logarithmic where they are powers of two or far apart, with a tick at each."""
+    if is_logarithmic(values):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_minor_locator(NullLocator())
+    if len(values) <= MAX_TICK_COUNT:
+        axes.xaxis.set_major_locator(FixedLocator(list(values)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def is_logarithmic(values: Sequence[int]) -> bool:
+    are_powers = all(value > 0 and value & (value - 1) == 0 for value in values)
+    return len(values) > 1 and min(values) > 0 and (are_powers or max(values) / min(values) >= LOG_SPAN)
+
+
+def scale_quantity(axes: Axes, values: Sequence[float]) -> None:
+    """A y axis for positive quantities: logarithmic where they are far apart, else from zero."""
+    if min(values) > 0 and max(values) / min(values) >= LOG_SPAN:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_ylim(0, max(values) * 1.08)
+
+
+def explain(axes: Axes, text: str) -> None:
+    """Words in place of a chart that has nothing to show."""
+    axes.clear()
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+        spine.set_color(LIGHT.grid)
+    axes.set_facecolor("#f6f8fa")
+    wrapped = "\n".join(textwrap.wrap(text, WRAP_WIDTH))
+    axes.text(0.5, 0.5, wrapped, transform=axes.transAxes, ha="center", va="center", color=LIGHT.muted, fontsize=10.5, linespacing=1.5)
+
+
+def three_digits(value: float) -> str:
+    return digits(value) if math.isfinite(value) else ""
+
+
+def legend_beside(axes: Axes, bands: Sequence[str]) -> None:
+    """Outside, where it covers no line. bands: labels of shaded areas, which are named once for all colours."""
+    axes.legend(handles=_handles(axes, bands), loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, labelcolor=LIGHT.text)
+
+
+def legend_inside(axes: Axes, bands: Sequence[str]) -> None:
+    axes.legend(handles=_handles(axes, bands), frameon=False, fontsize=9.5, labelcolor=LIGHT.text)
+
+
+def _handles(axes: Axes, bands: Sequence[str]) -> list[Artist]:
+    lines, _ = axes.get_legend_handles_labels()
+    return [*lines, *(Patch(color=LIGHT.muted, alpha=BAND_ALPHA, linewidth=0, label=band) for band in bands)]
+
+
+# ---------------------------------------------------------------- measured slice
+# The results that one chart shows: along one parameter, everything else held still.
+
+Problem = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSlice:
+    """Results by kernel, in growing order of the parameter, and in words what the other parameters are."""
+
+    param_name: str
+    results: Mapping[str, Sequence[BenchmarkResult]]
+    note: str
+
+    @property
+    def values(self) -> list[int]:
+        """Of the parameter, that occur anywhere, growing."""
+        return sorted({result.parameters[self.param_name] for group in self.results.values() for result in group})
+
+    def at(self, kernel_name: str) -> dict[int, BenchmarkResult]:
+        """By value of the parameter."""
+        return {result.parameters[self.param_name]: result for result in self.results[kernel_name]}
+
+
+def slice_along(results: Sequence[BenchmarkResult], param_name: str, fixed_params: Mapping[str, int]) -> MeasuredSlice:
+    """One result for each kernel and value of `param_name`.
+
+    Parameters that are neither `param_name` nor fixed are held at the largest values that every kernel was measured at, so
+    that all points of one value of `param_name` are of one problem. Of several results for one problem, with other blocks
+    say, the fastest counts.
+
+    Raises:
+        InvalidParameterError: no result has that parameter, or those fixed values; names what there is.
+    """
+    chosen = select(results, [param_name], fixed_params)
+    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(chosen).items()}
+    shared = set.intersection(*(set(group) for group in fastest.values()))
+    points: dict[str, list[BenchmarkResult]] = {}
+    for name, group in fastest.items():
+        problems = [problem for problem in group if problem in shared] if shared else list(group)
+        points[name] = _largest_at_each_value([group[problem] for problem in problems], param_name)
+    shown = [result for group in points.values() for result in group]
+    return MeasuredSlice(param_name, points, describe_others(shown, [param_name]))
+
+
+def select(results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]) -> list[BenchmarkResult]:
+    """Results that have all these parameters and these fixed values. Raises InvalidParameterError as `slice_along` does."""
+    _check_names(results, [*param_names, *fixed_params])
+    chosen = [
+        result
+        for result in results
+        if all(name in result.parameters for name in param_names)
+        and all(result.parameters.get(name) == value for name, value in fixed_params.items())
+    ]
+    if not chosen:
+        raise _nothing_there(results, param_names, fixed_params)
+    return chosen
+
+
+def by_kernel(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
+    groups: dict[str, list[BenchmarkResult]] = {}
+    for result in results:
+        groups.setdefault(result.kernel_name, []).append(result)
+    return groups
+
+
+def fastest_by_problem(results: Iterable[BenchmarkResult]) -> dict[Problem, BenchmarkResult]:
+    """By all parameters and their values."""
+    slowest_first = sorted(results, key=lambda result: -result.execution_time_ms)
+    return {frozenset(result.parameters.items()): result for result in slowest_first}
+
+
+def parameter_names(results: Iterable[BenchmarkResult]) -> list[str]:
+    """In the order in which they first occur."""
+    return list(dict.fromkeys(name for result in results for name in result.parameters))
+
+
+def varying_names(results: Sequence[BenchmarkResult]) -> list[str]:
+    """Parameters with more than one value."""
+    return [name for name in parameter_names(results) if len({result.parameters.get(name) for result in results} - {None}) > 1]
+
+
+def _largest_at_each_value(results: list[BenchmarkResult], param_name: str) -> list[BenchmarkResult]:
+    def others(result: BenchmarkResult) -> tuple[int, ...]:
+        return tuple(value for name, value in result.parameters.items() if name != param_name)
+
+    largest: dict[int, BenchmarkResult] = {}
+    for result in sorted(results, key=others):
+        largest[result.parameters[param_name]] = result
+    return [largest[value] for value in sorted(largest)]
+
+
+def describe_others(shown: Sequence[BenchmarkResult], param_names: Sequence[str]) -> str:
+    """What the parameters beside `param_names` are in these results, as in: M = 1024, K = N."""
+    parts = []
+    for name in parameter_names(shown):
+        having = [result.parameters for result in shown if name in result.parameters]
+        values = {parameters[name] for parameters in having}
+        followed = [other for other in param_names if all(parameters[name] == parameters.get(other) for parameters in having)]
+        if name not in param_names:
+            parts.append(f"{name} = {followed[0] if followed else values.pop()}" if followed or len(values) == 1 else f"{name} varies")
+    return ", ".join(parts)
+
+
+def _check_names(results: Sequence[BenchmarkResult], names: Iterable[str]) -> None:
+    known = parameter_names(results)
+    for name in names:
+        if name not in known:
+            raise InvalidParameterError(
+                f"parameter {name}",
+                found="no such parameter in the results",
+                expected=f"one of {', '.join(known)}" if known else "none, for the results have none",
+                remedy="Check the spelling.",
+            )
+
+
+def _nothing_there(
+    results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]
+) -> InvalidParameterError:
+    measured = [
+        f"{name} of {', '.join(map(str, sorted({result.parameters[name] for result in results if name in result.parameters})))}"
+        for name in fixed_params
+    ]
+    wanted = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
+    return InvalidParameterError(
+        f"results {wanted}",
+        found="none",
+        expected=f"what was measured: {'; '.join(measured)}" if measured else f"a kernel with {' and '.join(param_names)}",
+        remedy="Choose other parameters or values.",
+    )

@@ -9,12 +9,10 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
-from services.compat.benchmarking.remarks import by_sentence
-from services.compat.benchmarking.result_files import RESULTS_FILE, read_results
-from services.compat.benchmarking.results import BenchmarkResult
-from services.compat.visualizing import charts
-from services.compat.visualizing.measured_slice import MeasuredSlice, by_kernel, parameter_names, select, slice_along, varying_names
-from services.core.errors import InvalidParameterError, UnknownKernelError
+from kernalyse.services.compat.kernel_benchmarker.results import RESULTS_FILE, BenchmarkResult, by_sentence, read_results
+from kernalyse.services.compat.visualizing import charts
+from kernalyse.services.compat.visualizing.charts import MeasuredSlice, by_kernel, parameter_names, select, slice_along, varying_names
+from kernalyse.services.core.errors import InvalidParameterError, UnknownKernelError
 
 HEATMAP_FILE: Final = "heatmap.png"
 COMPARISON_FILE: Final = "kernel_comparison.png"

@@ -5,7 +5,7 @@ not applicable, never zero. Times that belong to a resource are aware UTC dateti
 are integer nanoseconds since the Unix epoch (``*_unix_ns``).
 """
 
-from services.core.model.devices import (
+from kernalyse.services.core.model.devices import (
     BackendName,
     Ceiling,
     Device,
@@ -21,7 +21,7 @@ from services.core.model.devices import (
     Telemetry,
     Thresholds,
 )
-from services.core.model.events import (
+from kernalyse.services.core.model.events import (
     ArtifactStored,
     CeilingsMeasured,
     Configuration,
@@ -44,7 +44,7 @@ from services.core.model.events import (
     Verification,
     VerificationState,
 )
-from services.core.model.kernels import (
+from kernalyse.services.core.model.kernels import (
     ArgumentDefinition,
     BufferDefinition,
     BufferRole,
@@ -55,7 +55,7 @@ from services.core.model.kernels import (
     LaunchDefinition,
     ParameterDefinition,
 )
-from services.core.model.runs import (
+from kernalyse.services.core.model.runs import (
     BUILT_IN_ONNX_MODEL,
     ONNX_ENDING,
     Axis,
@@ -83,7 +83,7 @@ from services.core.model.runs import (
     TimingMethod,
     Work,
 )
-from services.core.model.tables import Filter, FilterOperator, ImportProgress, ImportStage, SortKey, TableChunk, TableQuery
+from kernalyse.services.core.model.tables import Filter, FilterOperator, ImportProgress, ImportStage, SortKey, TableChunk, TableQuery
 
 __all__ = [
     "BUILT_IN_ONNX_MODEL",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from services.core.disturbance import disturbances
-from services.core.model.devices import Ceiling, Dim3, Telemetry
-from services.core.model.kernels import DataType
-from services.core.model.runs import CacheMode, Run, RunError, RunState, StoppingCriterion, TimingMethod
+from kernalyse.services.core.disturbance import disturbances
+from kernalyse.services.core.model.devices import Ceiling, Dim3, Telemetry
+from kernalyse.services.core.model.kernels import DataType
+from kernalyse.services.core.model.runs import CacheMode, Run, RunError, RunState, StoppingCriterion, TimingMethod
 
 
 class StopReason(StrEnum):

@@ -80,7 +80,7 @@ class KernelDefinition:
     arguments: tuple[ArgumentDefinition, ...] = ()
     flop: str | None = None  # floating-point operations of one launch; an FMA counts two
     bytes: str | None = None  # bytes one launch must move to and from device memory, each element once
-    reference: str | None = None  # name of a NumPy reference in services.profiler.measuring.references
+    reference: str | None = None  # name of a NumPy reference in kernalyse.services.profiler.measuring.references
     relative_tolerance: float = 1e-5  # allowed max|output - reference| / max|reference|
     path: str = ""  # "fma" or "tensor": picks the compute ceiling. Empty: fma
 

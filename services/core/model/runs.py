@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from services.core.model.devices import BackendName, Dim3
-from services.core.model.kernels import ArgumentDefinition, KernelSelection
+from kernalyse.services.core.model.devices import BackendName, Dim3
+from kernalyse.services.core.model.kernels import ArgumentDefinition, KernelSelection
 
 TITLE_KERNEL_COUNT: Final = 3
 """Named in the title of a sweep that was given none."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from services.core.errors import InvalidParameterError, LaunchLimitError
-from services.core.model import BackendName, CacheMode, Device, Dim3, KernelResources, KernelSource, ParameterValue, TimingMethod
+from kernalyse.services.core.errors import InvalidParameterError, LaunchLimitError
+from kernalyse.services.core.model import BackendName, CacheMode, Device, Dim3, KernelResources, KernelSource, ParameterValue, TimingMethod
+from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, SourceParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,3 +249,101 @@ def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
             found=f"{values.nbytes} bytes" + ("" if values.flags.c_contiguous else ", not contiguous"),
             expected=f"at most {size_bytes} contiguous bytes",
         )
+
+
+# ---------------------------------------------------------------- passes
+# A model's forward pass as a backend sees it: launches that always follow each other in one order.
+
+
+@dataclass(frozen=True, slots=True)
+class PassStep:
+    """A launch of a pass. range_name: of the range that it is put in where the runtime has ranges (NVTX)."""
+
+    range_name: str
+    launch: PreparedLaunch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchPass:
+    """At least one step. range_name: of the range around all of them."""
+
+    range_name: str
+    steps: tuple[PassStep, ...]
+
+
+@runtime_checkable
+class PassSession(DeviceSession, Protocol):
+    """A session that keeps many launches on one stream. In COLD passes the last-level cache is overwritten before each pass."""
+
+    def run_pass(self, whole: LaunchPass) -> None:
+        """Run one pass, and wait for its end."""
+        ...
+
+    def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        """Return the device time of `count` passes, each from its first launch's start to its last one's end, nothing in between."""
+        ...
+
+    def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        """Return the device time of each launch in ns, by events of its own, shape (count, steps)."""
+        ...
+
+
+# ---------------------------------------------------------------- arguments
+# Checks that kernel arguments fit the signature that the source declares; the same for every backend.
+
+
+def check_arguments(kernel: SourceFunction, arguments: Sequence[Argument]) -> None:
+    """Raise InvalidParameterError naming the first argument that does not fit."""
+    if len(arguments) != len(kernel.parameters):
+        raise InvalidParameterError(
+            f"arguments of kernel {kernel.name}",
+            found=str(len(arguments)),
+            expected=f"{len(kernel.parameters)} ({', '.join(parameter.name for parameter in kernel.parameters)})",
+            remedy="Give one per parameter of the source, in its order.",
+        )
+    for parameter, argument in zip(kernel.parameters, arguments, strict=True):
+        found, expected = _kind(argument), _expected_kind(parameter)
+        if found != expected:
+            raise InvalidParameterError(
+                f"argument {parameter.name} of kernel {kernel.name}", found=found, expected=expected, remedy="Change its type."
+            )
+
+
+def _kind(argument: Argument) -> str:
+    return f"a scalar of type {argument.dtype.name}" if isinstance(argument, np.generic) else "device memory"
+
+
+def _expected_kind(parameter: SourceParameter) -> str:
+    if parameter.is_pointer:
+        return "device memory"
+    if parameter.dtype is None or parameter.component_count != 1:
+        return f"a value of type {parameter.type_name}, which cannot be passed"
+    return f"a scalar of type {parameter.dtype.value}"
+
+
+# ---------------------------------------------------------------- stream holding
+# Conditions for holding a stream while work is enqueued behind it, and what must not run meanwhile.
+
+UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set by whoever starts this process under one
+REPLAYING: Final = ("NV_TPS_LAUNCH_", "NV_COMPUTE_PROFILER_", "NV_NSIGHT_INJECTION_", "NV_SANITIZER_", "CUDA_INJECTION64_PATH")
+"""Set by ncu, compute-sanitizer and libraries that are loaded into every CUDA program: they may run kernels one at a time,
+and then a held stream waits for work that never gets to it."""
+
+
+def may_hold_streams(environment: Mapping[str, str]) -> bool:
+    """Return False under a tool, or a setting, that lets every launch wait for the one before."""
+    if any(environment.get(name, "0") not in ("", "0") for name in (UNDER_PROFILER, "CUDA_LAUNCH_BLOCKING")):
+        return False
+    return not any(name.startswith(REPLAYING) for name in environment)
+
+
+@contextmanager
+def without_garbage_collector() -> Iterator[None]:
+    """Keep Python's garbage collector off: it looks at the whole program at any time, and freeing device memory waits for the device."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

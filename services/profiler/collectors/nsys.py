@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.core.cuda_tools import find_nsys
-from services.core.errors import CollectorUnavailableError
-from services.core.model import CommandProfile
-from services.profiler.collectors.collector import (
+from kernalyse.services.core.errors import CollectorUnavailableError
+from kernalyse.services.core.external_programs import find_nsys
+from kernalyse.services.core.model import CommandProfile
+from kernalyse.services.profiler.collectors.base import (
     PROGRAM_MARK,
     Collected,
     CollectorContext,
@@ -24,7 +24,7 @@ from services.profiler.collectors.collector import (
     files_below,
     no_trace,
 )
-from services.profiler.collectors.preflight import check_cpu_sampling
+from kernalyse.services.profiler.collectors.preflight import check_cpu_sampling
 
 NAME: Final = "nsys"
 INSTALL_REMEDY: Final = (

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from services.core.errors import CollectorFailedError, CollectorUnavailableError, KernalyseError
-from services.core.model import CommandProfile
-from services.profiler.collectors import python_hook
-from services.profiler.collectors.collector import PROGRAM_MARK, Collected, CollectorContext, KeptFile, Toolbox, ToolEnd, no_trace
+from kernalyse.services.core.errors import CollectorFailedError, CollectorUnavailableError, KernalyseError
+from kernalyse.services.core.model import CommandProfile
+from kernalyse.services.profiler.collectors import python_hook
+from kernalyse.services.profiler.collectors.base import PROGRAM_MARK, Collected, CollectorContext, KeptFile, Toolbox, ToolEnd, no_trace
 
 PROBE_LIMIT_S: Final = 20.0
 INTERPRETER: Final = re.compile(r"python(\d+(\.\d+)*)?")

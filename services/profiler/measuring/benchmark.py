@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.core.model import (
+from kernalyse.services.core.errors import InvalidParameterError, UnmetConditionError
+from kernalyse.services.core.model import (
     CacheMode,
     Device,
     DeviceKind,
@@ -22,13 +25,10 @@ from services.core.model import (
     TimingMethod,
     Verification,
 )
-from services.core.statistics import Samples, SampleSummary, summarize
-from services.profiler.backends.base import LaunchTimer, PreparedLaunch, TimedSamples, Timing
-from services.profiler.measuring.busy import DeviceUse
-from services.profiler.measuring.clocks import ClockMeter, ClockReading, ClockRecord
-from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
-from services.profiler.measuring.throttling import ThrottleFilter, throttled_error
-from services.profiler.measuring.timing_rule import choose_timing
+from kernalyse.services.core.statistics import Samples, SampleSummary, summarize
+from kernalyse.services.profiler.backends.base import LaunchTimer, PreparedLaunch, TimedSamples, Timing
+from kernalyse.services.profiler.measuring.device_state import ClockMeter, ClockReading, ClockRecord, DeviceUse
+from kernalyse.services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
 
 # Shorter batches spend the time between launches and cost everybody who watches an event each; longer ones let them wait.
 TARGET_BATCH_NS: Final = 40_000_000
@@ -376,3 +376,92 @@ def _joined(blocks: Sequence[TimedSamples]) -> TimedSamples:
 
 def _selected(block: TimedSamples, mask: npt.NDArray[np.bool_]) -> TimedSamples:
     return replace(block, duration_ns=block.duration_ns[mask], sm_clock_hz=None if block.sm_clock_hz is None else block.sm_clock_hz[mask])
+
+
+# ---------------------------------------------------------------- timing rule
+# The choice of how samples of a kernel are taken, by how long it runs.
+#
+# The rule, where the request leaves it open (AUTO):
+#
+# - cold samples: one launch each. The cache has to be flushed between launches, so there is nothing to batch.
+# - hot samples of kernels of 10 us and more: one launch each.
+# - hot samples of shorter kernels: as many launches between two events as take 100 us, as one CUDA graph where the backend
+#   has graphs, else enqueued one after the other. Events resolve about half a microsecond and cost as much themselves, which
+#   is 5 % of 10 us and 1 % of a batch.
+
+SHORT_KERNEL_NS: Final = 10_000.0
+BATCH_NS: Final = 100_000.0
+MAX_LAUNCHES_PER_SAMPLE: Final = 1_024  # of an empty kernel: more would fill the queue of any runtime
+
+
+def choose_timing(asked: TimingMethod, cache_mode: CacheMode, launch_ns: float, known: frozenset[TimingMethod]) -> Timing:
+    """Return the timing of a kernel whose launch was seen to take `launch_ns`.
+
+    Args:
+        cache_mode: COLD or HOT.
+        known: methods of the backend.
+
+    Raises:
+        InvalidParameterError: the request asks for what cold samples, or this backend, cannot have.
+    """
+    method = _method(asked, cache_mode, launch_ns, known)
+    if method is TimingMethod.SINGLE:
+        return Timing(method, cache_mode)
+    count = math.ceil(BATCH_NS / max(launch_ns, 1.0))
+    return Timing(method, cache_mode, min(max(count, 2), MAX_LAUNCHES_PER_SAMPLE))
+
+
+def _method(asked: TimingMethod, cache_mode: CacheMode, launch_ns: float, known: frozenset[TimingMethod]) -> TimingMethod:
+    if asked is TimingMethod.AUTO:
+        if cache_mode is CacheMode.COLD or launch_ns >= SHORT_KERNEL_NS:
+            return TimingMethod.SINGLE
+        return next(method for method in (TimingMethod.GRAPH, TimingMethod.BATCHED, TimingMethod.SINGLE) if method in known)
+    if asked not in known:
+        raise InvalidParameterError(
+            f"timing method {asked.lower()}",
+            found="a backend without it",
+            expected=f"one of {', '.join(sorted(method.lower() for method in known))}, or auto",
+            remedy="Choose another method or backend.",
+        )
+    if asked is not TimingMethod.SINGLE and cache_mode is CacheMode.COLD:
+        raise InvalidParameterError(
+            f"timing method {asked.lower()}",
+            found="cold samples, for which the cache is flushed before each launch",
+            expected="hot samples",
+            remedy="Use --cache hot, or --timing single.",
+        )
+    return asked
+
+
+# ---------------------------------------------------------------- throttling
+# Throttling: which samples were taken at a reduced clock and do not count, and the error when none is left.
+
+MIN_CLOCK_RATIO: Final = 0.75
+"""Of the clock seen so far. NVBench discards below 75 % of the default clock too; but a large GPU runs every dense kernel
+well below that under its power cap, for good, and discarding those samples would leave none."""
+
+REMEMBERED_COUNT: Final = 256  # clocks of the latest samples that count: a lasting change of clock becomes the new normal
+
+
+class ThrottleFilter:
+    """Tells throttled samples of one configuration by their SM clock."""
+
+    def __init__(self) -> None:
+        self._clocks_hz: deque[float] = deque(maxlen=REMEMBERED_COUNT)
+
+    def discarded(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> npt.NDArray[np.bool_] | None:
+        """Return the mask of the samples, shape (n,), that do not count. None: no clock is known, so all of them do."""
+        if sm_clock_hz is None:
+            return None
+        known = sm_clock_hz[np.isfinite(sm_clock_hz)]
+        usual_hz = float(np.median([*self._clocks_hz, *known])) if known.size or self._clocks_hz else 0.0
+        is_slow: npt.NDArray[np.bool_] = np.nan_to_num(sm_clock_hz, nan=usual_hz) < MIN_CLOCK_RATIO * usual_hz
+        self._clocks_hz.extend(sm_clock_hz[np.isfinite(sm_clock_hz) & ~is_slow].tolist())
+        return is_slow
+
+
+def throttled_error(subject: str, found: str) -> UnmetConditionError:
+    """Return the error for samples of which throttling has left nothing to go by."""
+    return UnmetConditionError(
+        subject, found=found, expected="a device that is not throttled", remedy="Look after its cooling and power supply, then try again."
+    )

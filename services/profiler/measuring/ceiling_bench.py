@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from services.core.errors import KernalyseError
-from services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelSource, TimingMethod
-from services.profiler.backends.base import (
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelSource, TimingMethod
+from kernalyse.services.profiler.backends.base import (
     Argument,
     Build,
     DeviceBuffer,
@@ -20,7 +20,7 @@ from services.profiler.backends.base import (
     TimedSamples,
     Timing,
 )
-from services.profiler.measuring.clocks import ClockMeter
+from kernalyse.services.profiler.measuring.device_state import ClockMeter
 
 BATCH_LAUNCH_COUNT: Final = 5
 MIN_REPETITION_NS: Final = 80_000_000  # shorter may lie within one slice of a busy neighbour, longer makes a sweep wait

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from services.core.errors import InvalidParameterError
-from services.core.model import Verification, VerificationState
-from services.profiler.measuring.inputs import Array
+from kernalyse.services.core.errors import InvalidParameterError
+from kernalyse.services.core.model import Verification, VerificationState
+from kernalyse.services.profiler.measuring.buffers import Array
 
 SWITCHED_OFF: Final = Verification(VerificationState.SWITCHED_OFF, message="The request switched verification off.")
 NO_REFERENCE: Final = Verification(VerificationState.NO_REFERENCE, message="The kernel's definition names no reference.")

@@ -10,16 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from services.core.disturbance import is_busy
-from services.core.errors import KernalyseError
-from services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
-from services.profiler.backends.base import DeviceSession
-from services.profiler.catalog import catalog_folder
-from services.profiler.measuring.busy import HostUseMeter, NoUseMeter, UseMeter
-from services.profiler.measuring.ceiling_bench import CeilingPlan, CeilingSources
-from services.profiler.measuring.ceilings import SOURCE_FILES, measure_ceilings, plan_ceilings
-from services.profiler.measuring.clocks import open_clock_meter
-from services.profiler.workloads.events import EventSink
+from kernalyse.services.core.disturbance import is_busy
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
+from kernalyse.services.profiler.backends.base import DeviceSession
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.measuring.ceiling_bench import CeilingPlan, CeilingSources
+from kernalyse.services.profiler.measuring.ceilings import SOURCE_FILES, measure_ceilings, plan_ceilings
+from kernalyse.services.profiler.measuring.device_state import HostUseMeter, NoUseMeter, UseMeter, open_clock_meter
+from kernalyse.services.profiler.workloads.events import EventSink
 
 MAX_AGE_NS: Final = 24 * 3600 * 1_000_000_000  # a day: long enough for a session of sweeps, short enough to notice a changed host
 MAX_BUSY_AGE_NS: Final = 15 * 60 * 1_000_000_000

@@ -5,22 +5,21 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
-from services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
-from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
-from services.profiler.collectors.choice import with_collector
-from services.profiler.collectors.collector import Collected, Collector, CollectorContext, ToolEnd, last_lines
-from services.profiler.collectors.ncu_profile import open_ncu
-from services.profiler.collectors.nsys import open_nsys
-from services.profiler.collectors.preflight import check_folder, check_room, find_command
-from services.profiler.collectors.python_collector import open_python_collector
-from services.profiler.workloads.events import EventSink, keep_artifact
-from services.profiler.workloads.program_watch import Cancelling, EndCause, ProgramEnd, TimeBudget, Watcher
+from kernalyse.services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
+from kernalyse.services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
+from kernalyse.services.profiler.collectors.base import Collected, Collector, CollectorContext, ToolEnd, last_lines
+from kernalyse.services.profiler.collectors.ncu import open_ncu
+from kernalyse.services.profiler.collectors.nsys import INSTALL_REMEDY, chosen_nsys, open_nsys
+from kernalyse.services.profiler.collectors.preflight import check_command, check_folder, check_room, find_command
+from kernalyse.services.profiler.collectors.python_collector import INTERPRETER, open_python_collector
+from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE, command_limit_s
+from kernalyse.services.profiler.workloads.events import EventSink, keep_artifact
+from kernalyse.services.profiler.workloads.monitored_program import Cancelling, EndCause, ProgramEnd, TimeBudget, Watcher
 
 MAX_LABEL_LENGTH: Final = 80
 MAX_HEARTBEAT_S: Final = 2.0
@@ -211,3 +210,38 @@ def _warn(sink: EventSink, texts: tuple[str, ...]) -> None:
 def _label(profile: CommandProfile) -> str:
     text = " ".join(shlex.join(profile.arguments).split())
     return text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 1]}…"
+
+
+# ---------------------------------------------------------------- choice
+# The collector of a command for which none was named.
+
+
+def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys_program: str | None) -> CommandProfile:
+    """Return the profile with a collector: nsys where the node has it, else kineto for a Python program.
+
+    Args:
+        environment: of the program.
+        nsys_program: the node's setting.
+
+    Raises:
+        CollectorUnavailableError: the node has no nsys, and the program is not Python.
+        InvalidParameterError: an option that the chosen one does not have.
+    """
+    if profile.collector:
+        return profile
+    chosen = replace(profile, collector=_chosen(profile.arguments, has_nsys=chosen_nsys(nsys_program, environment) is not None))
+    check_command(chosen)
+    return chosen
+
+
+def _chosen(arguments: Sequence[str], *, has_nsys: bool) -> str:
+    if has_nsys:
+        return "nsys"
+    if INTERPRETER.fullmatch(Path(arguments[0]).name):
+        return "kineto"
+    raise CollectorUnavailableError(
+        f"a collector for {arguments[0]}",
+        found="no nsys on this node, and a program that is not Python",
+        expected="nsys",
+        remedy=INSTALL_REMEDY,
+    )

@@ -11,30 +11,45 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from services.core.errors import KernalyseError, TimeLimitError, UnmetConditionError
-from services.core.model import (
+from kernalyse.services.core.errors import KernalyseError, TimeLimitError, UnmetConditionError
+from kernalyse.services.core.model import (
+    Axis,
     BackendName,
     CacheMode,
     CountersStored,
     Device,
     EventPayload,
+    KernelSelection,
+    KernelSweep,
     LogLevel,
     LogLines,
     Measurement,
     Progress,
+    RunSpec,
 )
-from services.profiler.backends.stream_holding import UNDER_PROFILER
-from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu, dcgm_process_id
-from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, not_counted, refusal, refused_metrics
-from services.profiler.collectors.supervised_process import ProcessEnd, SupervisedProcess
-from services.profiler.workloads.events import EventSink, store_artifact
-from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
-from services.profiler.workloads.sweep_plan import SweepPlan
+from kernalyse.services.core.protobuf import encode_bytes
+from kernalyse.services.profiler.backends.base import UNDER_PROFILER
+from kernalyse.services.profiler.collectors.ncu import (
+    DCGM_REMEDY,
+    NcuCall,
+    cache_control_of,
+    check_ncu,
+    dcgm_process_id,
+    is_refused_for_good,
+    metric_names,
+    not_counted,
+    refusal,
+    refused_metrics,
+)
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.processes.children import ProcessEnd, SupervisedProcess
+from kernalyse.services.profiler.workloads.events import EventSink, NullSink, store_artifact
+from kernalyse.services.profiler.workloads.sweeps.plan import SweepPlan
 
 CLOCK_CONTROL: Final = "none"  # as the sweep was timed; a clock locked to its base would need rights and disturb others
 SILENCE_LIMIT_S: Final = 300.0  # replays of one launch with much memory take minutes; a tool that hangs must not hold the device
@@ -231,7 +246,7 @@ class _Pass:
         catalog = () if self.files.catalog_file is None else ("--catalog", str(self.files.catalog_file))
         cache = () if self.files.cache_folder is None else ("--cache-folder", str(self.files.cache_folder))
         return [
-            *(sys.executable, "-P", "-m", "services.profiler.workloads.counted_launches"),
+            *(sys.executable, "-P", "-m", "kernalyse.services.profiler.workloads.counter_launcher"),
             *("--spec", str(self.files.spec_file), "--configurations", str(folder / "configurations.json")),
             *("--record", str(folder / "record"), "--folder", str(folder), *catalog, *cache),
         ]
@@ -286,3 +301,82 @@ def base_name(function_name: str) -> str:
 
 def _warn(sink: EventSink, text: str) -> None:
     sink.write(LogLines(LogLevel.WARNING, "worker", tuple(text.splitlines())))
+
+
+# ---------------------------------------------------------------- counting trial
+# A small kernel under ncu before a sweep: what only ncu can say against counting is said before the hours that the sweep takes.
+
+KERNEL_NAME: Final = "saxpy"
+SIZE: Final = 1_024
+METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other programs may hold; more would only cost replays
+
+
+def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: EventSink) -> Counting | None:
+    """Return the counting, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
+
+    Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
+
+    Args:
+        sweep: that is to be counted; the trial runs on its device.
+        folder: of the run; files of the trial go below it.
+    """
+    place = folder / "counting_trial"
+    place.mkdir()
+    trial = KernelSweep((KernelSelection(KERNEL_NAME),), (Axis("N", (SIZE,)),), backend=sweep.backend, device_id=sweep.device_id)
+    files = CountingFiles(place / "spec", place)
+    files.spec_file.write_bytes(encode_bytes(RunSpec(trial)))
+    function_name = load_catalog().definition(KERNEL_NAME).function
+    try:
+        count_one(counting.of((METRIC,)), CacheMode.HOT, function_name, MeasuredLaunches(NullSink()), files)
+    except KernalyseError as error:
+        if is_refused_for_good(error.found):
+            sink.write(LogLines(LogLevel.WARNING, "worker", tuple(f"No counters, timings alone: {error.message}".splitlines())))
+            return None
+    except OSError:  # the program or the folder; the sweep's own counting says which
+        pass
+    return counting
+
+
+# ---------------------------------------------------------------- launch record
+# Record of counted launches, line by line in a file: a profiler stands between their process and the worker.
+
+
+class LaunchStep(StrEnum):
+    """The state of a counted launch."""
+
+    PREPARING = "preparing"
+    LAUNCHED = "launched"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNote:
+    """A line of the record."""
+
+    configuration_index: int
+    step: LaunchStep
+    label: str
+    message: str = ""  # why it failed
+
+
+class LaunchRecord:
+    """The file, for whoever writes it and for whoever reads it while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+
+    def write(self, note: LaunchNote) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(note)) + "\n")
+
+    def read(self) -> list[LaunchNote]:
+        """Return what has been added since the last call. A line that is still being written comes with the next one."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            whole, _, _ = file.read().rpartition(b"\n")
+        self._position += len(whole) + 1 if whole else 0
+        entries = [json.loads(line) for line in whole.splitlines()]
+        return [LaunchNote(**{**entry, "step": LaunchStep(entry["step"])}) for entry in entries]

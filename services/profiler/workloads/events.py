@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from services.core.errors import KernalyseError
-from services.core.listings import LISTING_TITLES
-from services.core.model import ArtifactStored, ConfigurationFailed, EventPayload, Progress, RunError, RunLimits
+from kernalyse.services.core.artifacts import LISTING_TITLES
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import ArtifactStored, ConfigurationFailed, EventPayload, Progress, RunError, RunLimits
 
 if TYPE_CHECKING:
-    from services.profiler.backends.base import DeviceSession
+    from kernalyse.services.profiler.backends.base import DeviceSession
 
 ARTIFACTS_FOLDER: Final = "artifacts"
 SOURCE_MEDIA_TYPE: Final = "text/plain"

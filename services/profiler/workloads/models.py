@@ -8,10 +8,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Final, Protocol
 
-from services.core.errors import UnknownModelError
-from services.core.model import BackendName, Device, ModelRun
-from services.profiler.workloads.gpt.spec import GptSpec
-from services.profiler.workloads.onnx.spec import OnnxSpec
+from kernalyse.services.core.errors import UnknownModelError
+from kernalyse.services.core.model import BackendName, Device, ModelRun
+from kernalyse.services.profiler.workloads.gpt.spec import GptSpec
+from kernalyse.services.profiler.workloads.onnx.spec import OnnxSpec
 
 
 class ModelSpec(Protocol):

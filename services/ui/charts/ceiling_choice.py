@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from services.ui import theme
-from services.ui.state import CeilingChoice
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.state import CeilingChoice
 
 BEST: Final[CeilingChoice] = "best"
 TITLES: Final[dict[CeilingChoice, str]] = {

@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.ui import theme
-from services.ui.charts import roofline
-from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.charts.names import OUTSIDE, elided_apart
-from services.ui.theme import Palette, Style
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import roofline
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.charts.names import OUTSIDE, elided_apart
+from kernalyse.services.ui.theme import Palette, Style
 
 MAX_CHARTED: Final = 20
 """Rows of one chart: with more, a row would be lower than its name; the table has them all."""

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.core.statistics import MedianInterval, median_interval
-from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.theme import Palette
+from kernalyse.services.core.statistics import MedianInterval, median_interval
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.theme import Palette
 
 FENCE_RATIO: Final = 1.5
 """Interquartile ranges beyond the quartiles from which on a sample is an outlier, after Tukey, Exploratory Data Analysis, 1977."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bokeh.models import CustomJSTickFormatter
 from bokeh.themes import Theme
 
-from services.ui.theme import Palette, Ticks
+from kernalyse.services.ui.theme import Palette, Ticks
 
 hv.Store.set_current_backend("bokeh")
 # The canvas draws 20 000 points in a few milliseconds; WebGL contexts are few, and slow where the browser emulates them.

@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from bokeh.models import FixedTicker, HoverTool
 
-from services.ui import theme
-from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column
-from services.ui.charts.metrics import Metric, best_place, counts, figures_text, remark_of
-from services.ui.charts.performance_rows import TICK_LENGTH, configuration_key, shortened, tick_name
-from services.ui.theme import Palette
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column
+from kernalyse.services.ui.charts.metrics import Metric, best_place, counts, figures_text, remark_of
+from kernalyse.services.ui.charts.performance_rows import TICK_LENGTH, configuration_key, shortened, tick_name
+from kernalyse.services.ui.theme import Palette
 
 MAX_PLACES: Final = 48
 """Of an axis: more columns than that are narrower than a finger, and their names no longer fit."""

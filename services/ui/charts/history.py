@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from bokeh.models import DatetimeTicker, DatetimeTickFormatter, HoverTool, OpenURL, TapTool
 
-from services.core.disturbance import DISTURBED_SYMBOL
-from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.state import Across
-from services.ui.theme import Palette, Style, Ticks
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.state import Across
+from kernalyse.services.ui.theme import Palette, Style, Ticks
 
 NS_PER_MS: Final = 1e6
 COMMIT_LENGTH: Final = 10

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.core.labels import name_inside
-from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, ramp, tick_formatter
-from services.ui.state import LayerColor
-from services.ui.theme import Palette, style_of
+from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, ramp, tick_formatter
+from kernalyse.services.ui.state import LayerColor
+from kernalyse.services.ui.theme import Palette, style_of
 
 COLOR_TITLES: Final[dict[LayerColor, str]] = {"efficiency": "efficiency", "bound": "bound", "category": "kind of kernels"}
 

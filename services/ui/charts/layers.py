@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.core.labels import MODULE_PREFIX
-from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
-from services.ui.theme import Palette
+from kernalyse.services.core.formatting import MODULE_PREFIX
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from kernalyse.services.ui.theme import Palette
 
 NUMBERS: Final = ("left", "bottom", "right", "top")
 TEXTS: Final = ("color", "text")

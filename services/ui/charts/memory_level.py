@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from services.ui.charts.roofline_points import LEVEL_TITLES
-from services.ui.state import LevelChoice
+from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES
+from kernalyse.services.ui.state import LevelChoice
 
 TITLES: Final[dict[LevelChoice, str]] = {
     "auto": "automatic",

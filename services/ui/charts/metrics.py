@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.core.disturbance import DISTURBED_SYMBOL
-from services.ui import theme
-from services.ui.state import MetricName
-from services.ui.theme import Ticks
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.state import MetricName
+from kernalyse.services.ui.theme import Ticks
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Any, Final
 import holoviews as hv
 from bokeh.models import HoverTool
 
-from services.ui import theme
-from services.ui.charts.elements import Columns, columns_of, frame_options, ramp, tick_formatter
-from services.ui.charts.names import lie_flat
-from services.ui.theme import MARKERS, Palette, Ticks
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, columns_of, frame_options, ramp, tick_formatter
+from kernalyse.services.ui.charts.names import lie_flat
+from kernalyse.services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
 """Of the step from one model to the next; two sides share it."""

@@ -10,10 +10,10 @@ import holoviews as hv
 import numpy as np
 from bokeh.models import HoverTool
 
-from services.core.model import Telemetry
-from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
-from services.ui.theme import Palette
+from kernalyse.services.core.model import Telemetry
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from kernalyse.services.ui.theme import Palette
 
 MAX_SERIES: Final = 9
 """A host and eight devices; lines of more could not be told apart."""

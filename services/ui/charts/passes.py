@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.ui import theme
-from services.ui.charts.models import Bar, Line, Point
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.models import Bar, Line, Point
 
 COLUMNS: Final = (
     *("run_id", "model_name", "variant", "batch_size", "sequence_length", "layer_count", "head_count", "width", "sample_count"),

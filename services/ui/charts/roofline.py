@@ -12,10 +12,10 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import CustomJSHover, HoverTool
 
-from services.core.disturbance import disturbance_note
-from services.ui import theme
-from services.ui.charts.elements import Columns, frame_options, tick_formatter
-from services.ui.charts.roofline_ceilings import (
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, frame_options, tick_formatter
+from kernalyse.services.ui.charts.roofline_ceilings import (
     CEILING_NUMBERS,
     CEILING_TEXTS,
     CeilingRow,
@@ -24,7 +24,7 @@ from services.ui.charts.roofline_ceilings import (
     ridges,
     shown_ceilings,
 )
-from services.ui.charts.roofline_points import (
+from kernalyse.services.ui.charts.roofline_points import (
     LARGEST_POINT_SIZE,
     POINT_NUMBERS,
     POINT_SIZE,
@@ -37,7 +37,7 @@ from services.ui.charts.roofline_points import (
     point_columns,
     thinned,
 )
-from services.ui.theme import IMPLAUSIBLE_SYMBOL, Palette
+from kernalyse.services.ui.theme import IMPLAUSIBLE_SYMBOL, Palette
 
 __all__ = [
     "CEILING_NUMBERS",

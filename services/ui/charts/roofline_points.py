@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from services.core.disturbance import DISTURBED_SYMBOL
-from services.core.quantities import operation
-from services.ui import theme
-from services.ui.charts.elements import Columns, text_column
-from services.ui.state import PointSize
-from services.ui.theme import (
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
+from kernalyse.services.core.formatting import operation
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, text_column
+from kernalyse.services.ui.state import PointSize
+from kernalyse.services.ui.theme import (
     CATEGORIES,
     FAILED_MARKERS,
     IMPLAUSIBLE_MARKER,

@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.ui import theme
-from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.charts.metrics import Metric, counts, figures_text, remark_of
-from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
-from services.ui.theme import Palette, Ticks, style_of, values_with
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.charts.metrics import Metric, counts, figures_text, remark_of
+from kernalyse.services.ui.charts.performance_rows import configuration_key, shortened, tick_name
+from kernalyse.services.ui.theme import Palette, Ticks, style_of, values_with
 
 MAX_BARS: Final = 16
 """Names of more would not be readable under their bars."""

@@ -9,9 +9,9 @@ from typing import Final
 import holoviews as hv
 from bokeh.models import HoverTool
 
-from services.ui.charts.elements import frame_options, tick_formatter
-from services.ui.charts.names import elided
-from services.ui.theme import Palette, Ticks
+from kernalyse.services.ui.charts.elements import frame_options, tick_formatter
+from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.theme import Palette, Ticks
 
 BAR_HEIGHT: Final = 0.7  # of the distance between two names
 ROW_PX: Final = 24

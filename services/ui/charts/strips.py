@@ -12,10 +12,10 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import CustomJSHover, HoverTool
 
-from services.ui import theme
-from services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
-from services.ui.sample_strips import SampleRows
-from services.ui.theme import CATEGORIES, Palette, style_of
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.sample_strips import SampleRows
+from kernalyse.services.ui.theme import CATEGORIES, Palette, style_of
 
 STRIP_WIDTH: Final = 0.6
 """Of the distance between two configurations."""

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.ui import theme
-from services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
-from services.ui.theme import Palette
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.theme import Palette
 
 LINES: Final = ("host_busy", "device_busy", "memory_used")
 """Each is a layer of the chart, in this order."""

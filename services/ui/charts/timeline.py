@@ -12,9 +12,9 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
-from services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.charts.timeline_gaps import GAP_NUMBERS, GAP_TEXTS
-from services.ui.charts.timeline_looks import (
+from kernalyse.services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, text_column, tick_formatter
+from kernalyse.services.ui.charts.timeline_gaps import GAP_NUMBERS, GAP_TEXTS
+from kernalyse.services.ui.charts.timeline_looks import (
     HATCHES,
     MUTED_CODE,
     PATTERNS,
@@ -28,9 +28,9 @@ from services.ui.charts.timeline_looks import (
     reason_colors,
     short_name,
 )
-from services.ui.charts.timeline_rows import BAR, DEVICE_TRACKS, LANE, QUAD, TimelineRows
-from services.ui.names_wanted import is_wanted
-from services.ui.theme import Palette
+from kernalyse.services.ui.charts.timeline_rows import BAR, DEVICE_TRACKS, LANE, QUAD, TimelineRows
+from kernalyse.services.ui.names_wanted import is_wanted
+from kernalyse.services.ui.theme import Palette
 
 ROW_PX: Final = 24
 WIDE_PX: Final = 5

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from services.ui.charts.elements import Columns, text_column
-from services.ui.charts.timeline_looks import REASON_TITLES, REASONS, short_name
-from services.ui.charts.timeline_rows import BAR, QUAD, TimelineRows
+from kernalyse.services.ui.charts.elements import Columns, text_column
+from kernalyse.services.ui.charts.timeline_looks import REASON_TITLES, REASONS, short_name
+from kernalyse.services.ui.charts.timeline_rows import BAR, QUAD, TimelineRows
 
 GAP_NUMBERS: Final = (*QUAD, "color", "start", "duration")
 GAP_TEXTS: Final = ("reason", "before", "after", "call")

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from services.ui.theme import Palette
+from kernalyse.services.ui.theme import Palette
 
 CATEGORIES: Final = ("matmul", "attention", "convolution", "normalization", "elementwise", "copy", "communication", "other")
 PATTERNS: Final = (None, "/", "\\", "-", ".", "|", "x", None)

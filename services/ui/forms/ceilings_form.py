@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.core.errors import KernalyseError
-from services.core.model import CeilingMeasurement, RunSpec
-from services.ui.forms.form import BuiltForm, FormName, Group, Place, Values, backend_of, place_fields, place_options, text_of
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import CeilingMeasurement, RunSpec
+from kernalyse.services.ui.forms.form import BuiltForm, FormName, Group, Place, Values, backend_of, place_fields, place_options, text_of
 
 
 class CeilingsForm:

@@ -6,9 +6,9 @@ import re
 import shlex
 from typing import Final
 
-from services.core.errors import KernalyseError
-from services.core.model import CommandProfile, EnvironmentVariable, RunSpec
-from services.ui.forms.form import (
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, RunSpec
+from kernalyse.services.ui.forms.form import (
     TITLE,
     BuiltForm,
     Field,

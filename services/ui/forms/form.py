@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from services.core.errors import KernalyseError
-from services.core.model import BackendName, KernelDefinition, KernelSource, KernelSweep, Node, RunSpec
-from services.ui.uploads.given_files import GivenFile
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import BackendName, KernelDefinition, KernelSource, KernelSweep, Node, RunSpec
+from kernalyse.services.ui.uploads.given_files import GivenFile
 
 FormName = Literal["sweep", "command", "model", "prompt", "ceilings"]
 FieldKind = Literal["text", "number", "select", "check", "lines", "files"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.core.errors import KernalyseError
-from services.core.model import CacheMode, InputDistribution, MeasuringOptions
-from services.core.words.measuring_words import MeasuringWords, parse_ratio
-from services.ui.forms.form import Field, Problems, Values, number_of, option, text_of
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import CacheMode, InputDistribution, MeasuringOptions
+from kernalyse.services.core.request_syntax import MeasuringWords, parse_ratio
+from kernalyse.services.ui.forms.form import Field, Problems, Values, number_of, option, text_of
 
 CACHES: Final = (
     ("default", "cold on GPUs, hot on CPUs"),

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from services.core.errors import KernalyseError
-from services.core.gpt_models import ARCHITECTURES
-from services.core.model import BUILT_IN_ONNX_MODEL, ONNX_ENDING, ModelRun, RunSpec
-from services.ui.forms.form import (
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.ml_models import ARCHITECTURES
+from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, ONNX_ENDING, ModelRun, RunSpec
+from kernalyse.services.ui.forms.form import (
     TITLE,
     BuiltForm,
     Field,
@@ -27,8 +27,8 @@ from services.ui.forms.form import (
     place_options,
     text_of,
 )
-from services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_TIME, S_PER_NS, measuring_options, measuring_words
-from services.ui.uploads.given_files import GivenFile
+from kernalyse.services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_TIME, S_PER_NS, measuring_options, measuring_words
+from kernalyse.services.ui.uploads.given_files import GivenFile
 
 MAX_DURATION_S: Final = 6.0  # of sampling whole passes: somebody waits, and on a noisy machine the limit is what ends the run
 PROMPT_DURATION_S: Final = 5.0

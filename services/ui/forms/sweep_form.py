@@ -7,13 +7,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from services.core.errors import KernalyseError
-from services.core.expressions import parse_expression
-from services.core.model import KernelDefinition, KernelSelection, RunSpec, SearchStrategy
-from services.core.words.axis_grammar import parse_argument, parse_axes, parse_axis, parse_blocks, parse_buffer, parse_tie
-from services.core.words.search_words import SearchWords
-from services.core.words.sweep_words import SweepWords
-from services.ui.forms.form import (
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.expressions import parse_expression
+from kernalyse.services.core.model import KernelDefinition, KernelSelection, RunSpec, SearchStrategy
+from kernalyse.services.core.request_syntax import (
+    SearchWords,
+    SweepWords,
+    parse_argument,
+    parse_axes,
+    parse_axis,
+    parse_blocks,
+    parse_buffer,
+    parse_tie,
+)
+from kernalyse.services.ui.forms.form import (
     TITLE,
     BuiltForm,
     Field,
@@ -32,7 +39,7 @@ from services.ui.forms.form import (
     place_options,
     text_of,
 )
-from services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_METHOD, OF_TIME, S_PER_NS, measuring_options, measuring_words
+from kernalyse.services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_METHOD, OF_TIME, S_PER_NS, measuring_options, measuring_words
 
 SOURCE_ENDING: Final = ".cu"
 PARAMETER: Final = "p."

@@ -10,17 +10,17 @@ from typing import Any, Final
 import holoviews as hv
 import polars as pl
 
-from services.core.model import Run
-from services.core.shared_reasons import notes
-from services.ui import filters, theme
-from services.ui.charts import compare, roofline
-from services.ui.charts.elements import empty_columns
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
-from services.ui.live_figure import LiveFigure
-from services.ui.memory import Overview, RunMemory
-from services.ui.pages.compared_rows import (
+from kernalyse.services.core.formatting import notes
+from kernalyse.services.core.model import Run
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import compare, roofline
+from kernalyse.services.ui.charts.elements import empty_columns
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.pages.compared_rows import (
     Compared,
     columns_of,
     compared,
@@ -32,15 +32,15 @@ from services.ui.pages.compared_rows import (
     verdict_legend,
     with_shown_verdicts,
 )
-from services.ui.pages.compared_sides import chosen_pair, facts
-from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
-from services.ui.pages.roofline_figure import no_points
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
-from services.ui.question import Question
-from services.ui.run_sources import sources_of
-from services.ui.source_difference import FileDifference, source_difference
-from services.ui.state import Page, ViewState
-from services.ui.theme import Palette
+from kernalyse.services.ui.pages.compared_sides import chosen_pair, facts
+from kernalyse.services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
+from kernalyse.services.ui.pages.roofline_figure import no_points
+from kernalyse.services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.run_sources import sources_of
+from kernalyse.services.ui.source_difference import FileDifference, source_difference
+from kernalyse.services.ui.state import Page, ViewState
+from kernalyse.services.ui.theme import Palette
 
 REFRESH_INTERVAL_S: Final = 2.0
 """Between questions while one of the runs goes on: each costs the analyzer a bootstrap of every configuration."""

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.core.disturbance import disturbed_sides
-from services.core.model import ModelRun, Run, TableQuery
-from services.core.shared_reasons import shared_reasons
-from services.ui import theme
-from services.ui.charts import compare
-from services.ui.client import AnalyzerClient
-from services.ui.legend import LegendEntry, hidden_names, hideable
-from services.ui.state import PointsOf
-from services.ui.theme import Palette
+from kernalyse.services.core.disturbance import disturbed_sides
+from kernalyse.services.core.formatting import shared_reasons
+from kernalyse.services.core.model import ModelRun, Run, TableQuery
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import compare
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable
+from kernalyse.services.ui.state import PointsOf
+from kernalyse.services.ui.theme import Palette
 
 ALL_DIFFERENCES: Final = ("device", "method", "cache", "inputs")
 """What runs may differ in; the page itself asks before it shows ratios that tell of them too."""

@@ -8,10 +8,10 @@ from typing import Final
 
 import polars as pl
 
-from services.core.model import ImportedTrace, KernelSweep, ModelRun, Run, RunState
-from services.ui import theme
-from services.ui.memory import Overview, RunMemory
-from services.ui.state import ViewState
+from kernalyse.services.core.model import ImportedTrace, KernelSweep, ModelRun, Run, RunState
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.state import ViewState
 
 MAX_NAMED_VALUES: Final = 4
 STARTED: Final = "Started (UTC)"  # differs always, and tells nothing

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.core.errors import KernalyseError
-from services.core.model import KernelSweep, ModelRun, Run
-from services.ui import theme
-from services.ui.forms.form import BuiltForm, Form, Group, Place, Values
-from services.ui.pages.shell import fragment
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import KernelSweep, ModelRun, Run
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.forms.form import BuiltForm, Form, Group, Place, Values
+from kernalyse.services.ui.pages.shell import fragment
 
 MAX_SHOWN_NOTICES: Final = 6
 

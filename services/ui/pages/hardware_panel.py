@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from services.core.errors import HardwareChangedError, KernalyseError
-from services.core.model import Hardware, HardwareKey
-from services.core.roofline_config import FILE_NAME, known_ceiling
-from services.ui import theme
-from services.ui.client import AnalyzerClient
-from services.ui.hardware_fields import Compute, fields_of, settings_of
-from services.ui.memory import Overview, RunMemory
-from services.ui.pages.shell import fragment
-from services.ui.question import Question
+from kernalyse.services.core.errors import HardwareChangedError, KernalyseError
+from kernalyse.services.core.file_formats import FILE_NAME, known_ceiling
+from kernalyse.services.core.model import Hardware, HardwareKey
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.hardware_fields import Compute, fields_of, settings_of
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.question import Question
 
 PLAIN_PATH = "fma"
 

@@ -10,21 +10,21 @@ import holoviews as hv
 import polars as pl
 from bokeh.models import DatetimeTicker
 
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from services.ui import filters, theme
-from services.ui.charts import history
-from services.ui.charts.compare import change
-from services.ui.charts.elements import tick_formatter
-from services.ui.client import AnalyzerClient, TablePage
-from services.ui.empty_charts import EmptyChart
-from services.ui.live_figure import LiveFigure
-from services.ui.memory import Overview
-from services.ui.names_wanted import is_whole_name, named
-from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
-from services.ui.pages.shell import PageBase, filters_fragment, fragment
-from services.ui.question import Question
-from services.ui.state import Across, HistoryMetric, Page, ViewState
-from services.ui.theme import SYMBOLS, Palette
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import history
+from kernalyse.services.ui.charts.compare import change
+from kernalyse.services.ui.charts.elements import tick_formatter
+from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.names_wanted import is_whole_name, named
+from kernalyse.services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
+from kernalyse.services.ui.pages.shell import PageBase, filters_fragment, fragment
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import Across, HistoryMetric, Page, ViewState
+from kernalyse.services.ui.theme import SYMBOLS, Palette
 
 MAX_JUDGED_RUNS: Final = 60_000
 """Of all series that the filters leave: with more, changes are looked for in the chosen one alone, else the list would wait."""

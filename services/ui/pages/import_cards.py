@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from services.ui import theme
-from services.ui.uploads.trace_import import ImportState, TraceImport
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.uploads.trace_import import ImportState, TraceImport
 
 SILENT_S = 5.0
 """Without a byte: somebody should be told."""

@@ -11,20 +11,20 @@ import holoviews as hv
 import polars as pl
 from bokeh.models.annotations import ColorBar
 
-from services.core.disturbance import disturbance_note
-from services.core.model import Filter, FilterOperator, TableQuery
-from services.ui import filters, theme
-from services.ui.charts import heatmap, split
-from services.ui.charts.elements import tick_formatter
-from services.ui.charts.metrics import METRICS, Metric, metric_of
-from services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED, axis_values, performance_rows
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
-from services.ui.live_figure import LiveFigure
-from services.ui.pages.shell import fragment
-from services.ui.state import ViewState
-from services.ui.theme import SYMBOLS, Palette, style_of, values_with
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import heatmap, split
+from kernalyse.services.ui.charts.elements import tick_formatter
+from kernalyse.services.ui.charts.metrics import METRICS, Metric, metric_of
+from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED, axis_values, performance_rows
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import SYMBOLS, Palette, style_of, values_with
 
 MAX_CHARTED_ROWS: Final = 20_000
 """Configurations asked for: a heatmap of more would have dozens in each cell, and take seconds to put together."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from services.ui.charts.performance_rows import configuration_key
-from services.ui.charts.roofline import VERIFICATION_TEXTS
-from services.ui.chosen_row import ChosenRow
-from services.ui.pages.shell import fragment
+from kernalyse.services.ui.charts.performance_rows import configuration_key
+from kernalyse.services.ui.charts.roofline import VERIFICATION_TEXTS
+from kernalyse.services.ui.chosen_row import ChosenRow
+from kernalyse.services.ui.pages.shell import fragment
 
 MAX_LISTED: Final = 12
 """The table of measurements has all of them, in pages."""

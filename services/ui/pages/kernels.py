@@ -7,16 +7,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from services.ui.charts.metrics import METRICS, metric_of
-from services.ui.charts.performance_rows import configuration_key
-from services.ui.client import AnalyzerClient
-from services.ui.memory import Overview
-from services.ui.pages.kernel_charts import ChartRows, KernelCharts, ask_rows
-from services.ui.pages.row_detail import RowDetail
-from services.ui.pages.shell import fragment
-from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
-from services.ui.question import Question
-from services.ui.state import Page, ViewState
+from kernalyse.services.ui.charts.metrics import METRICS, metric_of
+from kernalyse.services.ui.charts.performance_rows import configuration_key
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.kernel_charts import ChartRows, KernelCharts, ask_rows
+from kernalyse.services.ui.pages.row_detail import RowDetail
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import Page, ViewState
 
 
 class KernelsPage(TabledPage):

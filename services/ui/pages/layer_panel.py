@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.core.disturbance import disturbance_note
-from services.core.labels import name_inside
-from services.core.layer_timing import layers_note
-from services.core.model import Filter, Work
-from services.ui import filters, theme
-from services.ui.charts import icicle
-from services.ui.legend import LegendEntry, hideable, legend_fragment
-from services.ui.names_wanted import whole
-from services.ui.pages.shell import fragment
-from services.ui.state import TableName, ViewState, to_query
-from services.ui.theme import PALETTES
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.core.ml_models import layers_note
+from kernalyse.services.core.model import Filter, Work
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import icicle
+from kernalyse.services.ui.legend import LegendEntry, hideable, legend_fragment
+from kernalyse.services.ui.names_wanted import whole
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.state import TableName, ViewState, to_query
+from kernalyse.services.ui.theme import PALETTES
 
 MAX_LISTED: Final = 12
 NO_RUN: Final = "Choose a run of a model or a trace, or start one: kernalyse model gpt-nano --variant baseline --variant fused"

@@ -11,16 +11,16 @@ import holoviews as hv
 import polars as pl
 from bokeh.events import Tap
 
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery, Work
-from services.ui.charts import icicle
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import hidden_names
-from services.ui.live_figure import LiveFigure
-from services.ui.pages.layer_panel import LayerPanel, kernel_filters
-from services.ui.question import Question
-from services.ui.state import ViewState
-from services.ui.theme import Palette
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery, Work
+from kernalyse.services.ui.charts import icicle
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import hidden_names
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.pages.layer_panel import LayerPanel, kernel_filters
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import Palette
 
 MAX_LAYER_COUNT: Final = 20_000
 """Those that take longest, asked for at once; a layer takes no longer than the one around it, so none hangs in the air."""

@@ -10,22 +10,22 @@ from typing import Any, Final
 import holoviews as hv
 import polars as pl
 
-from services.core.layer_timing import layers_note
-from services.core.model import ModelRun, Run, SortKey, TableQuery
-from services.ui import filters
-from services.ui.charts import icicle, layers
-from services.ui.client import AnalyzerClient, TablePage
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
-from services.ui.live_figure import LiveFigure
-from services.ui.memory import Overview
-from services.ui.pages.layer_tree import LayerTree, ShownRun
-from services.ui.pages.passes import PassCharts, is_of_model
-from services.ui.pages.shell import filters_fragment, fragment
-from services.ui.pages.tabled import DTYPES, REFRESH_INTERVAL_S, TabledPage
-from services.ui.state import Page, TableName, ViewState
-from services.ui.table_columns import NAME_COLUMNS
-from services.ui.theme import MARKERS, SYMBOLS, Palette
+from kernalyse.services.core.ml_models import layers_note
+from kernalyse.services.core.model import ModelRun, Run, SortKey, TableQuery
+from kernalyse.services.ui import filters
+from kernalyse.services.ui.charts import icicle, layers
+from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.layer_tree import LayerTree, ShownRun
+from kernalyse.services.ui.pages.passes import PassCharts, is_of_model
+from kernalyse.services.ui.pages.shell import filters_fragment, fragment
+from kernalyse.services.ui.pages.tabled import DTYPES, REFRESH_INTERVAL_S, TabledPage
+from kernalyse.services.ui.state import Page, TableName, ViewState
+from kernalyse.services.ui.table_columns import NAME_COLUMNS
+from kernalyse.services.ui.theme import MARKERS, SYMBOLS, Palette
 
 MAX_CHARTED_LAYERS: Final = 20_000
 """Rows asked for to sum them by kind; those beyond the longest ones are too short for a bar."""

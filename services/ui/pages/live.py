@@ -13,22 +13,22 @@ import holoviews as hv
 import numpy as np
 import polars as pl
 
-from services.core.model import Run
-from services.ui import theme
-from services.ui.charts import roofline, strips
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
-from services.ui.live_figure import LiveFigure
-from services.ui.live_points import LivePoints, rows_but
-from services.ui.live_telemetry import LiveTelemetry
-from services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
-from services.ui.pages.results import result_rows, results_fragment
-from services.ui.pages.roofline_figure import LIVE_ROOFLINE
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
-from services.ui.sample_strips import LayerChange, LayerPosition
-from services.ui.state import Page, ViewState, to_query
-from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
+from kernalyse.services.core.model import Run
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import roofline, strips
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.live_points import LivePoints, rows_but
+from kernalyse.services.ui.live_telemetry import LiveTelemetry
+from kernalyse.services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
+from kernalyse.services.ui.pages.results import result_rows, results_fragment
+from kernalyse.services.ui.pages.roofline_figure import LIVE_ROOFLINE
+from kernalyse.services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
+from kernalyse.services.ui.sample_strips import LayerChange, LayerPosition
+from kernalyse.services.ui.state import Page, ViewState, to_query
+from kernalyse.services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 
 MAX_LOG_LINES: Final = 200
 MAX_RESULT_ROWS: Final = 30

@@ -10,22 +10,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from services.core.errors import KernalyseError
-from services.core.model import Ceiling, Device, Hardware, HardwareKey, NodeHealth, NodeStatus, RunState, Telemetry
-from services.core.roofline_config import SOURCES, known_ceiling
-from services.ui import theme
-from services.ui.charts import node_telemetry
-from services.ui.charts.elements import Columns
-from services.ui.charts.node_telemetry import METRICS, Series
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
-from services.ui.live_figure import LiveFigure
-from services.ui.made_once import MadeOnce
-from services.ui.memory import Overview
-from services.ui.pages.shell import PageBase, fragment, run_card
-from services.ui.question import Question
-from services.ui.state import Page, ViewState, to_query
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.file_formats import SOURCES, known_ceiling
+from kernalyse.services.core.model import Ceiling, Device, Hardware, HardwareKey, NodeHealth, NodeStatus, RunState, Telemetry
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import node_telemetry
+from kernalyse.services.ui.charts.elements import Columns
+from kernalyse.services.ui.charts.node_telemetry import METRICS, Series
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.made_once import MadeOnce
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.shell import PageBase, fragment, run_card
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import Page, ViewState, to_query
 
 REDRAW_INTERVAL_S: Final = 2.0
 """An hour over a few hundred pixels: more often nothing would move."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from services.ui import theme
-from services.ui.pages.shell import fragment
-from services.ui.state import ROW_COUNTS, ViewState
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.state import ROW_COUNTS, ViewState
 
 
 def pager_fragment(state: ViewState, total: int) -> str:

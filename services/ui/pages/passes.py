@@ -10,20 +10,20 @@ import holoviews as hv
 import polars as pl
 from bokeh.models import AdaptiveTicker
 
-from services.core.disturbance import disturbance_note
-from services.core.model import ModelRun, Run, TableQuery
-from services.ui import filters, theme
-from services.ui.charts import models, passes
-from services.ui.charts.elements import tick_formatter
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
-from services.ui.live_figure import LiveFigure
-from services.ui.memory import Overview
-from services.ui.pages.shell import MAX_LISTED_RUNS, fragment
-from services.ui.question import Question
-from services.ui.state import ViewState
-from services.ui.theme import MARKERS, SYMBOLS, Palette, Ticks
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.core.model import ModelRun, Run, TableQuery
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import models, passes
+from kernalyse.services.ui.charts.elements import tick_formatter
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.shell import MAX_LISTED_RUNS, fragment
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import MARKERS, SYMBOLS, Palette, Ticks
 
 REFRESH_INTERVAL_S: Final = 1.5
 MAX_ROWS: Final = 200

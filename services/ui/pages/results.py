@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
-from services.core.disturbance import DISTURBED_SYMBOL
-from services.ui.charts.roofline_points import IDENTITY, VERIFICATION_TEXTS
-from services.ui.diagnosis import point_key
-from services.ui.pages.shell import fragment
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
+from kernalyse.services.ui.charts.roofline_points import IDENTITY, VERIFICATION_TEXTS
+from kernalyse.services.ui.diagnosis import point_key
+from kernalyse.services.ui.pages.shell import fragment
 
 REMEMBERED_ROW_COUNT: Final = 4_096
 """Rows kept as HTML: pages of one run show the same ones again and again, and making one takes a tenth of a millisecond."""

@@ -12,24 +12,24 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.core.model import Filter, LogLevel, TableQuery
-from services.ui import filters, theme
-from services.ui.charts import ceiling_choice, memory_level, roofline
-from services.ui.charts.ceiling_choice import choice_note
-from services.ui.charts.elements import Columns
-from services.ui.charts.memory_level import drawn_levels, level_note
-from services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, thinned
-from services.ui.client import AnalyzerClient, TablePage
-from services.ui.diagnosis import point_key, rows_of_point
-from services.ui.legend import hidden_names, legend_fragment
-from services.ui.live_figure import LiveFigure
-from services.ui.memory import Overview, RunMemory
-from services.ui.pages.hardware_panel import HardwarePanel
-from services.ui.pages.results import ResultRow, result_rows, results_fragment
-from services.ui.pages.roofline_figure import ROOFLINE, no_points
-from services.ui.pages.roofline_legend import legend_entries
-from services.ui.pages.roofline_point import PointPanel
-from services.ui.pages.roofline_rows import (
+from kernalyse.services.core.model import Filter, LogLevel, TableQuery
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import ceiling_choice, memory_level, roofline
+from kernalyse.services.ui.charts.ceiling_choice import choice_note
+from kernalyse.services.ui.charts.elements import Columns
+from kernalyse.services.ui.charts.memory_level import drawn_levels, level_note
+from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, thinned
+from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.diagnosis import point_key, rows_of_point
+from kernalyse.services.ui.legend import hidden_names, legend_fragment
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.pages.hardware_panel import HardwarePanel
+from kernalyse.services.ui.pages.results import ResultRow, result_rows, results_fragment
+from kernalyse.services.ui.pages.roofline_figure import ROOFLINE, no_points
+from kernalyse.services.ui.pages.roofline_legend import legend_entries
+from kernalyse.services.ui.pages.roofline_point import PointPanel
+from kernalyse.services.ui.pages.roofline_rows import (
     COUNTED_TABLE_OF_POINTS,
     TABLE_OF_POINTS,
     HeldRows,
@@ -39,9 +39,9 @@ from services.ui.pages.roofline_rows import (
     named_ceilings,
     rows_of_run,
 )
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
-from services.ui.question import Question
-from services.ui.state import Page, PointsOf, ViewState, to_query
+from kernalyse.services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import Page, PointsOf, ViewState, to_query
 
 MAX_LISTED_POINTS: Final = 200
 MAX_NEIGHBOURS: Final = 6

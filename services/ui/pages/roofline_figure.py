@@ -6,10 +6,10 @@ from typing import Final
 
 import holoviews as hv
 
-from services.ui.charts import roofline
-from services.ui.charts.elements import Columns, empty_columns
-from services.ui.empty_charts import EmptyChart
-from services.ui.theme import Palette
+from kernalyse.services.ui.charts import roofline
+from kernalyse.services.ui.charts.elements import Columns, empty_columns
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.theme import Palette
 
 
 def no_points() -> Columns:

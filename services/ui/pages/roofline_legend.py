@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import polars as pl
 
-from services.ui.charts.roofline_points import point_style
-from services.ui.legend import LegendEntry, hideable
-from services.ui.pages.roofline_rows import Shown
-from services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, SYMBOLS, Outline, Palette
+from kernalyse.services.ui.charts.roofline_points import point_style
+from kernalyse.services.ui.legend import LegendEntry, hideable
+from kernalyse.services.ui.pages.roofline_rows import Shown
+from kernalyse.services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, SYMBOLS, Outline, Palette
 
 NOT_KNOWN = "not known"
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import polars as pl
 
-from services.core.model import Filter, ImportedTrace, Run, SortKey, TableQuery
-from services.ui import theme
-from services.ui.charts.roofline_points import LEVEL_TITLES
-from services.ui.client import AnalyzerClient
-from services.ui.diagnosis import diagnosis, rows_of_point
-from services.ui.memory import RunMemory
-from services.ui.pages.results import result_rows
-from services.ui.pages.shell import fragment
-from services.ui.question import Question
-from services.ui.theme import Outline, Palette, efficiency_style
+from kernalyse.services.core.model import Filter, ImportedTrace, Run, SortKey, TableQuery
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.diagnosis import diagnosis, rows_of_point
+from kernalyse.services.ui.memory import RunMemory
+from kernalyse.services.ui.pages.results import result_rows
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.theme import Outline, Palette, efficiency_style
 
 
 class PointPanel:

@@ -9,16 +9,16 @@ from typing import Final
 
 import polars as pl
 
-from services.core.model import Run
-from services.ui import filters, theme
-from services.ui.charts import roofline
-from services.ui.charts.ceiling_choice import at_clock_of, held_against
-from services.ui.charts.elements import Columns
-from services.ui.charts.memory_level import at_level
-from services.ui.charts.names import OUTSIDE
-from services.ui.memory import Overview, RunMemory
-from services.ui.pages.results import ResultRow
-from services.ui.state import CeilingChoice, LevelChoice, PointsOf
+from kernalyse.services.core.model import Run
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.charts import roofline
+from kernalyse.services.ui.charts.ceiling_choice import at_clock_of, held_against
+from kernalyse.services.ui.charts.elements import Columns
+from kernalyse.services.ui.charts.memory_level import at_level
+from kernalyse.services.ui.charts.names import OUTSIDE
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.pages.results import ResultRow
+from kernalyse.services.ui.state import CeilingChoice, LevelChoice, PointsOf
 
 TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
 COUNTED_TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "counted_roofline", "layer": "counted_layer_roofline"}

@@ -8,21 +8,21 @@ from typing import Any, Final
 
 import holoviews as hv
 
-from services.core.statistics import MedianInterval
-from services.ui import theme
-from services.ui.charts import distribution
-from services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
-from services.ui.client import AnalyzerClient
-from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
-from services.ui.live_figure import LiveFigure
-from services.ui.pages.kernel_configurations import configurations_fragment
-from services.ui.pages.row_facts import facts_of
-from services.ui.pages.row_links import RowLinks, artifact_href
-from services.ui.pages.shell import fragment
-from services.ui.question import Question
-from services.ui.state import ViewState
-from services.ui.theme import Palette
+from kernalyse.services.core.statistics import MedianInterval
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import distribution
+from kernalyse.services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.empty_charts import EmptyChart
+from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
+from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.pages.kernel_configurations import configurations_fragment
+from kernalyse.services.ui.pages.row_facts import facts_of
+from kernalyse.services.ui.pages.row_links import RowLinks, artifact_href
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import Palette
 
 REFRESH_INTERVAL_S: Final = 1.5
 MAX_SHOWN_LINES: Final = 4_000

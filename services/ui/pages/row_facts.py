@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from services.ui import theme
-from services.ui.charts.roofline import VERIFICATION_TEXTS
-from services.ui.charts.strips import STOP_TEXTS
-from services.ui.chosen_row import RowKind
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.roofline import VERIFICATION_TEXTS
+from kernalyse.services.ui.charts.strips import STOP_TEXTS
+from kernalyse.services.ui.chosen_row import RowKind
 
 CACHE_TEXTS: Final = {"COLD": "cold: caches flushed before each sample", "HOT": "hot: what the launch before left in the caches"}
 

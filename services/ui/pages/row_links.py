@@ -9,15 +9,15 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
-from services.core.labels import REPEATED_WORDS
-from services.core.model import Filter, FilterOperator, TableQuery
-from services.ui.charts.performance_rows import configuration_key
-from services.ui.chosen_row import ChosenRow
-from services.ui.client import AnalyzerClient
-from services.ui.diagnosis import point_key
-from services.ui.names_wanted import whole
-from services.ui.question import Question
-from services.ui.state import Page
+from kernalyse.services.core.formatting import REPEATED_WORDS
+from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
+from kernalyse.services.ui.charts.performance_rows import configuration_key
+from kernalyse.services.ui.chosen_row import ChosenRow
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.diagnosis import point_key
+from kernalyse.services.ui.names_wanted import whole
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import Page
 
 WHOLE_PASS: Final = "model"
 """Category of what is no kernel: a pass of a model, which calls many."""

@@ -15,13 +15,13 @@ from bokeh.server.views.static_handler import StaticHandler
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
-from services.ui import filters, page_document, theme
-from services.ui.charts.elements import bokeh_theme
-from services.ui.client import AnalyzerClient
-from services.ui.memory import Overview, RunMemory
-from services.ui.state import KEPT_BETWEEN_PAGES, PAGE_TITLES, Page, ViewState, to_query
-from services.ui.theme import PALETTES, Palette
+from kernalyse.services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
+from kernalyse.services.ui import filters, page_document, theme
+from kernalyse.services.ui.charts.elements import bokeh_theme
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.state import KEPT_BETWEEN_PAGES, PAGE_TITLES, Page, ViewState, to_query
+from kernalyse.services.ui.theme import PALETTES, Palette
 
 TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
 ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"

@@ -7,24 +7,32 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from services.core.errors import KernalyseError
-from services.core.model import KernelDefinition, KernelSweep, Node, Run
-from services.core.quantities import duration
-from services.ui.client import AnalyzerClient
-from services.ui.forms.ceilings_form import CeilingsForm
-from services.ui.forms.command_form import CommandForm
-from services.ui.forms.form import BuiltForm, FormName, Place, SourceKernels
-from services.ui.forms.model_form import ModelForm, PromptForm
-from services.ui.forms.sweep_form import SOURCE_ENDING, SweepForm
-from services.ui.memory import Overview
-from services.ui.pages.form_panel import FormPanel
-from services.ui.pages.import_cards import import_card
-from services.ui.pages.shell import PageBase, fragment, run_card
-from services.ui.question import Question
-from services.ui.run_starting import check_run, further_budget_ns, kernels_of_node, kernels_of_source, start_again, start_rest, start_run
-from services.ui.state import Page, StartTab, ViewState
-from services.ui.uploads.given_files import GivenFile
-from services.ui.uploads.uploads import Uploads
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.formatting import duration
+from kernalyse.services.core.model import KernelDefinition, KernelSweep, Node, Run
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.forms.ceilings_form import CeilingsForm
+from kernalyse.services.ui.forms.command_form import CommandForm
+from kernalyse.services.ui.forms.form import BuiltForm, FormName, Place, SourceKernels
+from kernalyse.services.ui.forms.model_form import ModelForm, PromptForm
+from kernalyse.services.ui.forms.sweep_form import SOURCE_ENDING, SweepForm
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.form_panel import FormPanel
+from kernalyse.services.ui.pages.import_cards import import_card
+from kernalyse.services.ui.pages.shell import PageBase, fragment, run_card
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.run_starting import (
+    check_run,
+    further_budget_ns,
+    kernels_of_node,
+    kernels_of_source,
+    start_again,
+    start_rest,
+    start_run,
+)
+from kernalyse.services.ui.state import Page, StartTab, ViewState
+from kernalyse.services.ui.uploads.given_files import GivenFile
+from kernalyse.services.ui.uploads.uploads import Uploads
 
 FORMS: Final = (SweepForm(), CommandForm(), ModelForm(), PromptForm(), CeilingsForm())
 TABS: Final[dict[StartTab, str]] = {**{form.name: form.title for form in FORMS}, "import": "Import a trace"}

@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from services.core.model import TableQuery
-from services.ui import filters, theme
-from services.ui.client import AnalyzerClient, TablePage
-from services.ui.memory import Overview
-from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
-from services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
-from services.ui.question import Question
-from services.ui.state import TABLE_TITLES, TableName, ViewState
-from services.ui.table_columns import COLUMNS, Column
-from services.ui.table_query import csv_query, table_query
-from services.ui.theme import CATEGORIES
+from kernalyse.services.core.model import TableQuery
+from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
+from kernalyse.services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.state import TABLE_TITLES, TableName, ViewState
+from kernalyse.services.ui.table_columns import COLUMNS, Column
+from kernalyse.services.ui.table_query import csv_query, table_query
+from kernalyse.services.ui.theme import CATEGORIES
 
 REFRESH_INTERVAL_S: Final = 1.5
 """Between questions while runs go on; each costs the analyzer a sort of its table."""

@@ -10,22 +10,22 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from services.core.model import Filter, Run
-from services.ui import theme
-from services.ui.charts import timeline
-from services.ui.charts.timeline_gaps import gap_columns
-from services.ui.charts.timeline_rows import TimelineRows, timeline_rows
-from services.ui.client import AnalyzerClient
-from services.ui.memory import Overview
-from services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
-from services.ui.pages.timeline_calls import call_switch, searched, shown_lanes
-from services.ui.pages.timeline_legend import looks_of, shown_gaps, timeline_legend
-from services.ui.pages.timeline_panels import chosen_fragment, stretch_fragment
-from services.ui.question import Answer, Question
-from services.ui.state import Page, ViewState
-from services.ui.time_window import TileRequest, TimeWindow
-from services.ui.timeline_figure import TimelineFigure
-from services.ui.timeline_questions import MAX_DETAILED_COUNT, Event, Match, Outline, Tile, TimelineQuestions, event_of
+from kernalyse.services.core.model import Filter, Run
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import timeline
+from kernalyse.services.ui.charts.timeline_gaps import gap_columns
+from kernalyse.services.ui.charts.timeline_rows import TimelineRows, timeline_rows
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
+from kernalyse.services.ui.pages.timeline_calls import call_switch, searched, shown_lanes
+from kernalyse.services.ui.pages.timeline_legend import looks_of, shown_gaps, timeline_legend
+from kernalyse.services.ui.pages.timeline_panels import chosen_fragment, stretch_fragment
+from kernalyse.services.ui.question import Answer, Question
+from kernalyse.services.ui.state import Page, ViewState
+from kernalyse.services.ui.time_window import TileRequest, TimeWindow
+from kernalyse.services.ui.timeline_figure import TimelineFigure
+from kernalyse.services.ui.timeline_questions import MAX_DETAILED_COUNT, Event, Match, Outline, Tile, TimelineQuestions, event_of
 
 MAX_FOLDED_LENGTH: Final = 200  # of the URL's field
 NEAR_PX: Final = 3

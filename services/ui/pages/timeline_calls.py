@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from services.core.model import Filter, FilterOperator
-from services.ui.names_wanted import named
-from services.ui.pages.shell import fragment
-from services.ui.state import ViewState
+from kernalyse.services.core.model import Filter, FilterOperator
+from kernalyse.services.ui.names_wanted import named
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.state import ViewState
 
 IS_OF_CALLS = pl.col("track") == "calls"
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import polars as pl
 
-from services.ui.charts.timeline_looks import CATEGORIES, REASONS, Looks, category_title, gap_title, legend_entries
-from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
-from services.ui.state import ViewState
-from services.ui.theme import Palette
+from kernalyse.services.ui.charts.timeline_looks import CATEGORIES, REASONS, Looks, category_title, gap_title, legend_entries
+from kernalyse.services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import Palette
 
 
 def timeline_legend(state: ViewState, palette: Palette, reasons: Collection[str]) -> str:

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.ui import theme
-from services.ui.names_wanted import whole
-from services.ui.pages.shell import fragment
-from services.ui.state import ViewState, to_query
-from services.ui.time_window import TimeWindow
-from services.ui.timeline_questions import Event
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.names_wanted import whole
+from kernalyse.services.ui.pages.shell import fragment
+from kernalyse.services.ui.state import ViewState, to_query
+from kernalyse.services.ui.time_window import TimeWindow
+from kernalyse.services.ui.timeline_questions import Event
 
 MAX_LISTED_SUBJECTS: Final = 12
 

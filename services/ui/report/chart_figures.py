@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from services.ui.charts.names import elided
-from services.ui.charts.printing import FONT_PT, HATCH_DENSITY, MARKERS, SMALL_FONT_PT, draw
-from services.ui.charts.timeline_looks import PATTERN_SYMBOLS, PATTERNS
-from services.ui.report.document import Chart, Key
-from services.ui.theme import LIGHT, SYMBOLS
+from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.charts.printing import FONT_PT, HATCH_DENSITY, MARKERS, SMALL_FONT_PT, draw
+from kernalyse.services.ui.charts.timeline_looks import PATTERN_SYMBOLS, PATTERNS
+from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.theme import LIGHT, SYMBOLS
 
 PictureFormat = Literal["png", "svg", "pdf"]
 

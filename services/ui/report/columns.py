@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from services.ui.charts.names import elided
-from services.ui.report.document import FigureTable
+from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.report.document import FigureTable
 
 MIN_CHARACTERS: Final = 5
 MAX_CHARACTERS: Final = 70

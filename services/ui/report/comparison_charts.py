@@ -8,11 +8,11 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
-from services.core.disturbance import disturbed_sides
-from services.ui.charts import compare, roofline
-from services.ui.report.document import Chart, Key
-from services.ui.report.run_charts import Tables, roofline_of
-from services.ui.theme import LIGHT
+from kernalyse.services.core.disturbance import disturbed_sides
+from kernalyse.services.ui.charts import compare, roofline
+from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.report.run_charts import Tables, roofline_of
+from kernalyse.services.ui.theme import LIGHT
 
 NAME_LENGTH: Final = 44
 """A page has more room than the dashboard has on a telephone."""

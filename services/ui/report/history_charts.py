@@ -9,13 +9,13 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
-from services.core.disturbance import disturbance_note
-from services.ui import theme
-from services.ui.charts import history
-from services.ui.charts.elements import tick_formatter
-from services.ui.charts.names import elided
-from services.ui.report.document import Chart
-from services.ui.theme import LIGHT
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import history
+from kernalyse.services.ui.charts.elements import tick_formatter
+from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.report.document import Chart
+from kernalyse.services.ui.theme import LIGHT
 
 METRIC: Final = "duration_median_ns"
 MAX_TITLE_LENGTH: Final = 60

@@ -11,11 +11,11 @@ from bokeh.util.paths import bokehjs_path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from services import ui
-from services.ui.charts.elements import bokeh_theme
-from services.ui.charts.models import figure_of
-from services.ui.report.document import Chart, Document, FigureTable
-from services.ui.theme import LIGHT
+from kernalyse.services import ui
+from kernalyse.services.ui.charts.elements import bokeh_theme
+from kernalyse.services.ui.charts.models import figure_of
+from kernalyse.services.ui.report.document import Chart, Document, FigureTable
+from kernalyse.services.ui.theme import LIGHT
 
 LIBRARY: Final = Path(bokehjs_path()) / "js" / "bokeh.min.js"
 """Not bokeh.resources: Panel, once loaded, adds scripts of a server of its own there."""

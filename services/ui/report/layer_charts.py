@@ -8,11 +8,11 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
-from services.core.disturbance import disturbance_note
-from services.core.layer_timing import layers_note
-from services.ui.charts import icicle, layers
-from services.ui.report.document import Chart, Key
-from services.ui.theme import LIGHT, MARKERS, SYMBOLS
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.core.ml_models import layers_note
+from kernalyse.services.ui.charts import icicle, layers
+from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
 ICICLE_PX: Final = 800.0
 """Wide that names are made to fit into: of a printed page, where letters are wider than in a browser."""

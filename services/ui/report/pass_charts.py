@@ -9,12 +9,12 @@ from typing import Any
 import holoviews as hv
 import polars as pl
 
-from services.core.disturbance import disturbance_note
-from services.ui import theme
-from services.ui.charts.models import Bar, bar_chart, line_chart
-from services.ui.charts.passes import COLUMNS, PERCENTILES, Passes, passes_of
-from services.ui.report.document import Chart, Key
-from services.ui.theme import LIGHT, MARKERS, SYMBOLS
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.models import Bar, bar_chart, line_chart
+from kernalyse.services.ui.charts.passes import COLUMNS, PERCENTILES, Passes, passes_of
+from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
 
 def pass_charts(rows: pl.DataFrame) -> Iterator[Chart]:

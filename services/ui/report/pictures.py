@@ -6,8 +6,8 @@ import re
 import zipfile
 from pathlib import Path
 
-from services.ui.report.chart_figures import PictureFormat, picture
-from services.ui.report.document import Document
+from kernalyse.services.ui.report.chart_figures import PictureFormat, picture
+from kernalyse.services.ui.report.document import Document
 
 MAX_STEM_LENGTH = 60
 

@@ -15,11 +15,11 @@ from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
 from pptx.oxml.ns import qn
 from pptx.util import Inches, Pt
 
-from services.ui.charts.names import elided, plain
-from services.ui.report.chart_figures import Sheet, chart_height, picture
-from services.ui.report.columns import cell_lines, cell_text, column_characters
-from services.ui.report.document import Chart, Document, FigureTable
-from services.ui.theme import LIGHT
+from kernalyse.services.ui.charts.names import elided, plain
+from kernalyse.services.ui.report.chart_figures import Sheet, chart_height, picture
+from kernalyse.services.ui.report.columns import cell_lines, cell_text, column_characters
+from kernalyse.services.ui.report.document import Chart, Document, FigureTable
+from kernalyse.services.ui.theme import LIGHT
 
 WIDTH: Final = 13.333  # inches, 16:9
 HEIGHT: Final = 7.5

@@ -17,8 +17,7 @@ from typing import Final
 
 import polars as pl
 
-from services.core.drawing_task import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask
-from services.core.report import ReportFormat
+from kernalyse.services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask, ReportFormat
 
 MAX_MEMORY_BYTES: Final = 4 * 1024**3
 MAX_PROCESSOR_S: Final = 240
@@ -38,26 +37,26 @@ def draw(task: DrawingTask, folder: Path) -> Path:
     import matplotlib as mpl
 
     mpl.use("agg")
-    from services.ui.report.run_document import run_document
+    from kernalyse.services.ui.report.run_document import run_document
 
     tables = {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{TABLE_SUFFIX}"))}
     document = run_document(task, tables)
     path = folder / f"{DOCUMENT_NAME}.{task.format}"
     match task.format:
         case ReportFormat.HTML:
-            from services.ui.report.html_page import write_page
+            from kernalyse.services.ui.report.html_page import write_page
 
             write_page(path, document)
         case ReportFormat.PDF:
-            from services.ui.report.pdf import write_pdf
+            from kernalyse.services.ui.report.pdf import write_pdf
 
             write_pdf(path, document)
         case ReportFormat.PPTX:
-            from services.ui.report.powerpoint import write_powerpoint
+            from kernalyse.services.ui.report.powerpoint import write_powerpoint
 
             write_powerpoint(path, document)
         case ReportFormat.PNG | ReportFormat.SVG:
-            from services.ui.report.pictures import write_pictures
+            from kernalyse.services.ui.report.pictures import write_pictures
 
             write_pictures(path, document, "png" if task.format is ReportFormat.PNG else "svg")
         case _:

@@ -8,18 +8,18 @@ from typing import Any, Final
 import holoviews as hv
 import polars as pl
 
-from services.core.disturbance import disturbance_note
-from services.ui import theme
-from services.ui.charts import roofline, strips, telemetry
-from services.ui.charts.stacks import Stretch, stacked_bars
-from services.ui.report.document import Chart, Key
-from services.ui.report.history_charts import history_charts
-from services.ui.report.layer_charts import layer_charts
-from services.ui.report.pass_charts import pass_charts
-from services.ui.report.performance_charts import performance_charts
-from services.ui.report.timeline_charts import timeline_charts
-from services.ui.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
-from services.ui.theme import CATEGORIES, LIGHT, SYMBOLS, style_of
+from kernalyse.services.core.disturbance import disturbance_note
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import roofline, strips, telemetry
+from kernalyse.services.ui.charts.stacks import Stretch, stacked_bars
+from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.report.history_charts import history_charts
+from kernalyse.services.ui.report.layer_charts import layer_charts
+from kernalyse.services.ui.report.pass_charts import pass_charts
+from kernalyse.services.ui.report.performance_charts import performance_charts
+from kernalyse.services.ui.report.timeline_charts import timeline_charts
+from kernalyse.services.ui.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
+from kernalyse.services.ui.theme import CATEGORIES, LIGHT, SYMBOLS, style_of
 
 Tables = Mapping[str, pl.DataFrame]
 """By their names; those without rows may be missing."""

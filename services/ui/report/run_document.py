@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from services.core.drawing_task import DrawingTask
-from services.core.report import UNKNOWN, Section
-from services.ui.charts.names import plain
-from services.ui.report.comparison_charts import comparison_charts
-from services.ui.report.document import Document, FigureTable
-from services.ui.report.run_charts import Tables, run_charts
+from kernalyse.services.core.report import UNKNOWN, DrawingTask, Section
+from kernalyse.services.ui.charts.names import plain
+from kernalyse.services.ui.report.comparison_charts import comparison_charts
+from kernalyse.services.ui.report.document import Document, FigureTable
+from kernalyse.services.ui.report.run_charts import Tables, run_charts
 
 
 def run_document(task: DrawingTask, tables: Tables) -> Document:

@@ -8,17 +8,17 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
-from services.ui import theme
-from services.ui.charts import timeline
-from services.ui.charts.elements import tick_formatter
-from services.ui.charts.names import elided
-from services.ui.charts.timeline_gaps import gap_columns
-from services.ui.charts.timeline_looks import CATEGORIES, CATEGORY_TITLES, Looks, category_code, legend_entries
-from services.ui.charts.timeline_rows import LANE, TimelineRows, timeline_rows
-from services.ui.report.document import Chart, Key
-from services.ui.theme import LIGHT
-from services.ui.time_window import TimeWindow
-from services.ui.timeline_questions import OUTLINE_PIXEL_COUNT, Outline
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import timeline
+from kernalyse.services.ui.charts.elements import tick_formatter
+from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.charts.timeline_gaps import gap_columns
+from kernalyse.services.ui.charts.timeline_looks import CATEGORIES, CATEGORY_TITLES, Looks, category_code, legend_entries
+from kernalyse.services.ui.charts.timeline_rows import LANE, TimelineRows, timeline_rows
+from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.theme import LIGHT
+from kernalyse.services.ui.time_window import TimeWindow
+from kernalyse.services.ui.timeline_questions import OUTLINE_PIXEL_COUNT, Outline
 
 MAX_DEVICE_LANE_COUNT: Final = 18
 MAX_LANE_COUNT: Final = 28

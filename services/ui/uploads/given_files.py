@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from services.core.errors import BundleTooLargeError, InvalidRequestError, StorageFullError
+from kernalyse.services.core.errors import BundleTooLargeError, InvalidRequestError, StorageFullError
 
 MAX_FILE_BYTES: Final = 1024**3  # nodes take bundles of this size, unpacked
 MAX_KEPT_BYTES: Final = 4 * 1024**3

@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 
 import grpc.aio
 
+from kernalyse.services.core.errors import CancelledError, UnavailableError
+from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.errors import CancelledError, UnavailableError
-from services.ui.client import AnalyzerClient
 
 WRITTEN_TO_BROKEN_LINE: Final = "Internal error from Core"
 """What gRPC itself says, as INTERNAL, of a message written between a line's break and the call's end."""

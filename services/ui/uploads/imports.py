@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from services.core.errors import LimitReachedError, NotFoundError
-from services.ui.client import AnalyzerClient
-from services.ui.uploads.trace_import import FileToImport, ImportState, TraceImport
+from kernalyse.services.core.errors import LimitReachedError, NotFoundError
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.uploads.trace_import import FileToImport, ImportState, TraceImport
 
 MAX_LISTED: Final = 40
 """Beyond, ended ones are forgotten, the oldest first; their runs stay in the lists of runs."""

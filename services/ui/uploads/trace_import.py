@@ -19,12 +19,12 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from kernalyse.services.core.errors import CancelledError, InvalidRequestError, KernalyseError, UnavailableError
+from kernalyse.services.core.model import ImportProgress, ImportStage, Run
+from kernalyse.services.core.protobuf import decode
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.uploads.import_stream import ImportStream
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.errors import CancelledError, InvalidRequestError, KernalyseError, UnavailableError
-from services.core.model import ImportProgress, ImportStage, Run
-from services.core.wire import decode
-from services.ui.client import AnalyzerClient
-from services.ui.uploads.import_stream import ImportStream
 
 CHUNK_BYTES: Final = 1024 * 1024  # the analyzer takes no larger ones
 FIRST_CHUNK_BYTES: Final = 64 * 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.ui.client import AnalyzerClient
-from services.ui.uploads.given_files import GivenFiles
-from services.ui.uploads.handlers import UPLOAD_ID, GivenFileHandler, ImportHandler, ImportsHandler
-from services.ui.uploads.imports import Imports
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.uploads.given_files import GivenFiles
+from kernalyse.services.ui.uploads.handlers import UPLOAD_ID, GivenFileHandler, ImportHandler, ImportsHandler
+from kernalyse.services.ui.uploads.imports import Imports
 
 
 class Uploads:

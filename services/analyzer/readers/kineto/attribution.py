@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from services.analyzer.correlation import NONE, Indexes, Integers, coded, nested
-from services.analyzer.numeric import jit
-from services.analyzer.readers.kineto.clock import Program
-from services.analyzer.readers.kineto.events import EventKind, Field
-from services.core.work.kinds import Weight
-from services.core.work.models import work_of_call
+from kernalyse.services.analyzer.numeric import jit
+from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes, Integers, coded, nested
+from kernalyse.services.analyzer.readers.kineto.clock import Program
+from kernalyse.services.analyzer.readers.kineto.events import EventKind, Field
+from kernalyse.services.core.costs.operator import Weight
+from kernalyse.services.core.costs.registry import work_of_call
 
 NO_SOURCE: Final = 0
 MODULE: Final = 1

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.analyzer.correlation import coded
-from services.analyzer.readers.kineto.events import BEGIN, COMPLETE, END, NULL, EventKind, Field, KinetoEvents
-from services.core.errors import InvalidTraceError
+from kernalyse.services.analyzer.numeric.correlation import coded
+from kernalyse.services.analyzer.readers.kineto.events import BEGIN, COMPLETE, END, NULL, EventKind, Field, KinetoEvents
+from kernalyse.services.core.errors import InvalidTraceError
 
 Integers = NDArray[np.int64]
 Indexes = NDArray[np.int32]

@@ -15,8 +15,8 @@ from typing import IO, Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from services.analyzer.readers.trace import TraceFiles
-from services.core.errors import InvalidTraceError, LimitReachedError
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
 # isal unpacks in two thirds of the time; without it everything works the same.
 inflating: Final[Any] = zlib if importlib.util.find_spec("isal") is None else importlib.import_module("isal.isal_zlib")

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from services.analyzer.readers.kineto.decompress import TraceBytes
-from services.analyzer.readers.kineto.events import EventColumns, EventDecoder, KinetoEvents, joined
-from services.analyzer.readers.kineto.workers import EVENT_START, EventsPart, WorkerProcess, cut, decode_part
-from services.core.errors import InvalidTraceError, LimitReachedError
+from kernalyse.services.analyzer.readers.kineto.decompress import TraceBytes
+from kernalyse.services.analyzer.readers.kineto.events import EventColumns, EventDecoder, KinetoEvents, joined
+from kernalyse.services.analyzer.readers.kineto.workers import EVENT_START, EventsPart, WorkerProcess, cut, decode_part
+from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
 EVENTS_MEMBER: Final = "traceEvents"
 LIST_START: Final = re.compile(rb'"traceEvents"\s*:\s*(?=\[)')

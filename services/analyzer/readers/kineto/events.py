@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
-from services.core.labels import MODULE_PREFIX
+from kernalyse.services.core.formatting import MODULE_PREFIX
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
-from services.analyzer.readers.kineto.attribution import (
+from kernalyse.services.analyzer.numeric.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
+from kernalyse.services.analyzer.readers.kineto.attribution import (
     HOST_INDEX,
     SOURCES,
     HostRanges,
@@ -24,10 +24,10 @@ from services.analyzer.readers.kineto.attribution import (
     placed,
     working_operators,
 )
-from services.analyzer.readers.kineto.clock import TEXT_BASE, Program
-from services.analyzer.readers.kineto.events import FLOW_START, NULL, EventKind, Field, decoded, whole_characters
-from services.analyzer.table import FLAG, NUMBER, TEXT, Column, Table
-from services.analyzer.trace_tables import (
+from kernalyse.services.analyzer.readers.kineto.clock import TEXT_BASE, Program
+from kernalyse.services.analyzer.readers.kineto.events import FLOW_START, NULL, EventKind, Field, decoded, whole_characters
+from kernalyse.services.analyzer.tables.base import FLAG, NUMBER, TEXT, Column, Table
+from kernalyse.services.analyzer.tables.traces import (
     API_CALLS,
     HOST_DEVICE,
     KERNEL_LAUNCHES,
@@ -37,7 +37,7 @@ from services.analyzer.trace_tables import (
     TRACE_NAMES,
     TRACE_PROCESSES,
 )
-from services.core.work.collectives import NAME_PLACE
+from kernalyse.services.core.costs.data_movement import NAME_PLACE
 
 RANGE_KINDS: Final = {EventKind.OPERATOR: "operator", EventKind.ANNOTATION: "annotation", EventKind.MODULE: "module"}
 OPTIMIZER_PREFIX: Final = "Optimizer."  # of annotations that PyTorch sets itself, such as Optimizer.step#AdamW.step

@@ -13,15 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from services.analyzer.correlation import NONE
-from services.analyzer.readers.kineto.attribution import FORWARD, MODULE
-from services.analyzer.readers.kineto.clock import KinetoFile, Program, program
-from services.analyzer.readers.kineto.decompress import trace_bytes, unpacked_head
-from services.analyzer.readers.kineto.document import read_events
-from services.analyzer.readers.kineto.events import Field, KinetoEvents, Token
-from services.analyzer.readers.kineto.frames import KinetoFrames
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.core.errors import LimitReachedError
+from kernalyse.services.analyzer.numeric.correlation import NONE
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.kineto.attribution import FORWARD, MODULE
+from kernalyse.services.analyzer.readers.kineto.clock import KinetoFile, Program, program
+from kernalyse.services.analyzer.readers.kineto.decompress import trace_bytes, unpacked_head
+from kernalyse.services.analyzer.readers.kineto.document import read_events
+from kernalyse.services.analyzer.readers.kineto.events import Field, KinetoEvents, Token
+from kernalyse.services.analyzer.readers.kineto.frames import KinetoFrames
+from kernalyse.services.core.errors import LimitReachedError
 
 FORMAT: Final = "kineto"
 HEAD_BYTES: Final = 64 * 1024

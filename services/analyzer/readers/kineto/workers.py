@@ -17,10 +17,10 @@ from contextlib import suppress
 from threading import Thread
 from typing import Final
 
-from services.analyzer.readers.kineto.decompress import TraceBytes
-from services.analyzer.readers.kineto.events import EventColumns, EventDecoder
+from kernalyse.services.analyzer.readers.kineto.decompress import TraceBytes
+from kernalyse.services.analyzer.readers.kineto.events import EventColumns, EventDecoder
 
-PROGRAM: Final = "services.analyzer.readers.kineto.workers"
+PROGRAM: Final = "kernalyse.services.analyzer.readers.kineto.workers"
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
 """Decoded at once. Its objects take four times as much memory; with less than 1 MB, what is done once for each range shows."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from services.core.errors import BackendUnavailableError, VerificationFailedError
-from services.core.gpt_models import Architecture, find_architecture
-from services.core.model import (
+from kernalyse.services.core.errors import BackendUnavailableError, VerificationFailedError
+from kernalyse.services.core.ml_models import Architecture, find_architecture
+from kernalyse.services.core.model import (
     CacheMode,
     Device,
     LogLevel,
@@ -21,31 +21,32 @@ from services.core.model import (
     Verification,
     VerificationState,
 )
-from services.core.repeating import SOURCES_ARTIFACT
-from services.profiler.backends.base import DeviceSession
-from services.profiler.backends.passes import PassSession
-from services.profiler.measuring.benchmark import Method
-from services.profiler.measuring.busy import Neighbours, open_use_meter
-from services.profiler.measuring.clocks import open_clock_meter
-from services.profiler.measuring.verification import SWITCHED_OFF
-from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
-from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
-from services.profiler.workloads.events import ProgressReporter, store_artifact
-from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
-from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
-from services.profiler.workloads.gpt.memory import MemoryNeed, check_memory
-from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.pass_bench import PassContext
-from services.profiler.workloads.gpt.pass_run import PassRun
-from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
-from services.profiler.workloads.gpt.spec import variants_of
-from services.profiler.workloads.gpt.step_samples import StepSampling
-from services.profiler.workloads.gpt.weights import Array, parameter_count, random_tokens, random_weights
-from services.profiler.workloads.sweep_compiler import SweepCompiler
-from services.profiler.workloads.turns import Turns
+from kernalyse.services.core.reruns import SOURCES_ARTIFACT
+from kernalyse.services.profiler.backends.base import DeviceSession, PassSession
+from kernalyse.services.profiler.measuring.benchmark import Method
+from kernalyse.services.profiler.measuring.device_state import Neighbours, open_clock_meter, open_use_meter
+from kernalyse.services.profiler.measuring.paired import Turns
+from kernalyse.services.profiler.measuring.verification import SWITCHED_OFF
+from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
+from kernalyse.services.profiler.workloads.events import ProgressReporter, store_artifact
+from kernalyse.services.profiler.workloads.gpt.operations import PlannedPass, Problem, plan_pass
+from kernalyse.services.profiler.workloads.gpt.reference import (
+    Array,
+    LogitsCheck,
+    MemoryNeed,
+    check_memory,
+    parameter_count,
+    random_tokens,
+    random_weights,
+    reference_logits,
+)
+from kernalyse.services.profiler.workloads.gpt.sampling import LoadedModel, LoadedPass, PassContext, PassRun, StepSampling
+from kernalyse.services.profiler.workloads.gpt.spec import variants_of
+from kernalyse.services.profiler.workloads.sweeps.configuration import RECHECK_SEED_STEP
+from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.events import ModelContext
+    from kernalyse.services.profiler.workloads.events import ModelContext
 
 PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
 PAIR_LIMIT_FACTOR: Final = 4

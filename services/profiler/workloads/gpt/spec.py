@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.core.errors import InvalidParameterError
-from services.core.gpt_models import MODEL_NAMES, find_architecture
-from services.core.model import BackendName, CacheMode, Device, ModelRun, TimingMethod
+from kernalyse.services.core.errors import InvalidParameterError
+from kernalyse.services.core.ml_models import MODEL_NAMES, find_architecture
+from kernalyse.services.core.model import BackendName, CacheMode, Device, ModelRun, TimingMethod
 
 BASELINE: Final = "baseline"  # one naive kernel for each operation
 FUSED: Final = "fused"  # tiled products with bias, GELU and residual in them, attention in one kernel

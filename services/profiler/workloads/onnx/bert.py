@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from services.core.model import BUILT_IN_ONNX_MODEL
+from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL
 
 LAYER_COUNT: Final = 2
 WIDTH: Final = 128

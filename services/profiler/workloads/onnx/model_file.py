@@ -12,7 +12,7 @@ from typing import Final
 import onnx
 from google.protobuf.message import DecodeError
 
-from services.core.errors import InvalidModelError
+from kernalyse.services.core.errors import InvalidModelError
 
 WORDS_INPUT: Final = "input_ids"
 FLOATS: Final = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
+import onnx
 import onnxruntime
+from onnx.reference import ReferenceEvaluator
 
-from services.core.errors import BackendUnavailableError, InvalidModelError
-from services.core.model import Device, DeviceKind
-from services.core.statistics import Samples
-from services.profiler.workloads.onnx.feeds import Feeds
+from kernalyse.services.core.costs.onnx import OnnxCall
+from kernalyse.services.core.errors import BackendUnavailableError, InvalidModelError
+from kernalyse.services.core.file_formats import MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
+from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, Device, DeviceKind, ModelRun, Verification, VerificationState
+from kernalyse.services.core.statistics import Samples
+from kernalyse.services.profiler.measuring.buffers import Array
+from kernalyse.services.profiler.measuring.verification import SWITCHED_OFF, compare
+from kernalyse.services.profiler.workloads.onnx.inputs import Feeds, PreparedModel
+from kernalyse.services.profiler.workloads.onnx.model_file import ModelFile
 
 Value = TypeVar("Value")
 
@@ -116,3 +124,201 @@ def _told(name: str, action: Callable[[], Value]) -> Value:
             expected=f"a model and inputs that ONNX Runtime {onnxruntime.__version__} can run",
             remedy="Export it with operators that this version has, or install another version on the node.",
         ) from error
+
+
+# ---------------------------------------------------------------- profile
+# A profile of ONNX Runtime as times of nodes, pass by pass.
+#
+# The runtime takes the time at which a node ends after it has put together what it writes of the node: each node is longer by that,
+# some microseconds, which for small ones is most of it. What it comes to follows from the same pass without a profile.
+
+RESOLUTION_NS: Final = float(NS_PER_US)
+MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are cut off to whole microseconds: of less than half of one they tell nothing
+
+
+@dataclass(slots=True)
+class ProfiledNode:
+    """A node of the graph that was run. calls: of one pass, several of a node in a loop's body; None: shapes unknown."""
+
+    name: str
+    operator: str
+    provider: str
+    pass_count: int
+    calls: list[OnnxCall | None] = field(default_factory=list)
+    durations: Samples = field(init=False)  # ns of each pass, all its calls together
+
+    def __post_init__(self) -> None:
+        self.durations = np.zeros(self.pass_count)
+
+
+def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
+    """Return nodes in the order of their first execution, without those around others, whose time would count twice.
+
+    Args:
+        skip_count: passes at the beginning that do not count.
+    """
+    events: Sequence[Mapping[str, Any]] = json.loads(profile.read_bytes())
+    runs = sorted((event for event in events if event["cat"] == SESSION and event["name"] == MODEL_RUN), key=_start)[skip_count:]
+    starts = [run["ts"] for run in runs]
+    found: dict[str, ProfiledNode] = {}
+    for event in _innermost(events):
+        pass_index = int(np.searchsorted(starts, event["ts"], side="right")) - 1
+        if pass_index < 0:
+            continue
+        name, arguments = event["name"].removesuffix(NODE_ENDING), event["args"]
+        node = found.get(name)
+        if node is None:
+            operator, provider = (str(arguments.get(word, "")) for word in ("op_name", "provider"))
+            node = found[name] = ProfiledNode(name, operator, provider, len(runs))
+        node.durations[pass_index] += event["dur"] * NS_PER_US
+        if pass_index == 0:
+            node.calls.append(OnnxCall.recorded(arguments))
+    return tuple(found.values())
+
+
+def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
+    """Return what the profile adds to each node.
+
+    That is by how much all together take longer than a pass without it, evenly, and no more than the quickest of them takes.
+
+    Args:
+        nodes: that compute while they run.
+        pass_ns: median of a pass without a profile.
+    """
+    medians = [float(np.median(node.durations)) for node in nodes]
+    if not medians:
+        return 0.0
+    return min(max(sum(medians) - pass_ns, 0.0) / len(medians), max(min(medians) - MIN_NODE_NS, 0.0))
+
+
+def _innermost(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield executions of nodes that hold no other, in order of start."""
+    nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_ENDING)]
+    nodes.sort(key=lambda event: (event["ts"], -event["dur"]))
+    for event, following in zip(nodes, [*nodes[1:], None], strict=True):
+        if following is None or not _holds(event, following):
+            yield event
+
+
+def _holds(event: Mapping[str, Any], following: Mapping[str, Any]) -> bool:
+    end_us: int = event["ts"] + event["dur"]
+    is_inside: bool = following["ts"] < end_us and following["ts"] + following["dur"] <= end_us
+    return is_inside and bool(following["tid"] == event["tid"])
+
+
+def _start(event: Mapping[str, Any]) -> int:
+    start_us: int = event["ts"]
+    return start_us
+
+
+# ---------------------------------------------------------------- layers
+# Paths of layers, from the names that exporters give to nodes.
+
+SEPARATOR: Final = "."
+BLOCKED: Final = "_nchwc"
+
+
+def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ...]) -> dict[str, str]:
+    """Return paths by node name: "/encoder/layer.0/attention/self/query/MatMul" is encoder.layer.0.attention.self.query.MatMul.
+
+    So is a MatMul of which the file says that it is of this module. A node that the runtime made of several stands where the last of
+    them stood: the one whose output it has.
+
+    Args:
+        optimized: the graph that is really run.
+    """
+    graph = onnx.load(optimized, load_external_data=False).graph
+    former = {node.name: model.node_of_tensor.get(node.output[0], "") for node in graph.node if node.output}
+    paths: dict[str, str] = {}
+    for node in nodes:
+        origin = node.name if node.name in model.node_names else former.get(node.name) or _blocked_origin(model, node.name)
+        paths[node.name] = _unique(_wanted(node, origin, model.module_of_node.get(origin)), set(paths.values()))
+    return paths
+
+
+def _blocked_origin(model: ModelFile, node_name: str) -> str:
+    """Return the origin of a convolution or pooling over blocks of channels, which the runtime names after another tensor than its own."""
+    tensor, is_blocked, _ = node_name.partition(BLOCKED)
+    return model.node_of_tensor.get(tensor, "") if is_blocked else ""
+
+
+def _wanted(node: ProfiledNode, origin: str, module: str | None) -> str:
+    """Return the path of a node. origin: the exported node that it stands for; empty: not known."""
+    if module is not None:
+        return _joined(module, node.operator)
+    if origin in ("", node.name):
+        return _joined(*node.name.split("/")) or node.name
+    return _joined(*origin.split("/")[:-1], node.operator)
+
+
+def _joined(*parts: str) -> str:
+    return SEPARATOR.join(part for part in parts if part)
+
+
+def _unique(path: str, taken: set[str]) -> str:
+    """Number the path as exporters number nodes of one name."""
+    if path not in taken:
+        return path
+    return next(numbered for number in range(1, len(taken) + 1) if (numbered := f"{path}_{number}") not in taken)
+
+
+# ---------------------------------------------------------------- memory
+# Peak of the resident memory of this process.
+
+PEAK_RESET_FILE: Final = Path("/proc/self/clear_refs")
+PEAK_RESET: Final = "5"
+"""Makes the peak what is resident now: proc(5), /proc/pid/clear_refs."""
+
+STATUS_FILE: Final = Path("/proc/self/status")
+SLACK_BYTES: Final = 1024 * 1024
+"""Between a peak that was just reset and what is resident a moment later; more says that it was not reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentPeak:
+    """Peak from `begin` on. start_bytes: resident then; None: this system does not tell, or does not begin anew."""
+
+    start_bytes: int | None
+
+    @classmethod
+    def begin(cls) -> Self:
+        try:
+            PEAK_RESET_FILE.write_text(PEAK_RESET)
+            start_bytes = _status_bytes("VmRSS")
+            return cls(start_bytes if _status_bytes("VmHWM") <= start_bytes + SLACK_BYTES else None)
+        except OSError:
+            return cls(None)
+
+    def grown_bytes(self) -> int | None:
+        """Return how much has been resident at most since `begin`."""
+        return None if self.start_bytes is None else max(0, _status_bytes("VmHWM") - self.start_bytes)
+
+
+def _status_bytes(name: str) -> int:
+    """Read a field of the process's status. Raises OSError: the system tells no such thing."""
+    for line in STATUS_FILE.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) * 1024
+    raise OSError(f"{STATUS_FILE} has no {name}")
+
+
+# ---------------------------------------------------------------- verifying
+# Verification of a built-in model: ONNX's own reference implementation, in NumPy, says what its answer should be.
+
+NOT_VERIFIED: Final = Verification(VerificationState.NO_REFERENCE, message="Nothing to compare with: a node, or a model of a bundle.")
+RELATIVE_TOLERANCE: Final = 1e-4  # of logits in float32, summed in another order
+MAX_TOKEN_COUNT: Final = 4096  # of all sequences: more take the reference seconds
+
+
+def verify(work: ModelRun, model: PreparedModel, session: OnnxSession, feeds: Feeds) -> Verification:
+    """Return the logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
+    if work.measuring.skip_verification:
+        return SWITCHED_OFF
+    if work.model_name != BUILT_IN_ONNX_MODEL or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:
+        return NOT_VERIFIED
+    reference = ReferenceEvaluator(str(model.file.path))
+    expected = cast(list[Array], reference.run(None, dict(feeds)))
+    found = session.run(feeds)
+    names = reference.output_names
+    return compare(dict(zip(names, found, strict=True)), dict(zip(names, expected, strict=True)), RELATIVE_TOLERANCE)

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from services.core.errors import BackendUnavailableError, InvalidParameterError
-from services.core.model import BUILT_IN_ONNX_MODEL, BackendName, CacheMode, Device, DeviceKind, ModelRun
+from kernalyse.services.core.errors import BackendUnavailableError, InvalidParameterError
+from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, BackendName, CacheMode, Device, DeviceKind, ModelRun
 
 INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
 PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")

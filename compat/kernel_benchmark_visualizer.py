@@ -1,0 +1,26 @@
+"""A list of benchmarked kernels in a browser, as roofline, heatmap and split charts: `python -m kernel_benchmark_visualizer FILE`.
+
+It is `kernalyse follow`: the list and the roofline_config.json beside it are watched, and peaks that are set on the page are kept there.
+
+Installed, this file is also a top-level module. It holds names only; docs/operation_lists.md says more.
+"""
+
+from __future__ import annotations
+
+__all__ = ["main"]
+
+FILE = "kernel_benchmarks.json"
+PORT = 8050
+"""Where the page always was."""
+
+
+def main() -> None:
+    """Run `kernalyse follow` with the command line's arguments; without any on kernel_benchmarks.json, in a browser, on port 8050."""
+    from kernalyse.services.cli.follow import follow
+    from kernalyse.services.cli.main import main_of
+
+    main_of(follow, "kernel_benchmark_visualizer", {"path": FILE, "open_browser": True, "port": PORT})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The roofline of this folder's commands.json in a browser: `python -m roofline_analysis_tool`.
+
+It is `kernalyse follow`: commands.json, roofline_config.json and op_registry.py of the folder are watched, and what is set on the
+page is kept in roofline_config.json. Starting it in a folder runs that folder's op_registry.py.
+
+Installed, this file is also a top-level module. It holds names only; docs/operation_lists.md says more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["main"]
+
+PORT = 8050
+"""Where the page always was."""
+
+
+def main() -> None:
+    """Run `kernalyse follow` with the command line's arguments; without any on commands.json, in a browser, on port 8050."""
+    from kernalyse.services.cli.follow import follow
+    from kernalyse.services.cli.main import main_of
+
+    registry = {"op_registry": "."} if Path("op_registry.py").is_file() else {}
+    main_of(follow, "roofline_analysis_tool", {"open_browser": True, "port": PORT, **registry})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,422 @@
+"""Breakdown of a trace's time, its gaps and its collectives."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kernalyse.services.analyzer.numeric import jit
+from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Indexes, Integers, coded, coded_pairs
+from kernalyse.services.analyzer.numeric.intervals import (
+    REASONS,
+    Calls,
+    Intervals,
+    Work,
+    causes_of,
+    coverage,
+    covered_within,
+    idle_stretches,
+)
+from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
+from kernalyse.services.analyzer.tables.traces import GAPS
+from kernalyse.services.core.kernel_categories import COMMUNICATION
+
+# ---------------------------------------------------------------- trace breakdown
+# What the devices of a trace did all the time.
+
+_WORK: Final = ("process_id", "device_index", "start_ns", "duration_ns")
+BREAKDOWN_INPUT: Final = {
+    "kernel_launches": (*_WORK, "name_index"),
+    "memory_ops": _WORK,
+    "trace_names": ("name_index", "name"),
+    "trace_devices": ("process_id", "device_index", "device_name"),
+}
+
+KEYS: Final = ("process_id", "device_index")
+
+KERNEL: Final = 1
+COMPUTE: Final = 2
+COMMUNICATES: Final = 4
+MEMORY: Final = 8
+ANY: Final = 16
+DEVICE_STEP: Final = 2**20  # more devices than a process has
+UNKNOWN: Final = -1  # no process and no device has this number
+UNIONS: Final = {"busy_ns": 0, "compute_ns": 1, "communication_ns": 2, "memory_ns": 3, "worked_ns": 4}
+"""Places of the bits above."""
+
+
+def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per process and device: table breakdown.
+
+    Args:
+        launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
+            the first two in order of start.
+    """
+    communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index")
+    return (
+        launches.select(*TIMES, "name_index")
+        .map_batches(lambda kernels: _summed(kernels, memory_ops.select(TIMES).collect(), communicating.collect()), schema=SUMMED)
+        .with_columns(
+            idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
+            # What both cover counts once in busy_ns.
+            overlap_ns=pl.col("compute_ns") + pl.col("communication_ns") - pl.col("busy_ns"),
+            memory_only_ns=pl.col("worked_ns") - pl.col("busy_ns"),
+        )
+        .join(devices.select(*KEYS, "device_name"), on=KEYS, how="left", nulls_equal=True)
+        .sort(KEYS)
+        .select(
+            *(*KEYS, "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns"),
+            *("memory_ns", "memory_only_ns", "launch_count", "memory_op_count"),
+        )
+    )
+
+
+TIMES: Final = (*KEYS, "start_ns", "duration_ns")
+SUMMED: Final = {
+    "process_id": COUNT,
+    "device_index": INDEX,
+    "span_ns": COUNT,
+    "launch_count": COUNT,
+    "memory_op_count": COUNT,
+    **dict.fromkeys(UNIONS, COUNT),
+}
+
+
+def _summed(kernels: pl.DataFrame, memory: pl.DataFrame, communicating: pl.DataFrame) -> pl.DataFrame:
+    """One row per process and device that did some of the work; of work without a start nothing is known."""
+    kernels, memory = kernels.drop_nulls("start_ns"), memory.drop_nulls("start_ns")
+    of_kernels, of_memory = coded(_device_keys(kernels), _device_keys(memory))
+    found = coverage(
+        _intervals(kernels, of_kernels, _kinds(kernels["name_index"], communicating["name_index"])),
+        _intervals(memory, of_memory, np.full(memory.height, MEMORY | ANY, dtype=np.uint8)),
+        of_kernels.keys.size,
+    )
+    process_id, device_index = np.divmod(of_kernels.keys - UNKNOWN, DEVICE_STEP)
+    return pl.DataFrame(
+        {
+            "process_id": process_id,
+            "device_index": device_index + UNKNOWN,
+            "span_ns": found.span_ns,
+            "launch_count": found.counts[:, 0],
+            "memory_op_count": found.counts[:, 1],
+            **{name: found.covered_ns[:, bit] for name, bit in UNIONS.items()},
+        },
+        schema=SUMMED,
+    ).with_columns(pl.col(KEYS).replace(UNKNOWN, None))
+
+
+def _device_keys(work: pl.DataFrame) -> Integers:
+    """Process and device of each row as one number."""
+    process_id, device_index = (pl.col(name).cast(COUNT).fill_null(UNKNOWN) for name in KEYS)
+    return work.select(process_id * DEVICE_STEP + device_index).to_series().to_numpy()
+
+
+def _kinds(name_index: pl.Series, communicating: pl.Series) -> npt.NDArray[np.uint8]:
+    """Of kernels, by their names: there are few of these."""
+    of_name = np.full(2 + max(cast(int, series.max() or 0) for series in (name_index, communicating)), COMPUTE, dtype=np.uint8)
+    of_name[communicating.to_numpy()] = COMMUNICATES
+    of_name |= KERNEL | ANY
+    found: npt.NDArray[np.uint8] = of_name[name_index.fill_null(-1).to_numpy()]  # of null, -1, the last
+    return found
+
+
+def _intervals(work: pl.DataFrame, device: Coded, kinds: npt.NDArray[np.uint8]) -> Intervals:
+    """Work of unknown duration was there when it started, and covers nothing."""
+    return Intervals(device.codes, kinds, work["start_ns"].to_numpy(), work["duration_ns"].fill_null(0).to_numpy())
+
+
+# ---------------------------------------------------------------- trace gaps
+# When the devices of a trace had nothing to do, and why.
+
+GAPS_INPUT: Final = {
+    "kernel_launches": (*_WORK, "name_index", "api_call_index", "range_index"),
+    "memory_ops": _WORK,
+    "api_calls": ("name_index", "process_id", "thread_id", "start_ns", "duration_ns"),
+    "ranges": ("name_index",),
+    "trace_names": ("name_index", "name"),
+}
+
+ALWAYS_WAITS: Final = "(?i)synchronize"
+COPIES: Final = "^(cuda|hip|cu)Memcpy"
+RETURNS_AT_ONCE: Final = "Async"
+"""In names of calls. Copies without it return when the copy is done; calls that may wait, as cudaFree, count as others."""
+
+SCHEMA: Final = {column.name: column.dtype for column in GAPS.columns[2:]}
+
+
+def trace_gaps(
+    launches: pl.LazyFrame, memory_ops: pl.LazyFrame, calls: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame
+) -> pl.LazyFrame:
+    """One row per stretch in which a device ran no kernel, longest first: table gaps.
+
+    A stretch lies between the first start and the last end of the work of one process on one device, so that those of a
+    device sum to idle_ns of table breakdown. The reason is what kernalyse.services.analyzer.numeric.intervals.causes_of says.
+
+    Args:
+        launches, memory_ops, calls, ranges, names: the tables kernel_launches, memory_ops, api_calls, ranges and trace_names of
+            one trace, the first three in order of start.
+    """
+    parts = [part.select(GAPS_INPUT[name]) for name, part in (("memory_ops", memory_ops), ("api_calls", calls))]
+
+    def found(kernels: pl.DataFrame) -> pl.DataFrame:
+        memory, host = pl.collect_all(parts)
+        # Reports of ncu do not tell when their launches were.
+        return _gaps(kernels.drop_nulls("start_ns"), memory, host, ranges, names)
+
+    return launches.select(GAPS_INPUT["kernel_launches"]).map_batches(found, schema=SCHEMA)
+
+
+def trace_gap_reasons(gaps: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per process, device and reason, of each device the most time first: table gap_reasons.
+
+    Args:
+        gaps: table gaps of one trace.
+    """
+    device = ["process_id", "device_index"]
+    return (
+        gaps.group_by(*device, "reason")
+        .agg(
+            gap_count=pl.len().cast(COUNT),
+            duration_sum_ns=pl.col("duration_ns").sum(),
+            duration_median_ns=pl.col("duration_ns").median(),
+            duration_max_ns=pl.col("duration_ns").max(),
+        )
+        .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum().over(device))
+        .sort(*device, "duration_sum_ns", "reason", descending=[False, False, True, False])
+        .select(*device, "reason", "gap_count", "duration_sum_ns", "share_ratio", "duration_median_ns", "duration_max_ns")
+    )
+
+
+def _gaps(kernels: pl.DataFrame, memory_ops: pl.DataFrame, calls: pl.DataFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
+    of_kernels, of_memory = coded_pairs("process_id", "device_index", kernels, memory_ops)
+    memory = Work(of_memory.codes, *_times(memory_ops))
+    stretches = idle_stretches(Work(of_kernels.codes, *_times(kernels)), memory, of_memory.count)
+    memory_ns = covered_within(stretches, memory, of_memory.count)
+    found_names = names.select("name").collect()["name"]
+    (of_calls,) = coded_pairs("process_id", "thread_id", calls)
+    is_sync = _is_sync(found_names).gather(calls["name_index"]).fill_null(False)
+    host = Calls(of_calls.codes, *_times(calls), is_sync.to_numpy())
+    causes = causes_of(stretches, memory_ns, kernels["api_call_index"].fill_null(NONE).to_numpy(), host)
+
+    order = np.lexsort((stretches.start_ns, -stretches.duration_ns))
+    process_id, device_index = of_memory.series(stretches.device[order])
+    before, after, call = (_index(rows[order]) for rows in (stretches.before, stretches.after, causes.call))
+    launching = kernels["api_call_index"].gather(after)
+    range_names = ranges.select("name_index").collect()["name_index"]
+    host_ns, sync_ns, api_ns = (
+        pl.Series(values[order]).set(launching.is_null(), None) for values in (causes.host_ns, causes.sync_ns, causes.api_ns)
+    )
+    return pl.DataFrame(
+        {
+            "process_id": process_id,
+            "device_index": device_index.cast(INDEX),
+            "start_ns": stretches.start_ns[order],
+            "duration_ns": stretches.duration_ns[order],
+            "reason": pl.Series(REASONS, dtype=TEXT).gather(pl.Series(causes.reason[order], dtype=INDEX)),
+            "kernel_before": found_names.gather(kernels["name_index"].gather(before)),
+            "kernel_after": found_names.gather(kernels["name_index"].gather(after)),
+            "call": found_names.gather(calls["name_index"].gather(call)),
+            "layer": found_names.gather(range_names.gather(kernels["range_index"].gather(after))),
+            "thread_id": calls["thread_id"].gather(launching),
+            "host_ns": host_ns,
+            "sync_ns": sync_ns,
+            "api_ns": api_ns,
+            "memory_ns": memory_ns[order],
+        },
+        schema=SCHEMA,
+    )
+
+
+def _times(frame: pl.DataFrame) -> tuple[Integers, Integers]:
+    """A call whose end is not known takes no time."""
+    return frame["start_ns"].to_numpy(), frame["duration_ns"].fill_null(0).to_numpy()
+
+
+def _is_sync(names: pl.Series) -> pl.Series:
+    copies = names.str.contains(COPIES) & ~names.str.contains(RETURNS_AT_ONCE)
+    return names.str.contains(ALWAYS_WAITS) | copies
+
+
+def _index(rows: Indexes) -> pl.Series:
+    series = pl.Series(rows, dtype=INDEX)
+    return series.set(series == NONE, None)
+
+
+# ---------------------------------------------------------------- trace collectives
+# What the ranks of a distributed program did together, and who made the others wait.
+
+RANK: Final = ("process_id", "device_index")
+COLLECTIVES_INPUT: Final = {
+    "kernel_launches": (*RANK, "name_index", "start_ns", "duration_ns"),
+    "trace_names": ("name_index", "name"),
+    "trace_processes": ("process_id", "rank_index", "host_name", "file_name", "session_start_unix_ns"),
+}
+
+PAIRWISE: Final = r"(?i)send_?recv"
+"""In names of kernels: between two ranks, or among all as an exchange. Two ranks need not end together: no clock is set by these."""
+
+CALL: Final = ("name_index", "ordinal")
+"""What the n-th kernels of one name have in common."""
+
+
+def trace_collectives(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per collective operation and rank, in order of time: table collectives.
+
+    The n-th kernel of a name in one rank belongs to the n-th of that name in the others, as far as they ran at once: a
+    collective ends nowhere before it has begun everywhere. Traces name no groups of ranks: those that run the same kernel
+    are told apart by that alone. A rank is a process with one of its devices. Clocks are aligned, see trace_clocks.
+
+    Args:
+        launches, names, processes: the tables kernel_launches, trace_names and trace_processes of one trace, the first in
+            order of start.
+    """
+    start_ns, end_ns, duration_ns = pl.col("start_ns"), pl.col("end_ns"), pl.col("duration_ns")
+    wait_ns = start_ns.max().over("group") - start_ns
+    return (
+        _aligned(launches, names, processes)
+        .sort(*CALL, "start_ns", "rank_index", *RANK, nulls_last=True)
+        .map_batches(_grouped, schema=GROUPED)
+        .with_columns(rank_count=pl.len().over("group").cast(INDEX), first_ns=start_ns.min().over("group"))
+        .filter(pl.col("rank_count") > 1)
+        .sort("first_ns", "group", "rank_index", *RANK, nulls_last=True)
+        .join(names.select("name_index", kernel_name="name"), on="name_index", how="left", maintain_order="left")
+        .select(
+            pl.col("group").rle_id().cast(INDEX).alias("collective_index"),
+            *("kernel_name", "rank_count", "rank_index", *RANK, "start_ns", "duration_ns"),
+            late_ns=start_ns - pl.col("first_ns"),
+            wait_ns=wait_ns,
+            wait_ratio=pl.when(duration_ns > 0).then(pl.min_horizontal(wait_ns, duration_ns) / duration_ns),
+            end_spread_ns=end_ns.max().over("group") - end_ns.min().over("group"),
+            # Of several that came last together, the first rank.
+            is_straggler=pl.int_range(pl.len()).over("group") == start_ns.arg_max().over("group"),
+        )
+    )
+
+
+def trace_ranks(
+    launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame, collectives: pl.LazyFrame, breakdown: pl.LazyFrame
+) -> pl.LazyFrame:
+    """One row per rank, that is a process with one of its devices: table ranks.
+
+    Args:
+        launches, names, processes: the tables kernel_launches, trace_names and trace_processes of one trace.
+        collectives, breakdown: these tables of it.
+    """
+    waits = collectives.group_by(RANK).agg(
+        collective_count=pl.len().cast(COUNT),
+        wait_ns=pl.min_horizontal("wait_ns", "duration_ns").sum(),
+        straggler_count=pl.col("is_straggler").sum().cast(COUNT),
+        clock_residual_ns=pl.col("end_spread_ns").median(),
+    )
+    return (
+        breakdown.join(_ranked(processes), on="process_id", how="left", nulls_equal=True)
+        .join(waits, on=RANK, how="left", nulls_equal=True)
+        .join(trace_clocks(launches, names, processes), on="process_id", how="left", nulls_equal=True)
+        .sort("rank_index", *RANK, nulls_last=True)
+        .select(
+            *("rank_index", *RANK, "device_name", "host_name", "file_name", "span_ns", "busy_ns", "idle_ns", "compute_ns"),
+            *("communication_ns", "overlap_ns", pl.col("collective_count").fill_null(0), "wait_ns"),
+            pl.col("straggler_count").fill_null(0),
+            *("clock_source", "clock_offset_ns", "clock_residual_ns"),
+        )
+    )
+
+
+def trace_clocks(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
+    """How far the clock of each process is ahead of that of the first rank: columns process_id, clock_source, clock_offset_ns.
+
+    Processes of one file share a clock. Between files the ends of collectives tell: they end everywhere at once, give or take
+    microseconds, while clocks of machines differ by milliseconds. The offset is the median over the operations that both
+    files have; without any the starts of their sessions have to do, which are part of the times compared.
+    """
+    first = _ranked(processes).select(first_file=pl.col("file_name").first())
+    together = names.filter(~pl.col("name").str.contains(PAIRWISE))
+    ends = _communicating(launches, together, processes).group_by(*CALL, "file_name").agg(pl.col("end_ns").max()).join(first, how="cross")
+    is_first = pl.col("file_name").eq_missing(pl.col("first_file"))
+    offsets = (
+        ends.join(ends.filter(is_first).select(*CALL, reference_ns="end_ns"), on=CALL)
+        .group_by("file_name")
+        .agg(found_ns=(pl.col("end_ns") - pl.col("reference_ns")).median().round().cast(COUNT))
+    )
+    return (
+        processes.select("process_id", "file_name")
+        .join(first, how="cross")
+        .join(offsets, on="file_name", how="left", nulls_equal=True)
+        .select(
+            "process_id",
+            clock_source=pl.when(is_first)
+            .then(pl.lit("shared"))
+            .when(pl.col("found_ns").is_not_null())
+            .then(pl.lit("collectives"))
+            .otherwise(pl.lit("session")),
+            clock_offset_ns=pl.when(is_first).then(0).otherwise(pl.col("found_ns").fill_null(0)),
+        )
+    )
+
+
+def _ranked(processes: pl.LazyFrame) -> pl.LazyFrame:
+    """Processes, the first rank first, with what to add to their times to count from the earliest session."""
+    session_ns = pl.col("session_start_unix_ns")
+    return processes.select(
+        *("process_id", "rank_index", "host_name", "file_name"),
+        session_ns=pl.when(session_ns.is_not_null().all()).then(session_ns - session_ns.min()).otherwise(0),
+    ).sort("rank_index", "process_id", nulls_last=True)
+
+
+def _communicating(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
+    """Kernels of communication libraries, numbered by name within their rank, each by the clock of its session."""
+    communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index")
+    return (
+        launches.select(COLLECTIVES_INPUT["kernel_launches"])
+        .join(communicating, on="name_index", how="semi", maintain_order="left")
+        .with_columns(ordinal=pl.int_range(pl.len(), dtype=COUNT).over(*RANK, "name_index"))
+        .join(_ranked(processes), on="process_id", how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(start_ns=pl.col("start_ns") + pl.col("session_ns").fill_null(0))
+        .with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    )
+
+
+def _aligned(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
+    clocks = trace_clocks(launches, names, processes)
+    offset_ns = pl.col("clock_offset_ns").fill_null(0)
+    return (
+        _communicating(launches, names, processes)
+        .join(clocks, on="process_id", how="left", nulls_equal=True)
+        .with_columns(start_ns=pl.col("start_ns") - offset_ns, end_ns=pl.col("end_ns") - offset_ns)
+        .select(*ALIGNED)
+    )
+
+
+ALIGNED: Final = {
+    "name_index": INDEX,
+    "ordinal": COUNT,
+    "process_id": COUNT,
+    "device_index": INDEX,
+    "rank_index": INDEX,
+    "start_ns": COUNT,
+    "duration_ns": COUNT,
+    "end_ns": COUNT,
+}
+GROUPED: Final = {**ALIGNED, "group": INDEX}
+
+
+def _grouped(kernels: pl.DataFrame) -> pl.DataFrame:
+    call = kernels.select(pl.struct(*CALL).rle_id().cast(INDEX)).to_series().to_numpy()
+    group = np.empty(kernels.height, dtype=np.int32)
+    _group(call, kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy(), group)
+    return kernels.with_columns(group=pl.Series(group))
+
+
+@jit
+def _group(call: Indexes, start_ns: Integers, end_ns: Integers, group: Indexes) -> None:
+    """Numbers kernels of one call that have a moment in common. They come by call, within one by start."""
+    number, earliest_end = -1, 0
+    for row in range(call.size):
+        if row == 0 or call[row] != call[row - 1] or start_ns[row] > earliest_end:
+            number += 1
+            earliest_end = end_ns[row]
+        earliest_end = min(earliest_end, end_ns[row])
+        group[row] = number

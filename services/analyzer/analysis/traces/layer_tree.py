@@ -1,0 +1,350 @@
+"""The layers of a trace as a tree, each with all that is inside of it, and the kernels of each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.expressions import share_of
+from kernalyse.services.analyzer.analysis.traces import layers
+from kernalyse.services.analyzer.analysis.traces.layers import GUESSED, guessed_layer
+from kernalyse.services.analyzer.analysis.traces.roofline import RATES, placed_points
+from kernalyse.services.analyzer.analysis.traces.work import (
+    FIGURES,
+    KINDS,
+    TraceFrames,
+    points_of,
+    sums_of_launches,
+    sums_of_totals,
+    worked_launches,
+    worked_totals,
+)
+from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes
+from kernalyse.services.analyzer.readers.base import WORK
+from kernalyse.services.analyzer.tables.base import COUNT, INDEX, NUMBER, TEXT, DataType
+from kernalyse.services.analyzer.tables.derived import LAYER_KERNELS, LAYER_TREE
+from kernalyse.services.analyzer.tables.traces import WORK_COLUMNS
+from kernalyse.services.core.formatting import PATH_SEPARATOR
+from kernalyse.services.core.kernel_categories import COMMUNICATION
+
+NO_LAYER: Final = "kernels of no layer"
+"""What kernels count for that no range, no module and no name tells anything of."""
+
+KERNELS_SUFFIX: Final = r" kernels$"
+INPUT: Final = {
+    "kernel_launches": ("range_index", "duration_ns", "layer_source", "name_index"),
+    "ranges": ("range_index", "name_index", "parent_range_index", "depth"),
+    **layers.LAYERS_INPUT,
+    "launch_work": WORK_COLUMNS["launch_work"],
+    WORK: (),
+}
+OWN: Final = pl.col("node") == pl.col("ancestor")
+OWN_KEYS: Final = ("node", "name_index")
+
+
+def layer_tree(trace: TraceFrames) -> pl.LazyFrame:
+    """Table layer_tree of a trace. Kernels of no range are outermost layers by what their names tell, with the source guessed."""
+    return pl.defer(lambda: _layer_tree(trace), schema={name: LAYER_TREE.schema[name] for name in LAYER_TREE.column_names[2:]})
+
+
+def layer_kernels(trace: TraceFrames) -> pl.LazyFrame:
+    """Table layer_kernels of a trace."""
+    return pl.defer(lambda: _layer_kernels(trace), schema={name: LAYER_KERNELS.schema[name] for name in LAYER_KERNELS.column_names[2:]})
+
+
+def _layer_tree(trace: TraceFrames) -> pl.DataFrame:
+    held = _Held(trace)
+    duration_ns = pl.col("duration_sum_ns")
+    longest = pl.col("duration_sum_ns").fill_null(0)
+    summed = (
+        held.sums.join(held.names.select("name_index", "category"), on="name_index", how="left")
+        .join(held.tree.lineage.lazy(), on="node")
+        .sort(longest, descending=True, maintain_order=True)
+        .group_by("ancestor")
+        .agg(
+            pl.col("launch_count").sum(),
+            _known_sum("duration_sum_ns"),
+            own_duration_sum_ns=duration_ns.filter(OWN).sum(),
+            source=pl.col("layer_source").drop_nulls().first(),
+            category=pl.col("category").drop_nulls().first(),
+        )
+        .rename({"ancestor": "node"})
+    )
+    paths = pl.col("layer_path")
+    nodes = held.tree.nodes.lazy()
+    found = (
+        nodes.join(nodes.select(parent_node="node", parent_path="layer_path"), on="parent_node", how="left")
+        .join(summed, on="node")
+        .with_columns(share_ratio=share_of(duration_ns, duration_ns.filter(pl.col("depth") == 0).sum()))
+        .join(held.work(()).rename({"name": "layer_path"}), on="layer_path", how="left")
+        .sort(duration_ns, paths, descending=[True, False], nulls_last=True)
+    )
+    return _with_work(found, LAYER_TREE.column_names[2:])
+
+
+def _layer_kernels(trace: TraceFrames) -> pl.DataFrame:
+    held = _Held(trace)
+    duration_ns = pl.col("duration_sum_ns")
+    found = (
+        held.sums.join(held.tree.lineage.lazy(), on="node")
+        .group_by("ancestor", "name_index")
+        .agg(pl.col("launch_count").sum(), _known_sum("duration_sum_ns"), own_launch_count=pl.col("launch_count").filter(OWN).sum())
+        .join(held.tree.nodes.lazy().select("layer", "layer_path", "depth", ancestor="node"), on="ancestor")
+        .join(held.names.select("name_index", "kernel_name", "category"), on="name_index")
+        .with_columns(share_ratio=share_of(duration_ns, duration_ns.sum().over("ancestor")))
+        .join(held.work(("kernel_name",)).rename({"name": "layer_path"}), on=["layer_path", "kernel_name"], how="left")
+        .sort(duration_ns, "layer_path", "kernel_name", descending=[True, False, False], nulls_last=True)
+    )
+    return _with_work(found, LAYER_KERNELS.column_names[2:])
+
+
+def _with_work(found: pl.LazyFrame, columns: Sequence[str]) -> pl.DataFrame:
+    duration_ns = pl.col("duration_sum_ns")
+    return (
+        found.with_columns(
+            worked_share_ratio=pl.when(duration_ns > 0).then(pl.col("worked_ns").fill_null(0) / duration_ns),
+            variant=pl.lit(None, dtype=TEXT),
+            memory_bytes=pl.lit(None, dtype=COUNT),
+            pass_duration_median_ns=pl.lit(None, dtype=NUMBER),
+        )
+        .select(columns)
+        .collect()
+    )
+
+
+class _Held:
+    """What both tables are summed from: the tree, and launches and their work by layer and name of a kernel."""
+
+    def __init__(self, trace: TraceFrames) -> None:
+        self._trace = trace
+        name = pl.col("name")
+        guess = guessed_layer(name)
+        self.names = trace["trace_names"].select(
+            "name_index", kernel_name="name", guess=guess, category=guess.str.replace(KERNELS_SUFFIX, "")
+        )
+        launches = trace["kernel_launches"].select("range_index", "name_index", "layer_source", "duration_ns").collect()
+        totals = trace["kernel_totals"].collect() if "kernel_totals" in trace else pl.DataFrame()
+        ranges = trace["ranges"].select("name_index", "parent_range_index", "depth").collect()
+        scopes = trace["scopes"].select("name_index", parent_range_index="parent_scope_index", depth="depth").collect()
+        # Scopes are ranges behind those that there are: a trace has one kind or the other.
+        self._first_scope = ranges.height
+        joined = pl.concat([ranges, scopes.with_columns(pl.col("parent_range_index") + ranges.height)], how="vertical_relaxed")
+        parts = [launches]
+        if totals.height:
+            parts.append(totals.select(pl.col("scope_index") + self._first_scope, "name_index"))
+        launching = pl.concat([part.to_series(0).rename("range_index").cast(INDEX) for part in parts]).drop_nulls().unique()
+        names = trace["trace_names"].select("name").collect().to_series()
+        tree = range_tree(joined, names, launching)
+        outside = [part.filter(part.to_series(0).is_null()).select("name_index") for part in parts]
+        self._node_of = tree.node_of
+        self._guessed, self.tree = _with_guesses(tree, self.names.collect(), pl.concat(outside)["name_index"].unique())
+        counted = (
+            self._in_nodes(launches, "range_index")
+            .group_by(*OWN_KEYS, "layer_source")
+            .agg(launch_count=pl.len().cast(COUNT), duration_sum_ns=_known_sum("duration_ns"))
+        )
+        sums = [counted]
+        if totals.height:
+            of_scopes = totals.select(
+                "name_index", "launch_count", "duration_sum_ns", range_index=pl.col("scope_index") + self._first_scope
+            )
+            in_scopes = self._in_nodes(of_scopes.with_columns(layer_source=pl.lit(layers.SCOPE)), "range_index")
+            sums.append(in_scopes.group_by(*OWN_KEYS, "layer_source").agg(pl.col("launch_count").sum(), _known_sum("duration_sum_ns")))
+        self.sums = pl.concat(sums, how="diagonal_relaxed").lazy()
+
+    def _in_nodes(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
+        """Rows with their layer as node in the place of their range; a guessed one has its own source."""
+        places = rows[column].cast(INDEX)
+        node = pl.Series("node", self._node_of, dtype=INDEX).gather(places)
+        found = rows.drop(column).with_columns(node)
+        if places.null_count() == 0:
+            return found
+        is_outside = pl.col("node").is_null()
+        found = found.join(self._guessed, on="name_index", how="left", maintain_order="left")
+        if "layer_source" in found.columns:
+            source = pl.when(is_outside & pl.col("is_known")).then(pl.lit(GUESSED)).when(~is_outside).then("layer_source")
+            found = found.with_columns(layer_source=source)
+        return found.with_columns(node=pl.coalesce("node", "guessed_node")).drop("guessed_node", "is_known")
+
+    def work(self, further_keys: tuple[str, ...]) -> pl.LazyFrame:
+        """Work and rates of each layer, as name its path, of its launches whose work is known. further_keys: kernel_name, or none.
+
+        Collectives are left out: their bytes go over links.
+        """
+        wanted = ["name", *further_keys, "dtype", *RATES, "flop_sum", "bytes_sum", "duration_sum_ns"]
+        keys = (*OWN_KEYS, *KINDS, "device_id")
+        sums = []
+        worked = worked_launches(self._trace, ("range_index", "name_index"), None)
+        if worked.height:
+            communicating = self.names.filter(pl.col("kernel_name").str.contains(COMMUNICATION)).select("name_index").collect()
+            worked = worked.join(communicating, on="name_index", how="anti", maintain_order="left")
+            sums.append(sums_of_launches(self._in_nodes(worked, "range_index"), keys))
+        totals = worked_totals(self._trace)
+        if totals.height:
+            placed = totals.with_columns(range_index=pl.col("scope_index") + self._first_scope)
+            sums.append(sums_of_totals(self._in_nodes(placed, "range_index"), keys))
+        schema: dict[str, DataType] = {"name": TEXT, **dict.fromkeys(further_keys, TEXT), **FIGURES}
+        points = pl.DataFrame(schema=schema)
+        if any(part.height for part in sums):
+            rows = (
+                pl.concat(sums)
+                .lazy()
+                .join(self.tree.lineage.lazy(), on="node")
+                .join(self.tree.nodes.lazy().select(name="layer_path", ancestor="node"), on="ancestor")
+                .join(self.names.select("name_index", "kernel_name"), on="name_index")
+            )
+            points = points_of(rows, ("name", *further_keys), schema)
+        return (
+            placed_points(self._trace, points.lazy())
+            .select(wanted)
+            .rename({"flop_sum": "flop", "bytes_sum": "bytes", "duration_sum_ns": "worked_ns"})
+        )
+
+
+def _with_guesses(tree: RangeTree, names: pl.DataFrame, outside: pl.Series) -> tuple[pl.DataFrame, RangeTree]:
+    """The tree with an outermost layer for each guess, and by the name of a kernel outside of all ranges which it is."""
+    first = tree.nodes.height
+    told = names.filter(pl.col("name_index").is_in(outside.implode())).with_columns(layer=pl.col("guess").fill_null(NO_LAYER))
+    guesses = told["layer"].unique(maintain_order=True)
+    nodes = pl.DataFrame(
+        {
+            "node": np.arange(first, first + len(guesses)),
+            "parent_node": [None] * len(guesses),
+            "depth": np.zeros(len(guesses)),
+            "layer": guesses,
+            "layer_path": guesses,
+            "order_index": np.arange(len(guesses)) + tree.node_of.size,
+            "call_count": [None] * len(guesses),
+        },
+        schema=NODE,
+    )
+    guessed = told.join(nodes.select("layer", guessed_node="node"), on="layer").select(
+        "name_index", "guessed_node", is_known=pl.col("guess").is_not_null()
+    )
+    return guessed, RangeTree(pl.concat([tree.nodes, nodes]), tree.node_of)
+
+
+def _known_sum(name: str) -> pl.Expr:
+    """Null where none is known."""
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).cast(COUNT).alias("duration_sum_ns")
+
+
+# ---------------------------------------------------------------- range tree
+# The tree that the ranges of a trace make: those of one name in the same range are one layer, whatever call or step they are of.
+
+CALL_DETAILS: Final = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
+"""What PyTorch's emit_nvtx adds to an operator's name: each call would be a layer of its own."""
+
+STEP_NUMBER: Final = r"(?i)(#|\b(?:step|iteration|iter|epoch|batch)[ _:=#-]*)\d+\b"
+"""In names of steps, as ProfilerStep#15 and iteration 3; modules keep their numbers, which tell them apart."""
+
+NODE: Final[dict[str, DataType]] = {
+    "node": INDEX,
+    "parent_node": INDEX,
+    "depth": INDEX,
+    "layer": TEXT,
+    "layer_path": TEXT,
+    "order_index": COUNT,
+    "call_count": COUNT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTree:
+    """nodes: one row per layer, outer ones first: NODE. node_of: of each range; NONE: it has no kernels."""
+
+    nodes: pl.DataFrame
+    node_of: Indexes
+
+    @property
+    def lineage(self) -> pl.DataFrame:
+        """One row per layer and layer that holds it, itself too: node, ancestor."""
+        parents = self.nodes["parent_node"]
+        current = self.nodes.select("node", ancestor="node")
+        parts = []
+        while current.height:
+            parts.append(current)
+            current = current.with_columns(ancestor=parents.gather(current["ancestor"])).drop_nulls("ancestor")
+        return pl.concat(parts) if parts else current
+
+
+def layer_names(names: pl.Series) -> pl.Series:
+    """What ranges of these names are called as layers."""
+    return (
+        names.to_frame("name")
+        .select(pl.col("name").fill_null("").str.replace(CALL_DETAILS, "").str.replace_all(STEP_NUMBER, "${1}*"))
+        .to_series()
+    )
+
+
+def range_tree(ranges: pl.DataFrame, names: pl.Series, launching: pl.Series) -> RangeTree:
+    """The layers of the ranges that launch kernels.
+
+    Args:
+        ranges: parent_range_index, depth and name_index of each range; parents come before what they hold.
+        names: what name_index are rows of.
+        launching: rows of ranges that kernels were launched in.
+    """
+    parent, depth, name = (_places(ranges[column]) for column in ("parent_range_index", "depth", "name_index"))
+    layers = layer_names(names)
+    codes = layers.rank("dense").to_numpy().astype(np.int64)
+    order = _rows_by_depth(parent, depth, launching.to_numpy())
+    node_of = np.full(parent.size, NONE, dtype=np.int32)
+    levels: list[pl.DataFrame] = []
+    paths = pl.Series("layer_path", [], dtype=pl.String)
+    count = 0
+    for level, rows in enumerate(order):
+        around = np.where(parent[rows] == NONE, NONE, node_of[parent[rows]]).astype(np.int64)
+        code = codes[name[rows]]
+        _, first, inverse, calls = np.unique(
+            (around + 1) * (codes.size + 1) + code, return_index=True, return_inverse=True, return_counts=True
+        )
+        node_of[rows] = count + inverse
+        own_names = layers.gather(name[rows[first]])
+        holders = pl.Series(around[first], dtype=INDEX).replace(NONE, None)
+        own_paths = own_names if level == 0 else paths.gather(holders - (count - paths.len())) + PATH_SEPARATOR + own_names
+        levels.append(
+            pl.DataFrame(
+                {
+                    "node": np.arange(count, count + first.size),
+                    "parent_node": holders,
+                    "depth": np.full(first.size, level),
+                    "layer": own_names,
+                    "layer_path": own_paths,
+                    "order_index": rows[first],
+                    "call_count": calls,
+                },
+                schema=NODE,
+            )
+        )
+        paths, count = own_paths, count + first.size
+    nodes = pl.concat(levels) if levels else pl.DataFrame(schema=NODE)
+    return RangeTree(nodes, node_of)
+
+
+def _rows_by_depth(parent: Indexes, depth: Indexes, launching: Indexes) -> list[npt.NDArray[np.int64]]:
+    """Ranges with launches in them or in ranges that they hold, by depth, in their own order."""
+    is_wanted = np.zeros(parent.size, dtype=np.bool_)
+    is_wanted[launching] = True
+    by_depth = np.argsort(depth, kind="stable")
+    ends = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=NONE)) + 2))
+    rows: list[npt.NDArray[np.int64]] = []
+    for start, end in reversed(list(itertools.pairwise(ends))):
+        at_depth = by_depth[start:end]
+        wanted = at_depth[is_wanted[at_depth]]
+        around = parent[wanted]
+        is_wanted[around[around != NONE]] = True
+        rows.append(wanted)
+    return [found for found in reversed(rows) if found.size]
+
+
+def _places(indexes: pl.Series) -> Indexes:
+    """NONE for null."""
+    found: Indexes = indexes.cast(INDEX).fill_null(NONE).to_numpy()
+    return found

@@ -1,0 +1,343 @@
+"""Rooflines of a trace: points, ceilings and opportunities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.expressions import share_of
+from kernalyse.services.analyzer.analysis.roofline import Roofs, placed
+from kernalyse.services.analyzer.analysis.traces.layers import guessed_category
+from kernalyse.services.analyzer.analysis.traces.work import (
+    TraceFrames,
+    counted_layer_points,
+    counted_points,
+    device_id,
+    kernel_points,
+    layer_points,
+    work_of_launches,
+)
+from kernalyse.services.analyzer.hardware.datasheets import device_peaks
+from kernalyse.services.analyzer.tables.base import COUNT, NUMBER, TEXT, DataType
+from kernalyse.services.analyzer.tables.derived import (
+    COUNTED_LAYER_ROOFLINE,
+    COUNTED_ROOFLINE,
+    LAYER_ROOFLINE,
+    LAYERS,
+    OPPORTUNITIES,
+    ROOFLINE,
+)
+from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_of
+from kernalyse.services.analyzer.tables.runs import CEILINGS, THRESHOLDS
+from kernalyse.services.analyzer.tables.traces import HOST_DEVICE
+from kernalyse.services.core.formatting import LAYER_PARTS, MODULE_PREFIX
+from kernalyse.services.core.kernel_categories import COMMUNICATION
+from kernalyse.services.core.model import Ceiling, Device, DeviceKind
+
+# ---------------------------------------------------------------- trace roofline
+# Rooflines of traces: kernels and layers under the ceilings of the devices that they ran on.
+
+_NOT_OF_TRACES: Final[dict[str, DataType]] = {
+    "duration_median_ns": NUMBER,
+    "sm_clock_hz": COUNT,
+    "counted_level": TEXT,
+    "stated_flop_per_s": NUMBER,
+    "stated_flop_per_byte": NUMBER,
+    "disturbance": TEXT,
+}
+"""Columns of measurements that placing looks at. Counted points have a level."""
+
+UNDER_CEILINGS: Final = (
+    *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
+    *("bound", "bound_datasheet", "bound_clock", "bound_measured"),
+    *("efficiency_category", "efficiency_category_datasheet", "efficiency_category_clock", "efficiency_category_measured"),
+    *("attainable_flop_per_s", "is_implausible", "implausible_reason"),
+)
+"""What a collective has none of: its bytes go over links, of which no ceilings are known, not only to the device's memory."""
+
+RATES: Final = (
+    *("intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
+    *("efficiency_ratio", "bound", "work_source", "disturbance"),
+)
+"""What table layers takes over."""
+
+
+def trace_roofline(trace: TraceFrames) -> pl.LazyFrame:
+    """Table roofline of a trace: one row per name of a kernel, data type, path and device. See `placed`.
+
+    flop, bytes and duration_mean_ns are those of the mean launch: rates are the sums' over each other.
+    """
+    label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
+    return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
+
+
+def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
+    """Table counted_roofline of a trace: one row per name of a kernel, data type, path, device and memory level that counters know."""
+    label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
+    found = _without_links(placed_points(trace, counted_points(trace)))
+    return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
+
+
+def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Table layer_roofline: one row per layer with known work and what tells it. depth: see `layer_points`."""
+    return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label=_layer_label()))
+
+
+def counted_layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Table counted_layer_roofline: one row per layer and memory level that counters know. depth: see `layer_points`."""
+    found = placed_points(trace, counted_layer_points(trace, depth))
+    return COUNTED_LAYER_ROOFLINE.conform(found.with_columns(layer="name", label=_layer_label()))
+
+
+def _layer_label() -> pl.Expr:
+    """Of points of layers as `labels.layer_label` has it; null outside of every layer."""
+    part = pl.col("source").replace_strict(LAYER_PARTS, default=None, return_dtype=TEXT)
+    label = pl.concat_str(pl.col("name").str.strip_prefix(MODULE_PREFIX), part, separator=" ", ignore_nulls=True)
+    return pl.when(pl.col("name").is_not_null()).then(label)
+
+
+def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Table layers, from its columns that need no work: flop and bytes are sums, rates are over worked_share_ratio of the time."""
+    worked = placed_layers(trace, depth).select(
+        "source", *RATES, layer="name", flop="flop_sum", bytes="bytes_sum", worked_ns="duration_sum_ns"
+    )
+    return (
+        layers.join(worked, on=("layer", "source"), how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(
+            worked_share_ratio=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns").fill_null(0) / pl.col("duration_sum_ns")),
+            variant=pl.lit(None, dtype=TEXT),
+            memory_bytes=pl.lit(None, dtype=COUNT),
+            pass_duration_median_ns=pl.lit(None, dtype=NUMBER),
+        )
+        .select(LAYERS.column_names[2:])
+    )
+
+
+def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
+    """Points of `kernel_points` with what `placed` adds."""
+    return _without_links(placed_points(trace, kernel_points(trace, work)))
+
+
+def _without_links(points: pl.LazyFrame) -> pl.LazyFrame:
+    communicates = pl.col("name").str.contains(COMMUNICATION).fill_null(False)
+    return points.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
+
+
+def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
+    """Points of `layer_points` with what `placed` adds."""
+    return placed_points(trace, layer_points(trace, depth, work))
+
+
+def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
+    """Points of a trace with what `placed` adds, and their share of the time of all kernels."""
+    durations = [trace["kernel_launches"].select("duration_ns")]
+    if "kernel_totals" in trace:
+        durations.append(trace["kernel_totals"].select(duration_ns="duration_sum_ns"))
+    kernels = pl.concat(durations).select(kernels_ns=pl.col("duration_ns").sum())
+    known = set(points.collect_schema().names())
+    measured = points.with_columns(
+        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items() if name not in known),
+        # Launches of a trace met the caches as they were; a processor's hold what the operator before has left.
+        cache_mode=pl.when(pl.col("device_id") == HOST_DEVICE).then(pl.lit("HOT")),
+        flop_sum="flop",
+        bytes_sum="bytes",
+        flop=pl.col("flop") / pl.col("launch_count"),
+        bytes=pl.col("bytes") / pl.col("launch_count"),
+        run_id=pl.lit(""),
+        event_index=pl.lit(None, dtype=COUNT),
+        # Of launches that took no time no rate is known.
+        duration_mean_ns=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("launch_count")),
+    )
+    by_hand, limits = (trace.get(table.table_name, table.empty().lazy()) for table in (CEILINGS, THRESHOLDS))
+    return (
+        placed(measured, Roofs.of(pl.concat([trace_ceilings(trace["trace_devices"]), by_hand]), limits))
+        .join(kernels, how="cross", maintain_order="left")
+        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("kernels_ns")))
+    )
+
+
+# ---------------------------------------------------------------- trace ceilings
+# What the devices of a trace can do at most, as far as that is known without measuring.
+
+OTHER_VENDORS: Final = ("AMD", "Radeon", "Intel")
+"""Whose compute capability, where a recorder writes one, is no number of NVIDIA's."""
+
+_DESCRIPTION: Final = ("device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s")
+
+
+def trace_ceilings(devices: pl.LazyFrame) -> pl.LazyFrame:
+    """Table ceilings, one row per ceiling of each kind of device: by datasheet, and at the clock that the trace tells.
+
+    Args:
+        devices: table trace_devices of one trace.
+    """
+    return pl.defer(lambda: _ceiling_rows(devices), schema=CEILINGS.schema)
+
+
+def _ceiling_rows(devices: pl.LazyFrame) -> pl.DataFrame:
+    kinds = devices.select(*_DESCRIPTION, device_id=device_id()).unique("device_id", keep="first", maintain_order=True).collect()
+    found = [ceiling for kind in kinds.iter_rows(named=True) for ceiling in _ceilings(kind)]
+    return frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in found])
+
+
+def _ceilings(kind: dict[str, Any]) -> Iterator[Ceiling]:
+    name = kind["device_name"] or ""
+    if name.startswith(OTHER_VENDORS):
+        return
+    device = Device(
+        kind["device_id"],
+        name,
+        DeviceKind.GPU,
+        (),
+        compute_capability=kind["compute_capability"],
+        compute_unit_count=kind["sm_count"],
+        max_clock_hz=kind["clock_hz"],
+    )
+    known = device_peaks(device).ceilings
+    yield from known
+    bytes_per_s = kind["memory_bandwidth_bytes_per_s"]
+    if bytes_per_s and not any(ceiling.ceiling_name == "dram" for ceiling in known):
+        note = "Memory clock x bus width, as the driver told the recorder."
+        yield Ceiling(device.device_id, "dram", "bytes_per_s", float(bytes_per_s), "copy", "clock", "medium", note)
+
+
+# ---------------------------------------------------------------- opportunities
+# What to look at first: time that kernels, layers and devices lose against what the hardware can do.
+
+NS_PER_MS: Final = 1e6
+UNKNOWN_WORK: Final = "Nothing is known of what it has to do: no operator with shapes, no counters, nothing stated."
+UNKNOWN_CEILING: Final = "Its work is known, but no ceiling of its device and data type, or it took no time."
+
+COLUMNS: Final = OPPORTUNITIES.column_names[2:]
+
+
+def opportunities(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, breakdown: pl.LazyFrame) -> pl.LazyFrame:
+    """Table opportunities.
+
+    lost_ns is time x (1 - efficiency) of the time whose efficiency is known, summed over the points of a kernel; faster than
+    the ceiling, as out of a cache, loses nothing. The rest of a kernel's time, and of a layer's, is a row of its own.
+
+    Args:
+        kernels, layers, breakdown: the tables of these names of the trace, the first with trace's columns alone.
+    """
+    return pl.defer(
+        lambda: _opportunity_rows(trace, kernels, layers, breakdown), schema={name: OPPORTUNITIES.schema[name] for name in COLUMNS}
+    )
+
+
+def _opportunity_rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, breakdown: pl.LazyFrame) -> pl.DataFrame:
+    work = work_of_launches(trace)
+    of_kernels, of_layers = pl.collect_all([placed_kernels(trace, work), placed_layers(trace, work=work)])
+    rows = [
+        subjects_of("kernel", of_kernels.lazy(), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
+        subjects_of("layer", of_layers.lazy(), layers.select("launch_count", "duration_sum_ns", subject="layer")),
+        _idle(breakdown),
+    ]
+    return (
+        pl.concat(rows)
+        .sort("lost_ns", "duration_sum_ns", "subject_kind", "subject", descending=[True, True, False, False], nulls_last=True)
+        .collect()
+    )
+
+
+def subjects_of(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
+    """Rows of one kind: of each subject what is known of it, then what is not."""
+    subjects = subjects.group_by("subject").agg(pl.col("launch_count", "duration_sum_ns").sum())
+    known = _known(points.rename({"name": "subject"}))
+    part = pl.concat([known, _unknown(known, subjects)])
+    whole = subjects.select(whole_ns=pl.col("duration_sum_ns").sum())
+    return (
+        part.join(whole, how="cross")
+        .with_columns(
+            subject_kind=pl.lit(kind),
+            share_ratio=pl.when(pl.col("whole_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("whole_ns")),
+            variant=pl.lit(None, dtype=TEXT),
+        )
+        .select(COLUMNS)
+    )
+
+
+def _known(points: pl.LazyFrame) -> pl.LazyFrame:
+    """Points of one subject together, those with an efficiency apart from those without."""
+    is_known = pl.col("efficiency_ratio").is_not_null()
+    lost_ns = pl.col("duration_sum_ns") * (1 - pl.col("efficiency_ratio")).clip(lower_bound=0.0)
+    total_ns = pl.col("duration_sum_ns")
+    return (
+        points.with_columns(is_known=is_known, lost_ns=lost_ns)
+        .sort("duration_sum_ns", descending=True, maintain_order=True)
+        .group_by("subject", "is_known", maintain_order=True)
+        .agg(
+            pl.col("launch_count", "duration_sum_ns").sum(),
+            efficiency_ratio=pl.when(total_ns.sum() > 0).then((pl.col("efficiency_ratio") * total_ns).sum() / total_ns.sum()),
+            lost_ns=pl.col("lost_ns").sum(),
+            bound=pl.col("bound").first(),
+            work_source=pl.col("work_source").first(),
+        )
+        .select(
+            "subject",
+            "launch_count",
+            "duration_sum_ns",
+            efficiency_ratio=pl.when("is_known").then("efficiency_ratio"),
+            lost_ns=pl.when("is_known").then("lost_ns"),
+            bound=pl.when("is_known").then("bound"),
+            reason=pl.when("is_known").then(_reason()).otherwise(pl.lit(UNKNOWN_CEILING)),
+        )
+    )
+
+
+def _reason() -> pl.Expr:
+    """A sentence with the figures that matter."""
+    percent = (pl.col("efficiency_ratio") * 100).round_sig_figs(3)
+    limit = pl.when(pl.col("bound") == "compute").then(pl.lit("compute")).otherwise(pl.lit("memory"))
+    return pl.format(
+        "It reaches {} % of what the {} roof allows; at the roof it would take {} ms less (work by {}).",
+        percent,
+        limit,
+        (pl.col("lost_ns") / NS_PER_MS).round_sig_figs(3),
+        "work_source",
+    )
+
+
+def _unknown(known: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
+    """Of each subject the launches that are in no point."""
+    counted = known.group_by("subject").agg(known_count=pl.col("launch_count").sum(), known_ns=pl.col("duration_sum_ns").sum())
+    return (
+        subjects.join(counted, on="subject", how="left", nulls_equal=True)
+        .with_columns(
+            launch_count=pl.col("launch_count") - pl.col("known_count").fill_null(0),
+            duration_sum_ns=pl.col("duration_sum_ns") - pl.col("known_ns").fill_null(0),
+        )
+        .filter(pl.col("launch_count") > 0)
+        .select(
+            "subject",
+            "launch_count",
+            "duration_sum_ns",
+            efficiency_ratio=pl.lit(None, dtype=NUMBER),
+            lost_ns=pl.lit(None, dtype=NUMBER),
+            bound=pl.lit(None, dtype=TEXT),
+            reason=pl.lit(UNKNOWN_WORK),
+        )
+    )
+
+
+def _idle(breakdown: pl.LazyFrame) -> pl.LazyFrame:
+    """Devices with the time in which no kernel ran."""
+    share = pl.when(pl.col("span_ns") > 0).then(pl.col("idle_ns") / pl.col("span_ns"))
+    name = pl.coalesce("device_name", pl.lit("device"))
+    return breakdown.filter(pl.col("idle_ns") > 0).select(
+        subject_kind=pl.lit("device"),
+        subject=pl.format("{} {} of process {}", name, "device_index", "process_id"),
+        launch_count=pl.lit(None, dtype=COUNT),
+        duration_sum_ns="idle_ns",
+        share_ratio=share,
+        efficiency_ratio=1 - share,
+        lost_ns=pl.col("idle_ns").cast(NUMBER),
+        bound=pl.lit(None, dtype=TEXT),
+        reason=pl.format(
+            "No kernel ran in {} of {} ms; {} ms of that went to copies and fills alone.",
+            *((pl.col(column) / NS_PER_MS).round_sig_figs(4) for column in ("idle_ns", "span_ns", "memory_only_ns")),
+        ),
+        variant=pl.lit(None, dtype=TEXT),
+    )

@@ -1,0 +1,437 @@
+"""Flop and bytes of a trace's operators and launches, and their points under a roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.traces.layers import in_layers, layer_keys, named
+from kernalyse.services.analyzer.numeric import jit
+from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes
+from kernalyse.services.analyzer.tables.base import COUNT, INDEX, NUMBER, TEXT, DataType
+from kernalyse.services.core.costs.operator import ELEMENT_BYTES, MODELLED, Weight
+from kernalyse.services.core.costs.registry import work_of_call
+from kernalyse.services.core.kernel_categories import COMMUNICATION
+
+# ---------------------------------------------------------------- operator work
+# What the operators of a trace have to do, and which of them count when they lie within each other.
+
+RECORDED: Final = "recorded"
+
+DTYPES: Final = pl.Enum([*ELEMENT_BYTES, "tfloat32"])
+SOURCES: Final = pl.Enum(["counters", "counters of the same launch configuration", RECORDED, MODELLED])
+"""Best first."""
+
+OPERATOR_NAME: Final = r"^([^,]+)"
+"""emit_nvtx writes more behind the name, after a comma."""
+
+_CALL: Final = ("name_index", "input_shapes", "input_dtypes", "input_values", "flop")
+_WORK: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "weight": pl.Int8,
+    "flop": NUMBER,
+    "bytes": NUMBER,
+    "dtype": DTYPES,
+    "work_source": SOURCES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWork:
+    """Work of the operators of a trace.
+
+    calls: one row per call that differs from others: weight, flop, bytes, dtype, work_source. call: of each range its row of
+    these, NONE where its work is not known.
+    """
+
+    calls: pl.DataFrame
+    call: Indexes
+
+    @property
+    def weight(self) -> npt.NDArray[np.int8]:
+        """Of each range; 0 where its work is not known."""
+        found: npt.NDArray[np.int8] = np.append(self.calls["weight"].to_numpy(), np.int8(0))[self.call]
+        return found
+
+
+def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorWork:
+    """What a recorder counted itself goes before the model. A model is asked once for all calls of the same name, shapes, types
+    and values.
+
+    Args:
+        ranges, names: the tables ranges and trace_names of one trace.
+    """
+    known, count = pl.collect_all(
+        [
+            ranges.with_row_index("range_row")
+            .filter(pl.col("flop").is_not_null() | pl.col("input_shapes").is_not_null())
+            .select(*_CALL, "range_row")
+            .group_by(_CALL, maintain_order=True)
+            .agg("range_row"),
+            ranges.select(pl.len()),
+        ]
+    )
+    name_of = names.select("name_index", pl.col("name").str.extract(OPERATOR_NAME)).collect()
+    texts = known.join(name_of, on="name_index", how="left", maintain_order="left").select("name", *_CALL[1:])
+    work = [_worked(*call) for call in texts.iter_rows()]
+    is_known = pl.Series([row is not None for row in work], dtype=pl.Boolean)
+    call = np.full(count.item(), NONE, dtype=np.int32)
+    rows = known["range_row"].filter(is_known)
+    call[rows.explode().to_numpy()] = np.repeat(np.arange(rows.len(), dtype=np.int32), rows.list.len().to_numpy())
+    return OperatorWork(pl.DataFrame([row for row in work if row is not None], schema=_WORK, orient="row"), call)
+
+
+def _worked(
+    name: str | None, shapes: str | None, dtypes: str | None, values: str | None, flop: float | None
+) -> tuple[int, float | None, float | None, str | None, str] | None:
+    """A row of calls; None: nothing is known."""
+    work = work_of_call(name, shapes, dtypes, values)
+    if work is None:
+        return None if flop is None else (int(Weight.PRODUCT), flop, None, None, RECORDED)
+    source = MODELLED if flop is None else RECORDED
+    return int(work.weight), work.flop if flop is None else flop, work.bytes, work.dtype, source
+
+
+def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexes) -> Indexes:
+    """For each launch the innermost operator around it whose work is known, unless that work counts further inside; NONE without.
+
+    An operator in which kernels were launched that do the work of another one inside of it, at least as heavy, does not
+    count: the two are one work, told twice. Kernels that it launched itself have no known work then.
+
+    Args:
+        parent: of each range the one around it, which comes before it; NONE for none.
+        weight: of each range, 0 where its work is not known.
+        operator_index: of each launch the innermost operator around it; NONE for none.
+    """
+    nearest, heaviest_inside = np.empty(parent.size, dtype=np.int32), np.zeros(parent.size, dtype=np.int8)
+    found = np.full(operator_index.size, NONE, dtype=np.int32)
+    _claim(parent, weight, operator_index, nearest, heaviest_inside, np.zeros(parent.size, dtype=np.bool_), found)
+    return found
+
+
+@jit
+def _claim(
+    parent: Indexes,
+    weight: npt.NDArray[np.int8],
+    operator_index: Indexes,
+    nearest: Indexes,
+    heaviest_inside: npt.NDArray[np.int8],
+    has_launched: npt.NDArray[np.bool_],
+    found: Indexes,
+) -> None:
+    for row in range(parent.size):
+        nearest[row] = row if weight[row] > 0 else nearest[parent[row]] if parent[row] >= 0 else NONE
+    for launch in range(operator_index.size):
+        if operator_index[launch] >= 0:
+            found[launch] = nearest[operator_index[launch]]
+            if found[launch] >= 0:
+                has_launched[found[launch]] = True
+    for place in range(parent.size):
+        row = parent.size - 1 - place
+        above = parent[row]
+        if above >= 0:
+            own = weight[row] if has_launched[row] else 0
+            heaviest_inside[above] = max(heaviest_inside[above], heaviest_inside[row], own)
+    for launch in range(found.size):
+        if found[launch] >= 0 and heaviest_inside[found[launch]] >= weight[found[launch]]:
+            found[launch] = NONE
+
+
+# ---------------------------------------------------------------- launch work
+# What each kernel of a trace has to do: its flop and bytes, and what tells them.
+
+PATHS: Final = pl.Enum(["fma", "tensor"])
+
+TENSOR_DTYPES: Final = ("float16", "bfloat16", "float8", "int8")
+"""Products of these go to tensor cores wherever a device has some."""
+
+TFLOAT32_KERNEL: Final = r"(?i)tf32|tfloat32|s1688"
+DOUBLE_TENSOR_KERNEL: Final = r"(?i)d884|dmma"
+VECTOR_KERNEL: Final = r"(?i)gemv|dot_kernel"
+"""In names of kernels of cuBLAS, cuDNN and CUTLASS: which instructions they use, which their operators do not tell. Products
+with a vector leave tensor cores alone."""
+
+SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "launch_index": INDEX,
+    "flop": NUMBER,
+    "bytes": NUMBER,
+    "dtype": DTYPES,
+    "path": PATHS,
+    "work_source": SOURCES,
+}
+
+
+def launch_work(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame, counted: pl.LazyFrame | None = None) -> pl.DataFrame:
+    """Launches whose work is known, in order: launch_index, flop, bytes, dtype, path, work_source.
+
+    Counters go before what operators have to do. The work of an operator is split over its kernels by their durations;
+    nothing counts twice (`claims`).
+
+    Args:
+        launches, ranges, names: the tables kernel_launches, ranges and trace_names of one trace.
+        counted: table launch_work, what counters say of some launches.
+    """
+    by_operators = _by_operators(launches, ranges, names)
+    if counted is None:
+        return by_operators
+    by_counters = counted.select(pl.col(name).cast(dtype, strict=False) for name, dtype in SCHEMA.items()).collect()
+    if by_counters.is_empty():
+        return by_operators
+    others = by_operators.join(by_counters, on="launch_index", how="anti")
+    return pl.concat([others, by_counters]).sort("launch_index")
+
+
+def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
+    known = operator_work(ranges, names)
+    if known.calls.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    parent, launched = pl.collect_all([ranges.select("parent_range_index"), launches.select("name_index", "duration_ns", "operator_index")])
+    operator = claims(_places(parent.to_series()), known.weight, _places(launched["operator_index"]))
+    worked = np.flatnonzero(operator != NONE)
+    share = shares(operator[worked], launched["duration_ns"].gather(worked).fill_null(0).to_numpy())
+    work = known.calls[known.call[operator[worked]]]
+    kernels = launched["name_index"].gather(worked)
+    return work.select(
+        pl.Series("launch_index", worked, dtype=INDEX),
+        flop=pl.col("flop") * share,
+        bytes=pl.col("bytes") * share,
+        **_arithmetic(work, kernels, names.select("name_index", "name").collect()),
+        work_source="work_source",
+    )
+
+
+def shares(operator: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
+    """Of each launch its part of the duration of all launches of its operator; of such that took no time equal parts."""
+    return (
+        pl.DataFrame({"operator": operator, "duration_ns": duration_ns})
+        .lazy()
+        .with_columns(pl.col("duration_ns").clip(lower_bound=0))
+        .with_columns(total_ns=pl.col("duration_ns").sum().over("operator"), count=pl.len().over("operator"))
+        .select(pl.when(pl.col("total_ns") > 0).then(pl.col("duration_ns") / pl.col("total_ns")).otherwise(1 / pl.col("count")))
+        .collect()
+        .to_series()
+    )
+
+
+def _arithmetic(work: pl.DataFrame, kernels: pl.Series, names: pl.DataFrame) -> dict[str, pl.Series]:
+    """Data type and path: products go to tensor cores where their type or the name of their kernel says so."""
+    told = names.select(
+        "name_index",
+        is_tfloat32=pl.col("name").str.contains(TFLOAT32_KERNEL),
+        is_double_tensor=pl.col("name").str.contains(DOUBLE_TENSOR_KERNEL),
+        is_vector=pl.col("name").str.contains(VECTOR_KERNEL),
+    )
+    dtype = pl.col("dtype")
+    is_tfloat32 = (dtype == "float32") & pl.col("is_tfloat32")
+    is_double = (dtype == "float64") & pl.col("is_double_tensor")
+    is_tensor = (pl.col("weight") == int(Weight.PRODUCT)) & ((dtype.is_in(TENSOR_DTYPES) & ~pl.col("is_vector")) | is_tfloat32 | is_double)
+    found = (
+        work.select("dtype", "weight", kernels.alias("name_index"))
+        .join(told, on="name_index", how="left", maintain_order="left")
+        .select(
+            dtype=pl.when(is_tensor & is_tfloat32).then(pl.lit("tfloat32", dtype=DTYPES)).otherwise(dtype),
+            path=pl.when(is_tensor).then(pl.lit("tensor")).when(dtype.is_not_null()).then(pl.lit("fma")).cast(PATHS),
+        )
+    )
+    return {name: found[name] for name in ("dtype", "path")}
+
+
+def _places(indexes: pl.Series) -> Indexes:
+    """NONE for null."""
+    found: Indexes = indexes.cast(INDEX).fill_null(NONE).to_numpy()
+    return found
+
+
+# ---------------------------------------------------------------- trace points
+# Kernels and layers of a trace as points under a roofline: work and time of their launches summed, then divided.
+
+TraceFrames = Mapping[str, pl.LazyFrame]
+
+DEVICE_KEYS: Final = ("process_id", "device_index")
+KINDS: Final = ("dtype", "path", "work_source")
+FIGURES: Final[dict[str, DataType]] = {
+    "device_id": TEXT,
+    "dtype": TEXT,
+    "path": TEXT,
+    "work_source": TEXT,
+    "flop": NUMBER,
+    "bytes": NUMBER,
+    "launch_count": COUNT,
+    "duration_sum_ns": COUNT,
+}
+TIE_BREAKERS: Final = ("source", "dtype", "path", "device_id")
+KERNEL_POINT: Final[dict[str, DataType]] = {"name": TEXT, **FIGURES}
+LAYER_POINT: Final[dict[str, DataType]] = {"name": TEXT, "source": TEXT, **FIGURES}
+COUNTED_POINT: Final[dict[str, DataType]] = {**KERNEL_POINT, "counted_level": TEXT}
+COUNTED_LAYER_POINT: Final[dict[str, DataType]] = {**LAYER_POINT, "counted_level": TEXT}
+
+WORK: Final = ("flop", "bytes")
+MIN_KNOWN_SHARE: Final = 0.5
+"""Of the time of launches with known work. With all of it one small launch without bytes leaves a model with the compute ceiling alone, far
+above what its memory allows; with little of it the known bytes are so few that its intensity is many times too high."""
+
+LEVEL_BYTES: Final = {"dram": "bytes", "l2": "l2_bytes", "l1": "l1_bytes"}
+"""Columns of launch_work."""
+
+
+def device_id() -> pl.Expr:
+    """Of rows of trace_devices. Devices of one name are alike: what a kernel does on one it does on the other."""
+    return pl.coalesce("device_name", pl.format("device {}", "device_index"))
+
+
+def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
+    """One row per name of a kernel, data type, path and device with known work: KERNEL_POINT.
+
+    duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Where some of them
+    know only one of the two, the other is the sum over the rest, and null where these are less than MIN_KNOWN_SHARE of the time.
+
+    Args:
+        work: what `work_of_launches` says of the trace, where it has been asked already.
+    """
+    return pl.defer(lambda: _kernel_points(trace, work), schema=KERNEL_POINT)
+
+
+def counted_points(trace: TraceFrames) -> pl.LazyFrame:
+    """The same by counters alone, a row for each memory level whose bytes they know, from the farthest to the nearest: COUNTED_POINT.
+
+    Of launches that lack the bytes of a level neither work nor time counts at it.
+    """
+    return pl.defer(lambda: _at_levels(trace, _kernel_points), schema=COUNTED_POINT)
+
+
+def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
+    """One row per layer and what tells it, as in table layers, that has launches with known work: LAYER_POINT.
+
+    Collectives are left out: their bytes go over links.
+
+    dtype and path are those of most of the flop, without flop of most of the bytes; device_id is null where the layer ran
+    on devices of several kinds.
+
+    Args:
+        depth: of the ranges that kernels count for; None: the innermost.
+        work: as of `kernel_points`.
+    """
+    return pl.defer(lambda: _layer_points(trace, depth, work), schema=LAYER_POINT)
+
+
+def counted_layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """`layer_points` by counters alone, a row for each memory level as in `counted_points`: COUNTED_LAYER_POINT."""
+    return pl.defer(lambda: _at_levels(trace, lambda launched, work: _layer_points(launched, depth, work)), schema=COUNTED_LAYER_POINT)
+
+
+def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
+    """See `launch_work`."""
+    return launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
+
+
+def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFrame:
+    keys = ("name_index", "dtype", "path", "device_id", "work_source")
+    worked, totals = worked_launches(trace, ("name_index",), work), worked_totals(trace)
+    sums = [summed(part, keys) for part, summed in ((worked, sums_of_launches), (totals, sums_of_totals)) if part.height]
+    if not sums:
+        return pl.DataFrame(schema=KERNEL_POINT)
+    names = trace["trace_names"].select("name_index", "name")
+    return points_of(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
+
+
+def _at_levels(trace: TraceFrames, points: Callable[[TraceFrames, pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
+    counted = trace["launch_work"].filter(pl.col("work_source") != MODELLED).collect()
+    launched = {name: frame for name, frame in trace.items() if name != "kernel_totals"}
+    levels = []
+    for level, column in LEVEL_BYTES.items():
+        work = counted.filter(pl.col(column).is_not_null()).with_columns(bytes=column).sort("launch_index")
+        work = work.select(pl.col(name).cast(dtype, strict=False) for name, dtype in SCHEMA.items())
+        levels.append(points(launched, work).with_columns(counted_level=pl.lit(level)))
+    found = pl.concat(levels)
+    keys = (pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in found.columns))
+    return found.sort(keys, nulls_last=True, maintain_order=True)
+
+
+def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:
+    keys = ("name_index", "layer_source", *KINDS, "device_id")
+    worked, totals = worked_launches(trace, ("range_index", "name_index", "layer_source"), work), worked_totals(trace)
+    sums = []
+    if worked.height:
+        names = trace["trace_names"].select("name_index", "name")
+        communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index").collect()
+        worked = worked.join(communicating, on="name_index", how="anti", maintain_order="left")
+    if worked.height:
+        sums.append(sums_of_launches(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
+    if totals.height:
+        sums.append(sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
+    if not sums:
+        return pl.DataFrame(schema=LAYER_POINT)
+    return points_of(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
+
+
+def worked_launches(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
+    """Launches with known work, with these columns of theirs, duration_ns and device_id."""
+    work = work_of_launches(trace) if work is None else work
+    wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
+    if work.is_empty():
+        return work
+    launches = trace["kernel_launches"].select(wanted)
+    found = launches.collect()[work["launch_index"]]
+    return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+
+
+def worked_totals(trace: TraceFrames) -> pl.DataFrame:
+    """Sums of recorders that keep no launches, of those whose work is stated, with device_id and the kinds of launches' work."""
+    if "kernel_totals" not in trace:
+        return pl.DataFrame()
+    return (
+        trace["kernel_totals"]
+        .filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null())
+        .join(_devices(trace), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            *("name_index", "scope_index", "device_id", "launch_count", "duration_sum_ns", "flop", "bytes"),
+            pl.col("dtype").cast(DTYPES, strict=False),
+            path=pl.lit(None, dtype=PATHS),
+            work_source=pl.lit(RECORDED, dtype=SOURCES),
+        )
+        .collect()
+    )
+
+
+def _devices(trace: TraceFrames) -> pl.LazyFrame:
+    return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
+
+
+def sums_of_launches(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    timed = worked.with_columns(launch_count=pl.lit(1, COUNT), duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0))
+    return sums_of_totals(timed, keys)
+
+
+def sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """For `points_of`: for each of flop and bytes the sum of what is known, and the time of the launches that know it."""
+    known_ns = {f"{name}_known_ns": pl.when(pl.col(name).is_not_null()).then("duration_sum_ns") for name in WORK}
+    return totals.with_columns(**known_ns).group_by(keys).agg(pl.col(*WORK, *known_ns, "launch_count", "duration_sum_ns").sum())
+
+
+def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
+    heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
+    return (
+        sums.sort(heaviest_first, descending=True)
+        .group_by(keys, maintain_order=True)
+        .agg(
+            *(pl.col(name).first() for name in ("dtype", "path") if name not in keys),
+            *([pl.when(pl.col("device_id").n_unique() == 1).then(pl.col("device_id").first())] if "device_id" not in keys else []),
+            pl.col("work_source").unique().sort().cast(TEXT).str.join(", "),
+            *map(_mostly_known, WORK),
+            pl.col("launch_count", "duration_sum_ns").sum(),
+        )
+        .sort(pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in schema), nulls_last=True)
+        .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        .collect()
+    )
+
+
+def _mostly_known(name: str) -> pl.Expr:
+    """The sum of what is known; null where that is too little of the time, or nothing."""
+    known_ns = pl.col(f"{name}_known_ns")
+    is_known = known_ns.sum() >= MIN_KNOWN_SHARE * pl.col("duration_sum_ns").sum()
+    return pl.when(is_known & known_ns.max().gt(0)).then(pl.col(name).sum()).alias(name)

@@ -1,0 +1,294 @@
+"""Collects everything that one profiler journals, for as long as the node is known.
+
+Responses are read ahead while the batch before is committed; the cursor moves with the commit, so what was read and not
+committed when the process dies is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import grpc
+
+from kernalyse.services.analyzer.collect.node_client import NodeLink, node_errors, unreachable
+from kernalyse.services.analyzer.collect.node_feed import NodeWatching
+from kernalyse.services.analyzer.collect.run_feed import RunWatching
+from kernalyse.services.analyzer.collect.trace_fetcher import LeftTraces
+from kernalyse.services.analyzer.hardware.datasheets import device_peaks
+from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport, counter_report, missing_report
+from kernalyse.services.analyzer.store.repositories import NodeRecord
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError
+from kernalyse.services.core.model import CountersStored, HardwareKey, Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
+from kernalyse.services.core.rpc import Endpoint
+from kernalyse.v1 import profiler_service_pb2 as messages
+
+READ_AHEAD_COUNT: Final = 64
+"""Responses waiting for the commit before: bounds memory; past it, flow control holds the node back."""
+
+MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
+"""Of a report of counters: thousands of configurations with every metric there is. A larger one would fill this host's memory."""
+
+FIRST_RETRY_S: Final = 0.1
+"""A profiler that restarts is back within a second; waiting longer at first would only delay its events."""
+
+RUN_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""A run_id names a folder of the store: one with a slash or leading dot must not come in from outside."""
+
+logger = logging.getLogger(__name__)
+
+
+class Collector:
+    """One node's. `status` is what it knows of the node; `link` is open while the node answers."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        run_watching: RunWatching,
+        node_watching: NodeWatching,
+        left_traces: LeftTraces,
+        record: NodeRecord,
+        endpoint: Endpoint,
+        retry_s: float,
+    ) -> None:
+        self._store = store
+        self._run_watching = run_watching
+        self._node_watching = node_watching
+        self._left_traces = left_traces
+        self._record = record
+        self._endpoint = endpoint
+        self._retry_s = retry_s
+        self._compactions: set[asyncio.Task[None]] = set()
+        self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
+        self.link: NodeLink | None = None
+        self.is_settled = asyncio.Event()
+        """Set once it is known whether the node answers: until then `status` is CONNECTING."""
+
+    async def run(self) -> None:
+        """Collects, connecting anew whenever the node is lost, until cancelled."""
+        pause_s = FIRST_RETRY_S
+        try:
+            while True:
+                self.link = NodeLink(self._endpoint)
+                begin_s = time.monotonic()
+                try:
+                    await self._collect(self.link)
+                    problem = unreachable(self._record.address, "the node closed the stream").message
+                except KernalyseError as error:
+                    problem = error.message
+                except Exception as error:
+                    # Whatever one node sends, the others and this one's next attempt go on.
+                    logger.exception("Collecting from %s failed", self._record.address)
+                    problem = f"{type(error).__name__}: {error}"
+                finally:
+                    link, self.link = self.link, None
+                    await link.close()
+                # Only a connection that held counts: a node may answer and yet fail its stream every time.
+                has_held = time.monotonic() - begin_s > self._retry_s
+                pause_s = FIRST_RETRY_S if has_held else min(2 * pause_s, self._retry_s)
+                await self._set_status(NodeHealth.UNREACHABLE, problem)
+                await asyncio.sleep(pause_s)
+        finally:
+            await asyncio.gather(*self._compactions)
+
+    async def _collect(self, link: NodeLink) -> None:
+        node = await link.describe()
+        await self._describe(node)
+        await self._lose_forgotten_runs(link, node.node_id)
+        await self._left_traces.begin(link, node.node_id)
+        next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
+        try:
+            await self._follow(link, node, next_event_index)
+        except EventExpiredError as error:
+            await self._note_gap(node.node_id, next_event_index, error)
+            await self._follow(link, node, 0)
+
+    async def _follow(self, link: NodeLink, node: Node, next_event_index: int) -> None:
+        request = messages.WatchNodeRequest(next_event_index=next_event_index, journal_id=node.journal_id)
+        stream = link.stub.WatchNode(request)
+        queue: asyncio.Queue[Any] = asyncio.Queue(READ_AHEAD_COUNT)
+        reader = asyncio.create_task(_read_ahead(stream, queue))
+        try:
+            while True:
+                responses = [await queue.get()]
+                while not queue.empty():
+                    responses.append(queue.get_nowait())
+                end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
+                await self._take(link, node.node_id, responses)
+                if end is not None:
+                    end.raise_error(self._record.address)
+                    return
+        finally:
+            reader.cancel()
+            stream.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
+
+    async def _take(self, link: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
+        for response in responses:
+            if response.HasField("node"):
+                await self._describe(protobuf.decode(response.node, Node))
+        events = list(_decoded(event for response in responses for event in response.events))
+        for journal_id, part in itertools.groupby(events, lambda event: event.journal_id):
+            await self._commit(link, node_id, journal_id, list(part))
+        idle = [protobuf.decode(reading, Telemetry) for response in responses for reading in response.idle_telemetry]
+        busy = [event.payload for event in events if isinstance(event.payload, Telemetry)]
+        self._node_watching.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
+
+    async def _commit(self, link: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
+        new_runs = await self._unknown_runs(link, node_id, {event.run_id for event in events})
+        reports = {event.event_index: await _report(link, event) for event in events if isinstance(event.payload, CountersStored)}
+        commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
+        await self._run_watching.publish(commits)
+        changed = {HardwareKey(node_id, device_id): None for commit in commits for device_id in sorted(commit.changed_device_ids)}
+        told = {commit.run_id for commit in commits if commit.has_new_ceilings}
+        for key in changed:
+            await self._run_watching.publish_ceilings(key.node_id, key.device_id, told)
+        self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
+        finished = [commit.run_id for commit in commits if commit.run is not None and commit.run.state.is_final]
+        for run_id in finished:
+            self._compact(run_id)
+        if finished:
+            await self._left_traces.begin(link, node_id)
+
+    async def _unknown_runs(self, link: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
+        """Runs that the catalogue lacks, as the node describes them."""
+        found = []
+        for run_id in run_ids - await asyncio.to_thread(self._store.runs.known, sorted(run_ids)):
+            if RUN_ID_PATTERN.fullmatch(run_id) is None:
+                logger.warning("Events of a run %r from %s are left out: no such name can be stored.", run_id, link.address)
+                continue
+            try:
+                found.append(replace(await link.run(run_id), node_id=node_id))
+            except RunNotFoundError:
+                logger.warning("Events of run %s from %s are left out: the node no longer knows it.", run_id, link.address)
+        return found
+
+    async def _describe(self, node: Node) -> None:
+        """Keeps what the node says of itself, and what datasheets say of its devices."""
+        if self.status.health is NodeHealth.SERVING and node == self.status.node:
+            return
+        self._record = replace(self._record, node=node)
+        await asyncio.to_thread(self._store.nodes.put, self._record)
+        for device in node.devices:
+            peaks = device_peaks(device)
+            logger.info("%s %s: %s", node.hostname, device.device_id, peaks.explanation)
+            await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
+        await self._set_status(NodeHealth.SERVING, "")
+
+    async def _lose_forgotten_runs(self, link: NodeLink, node_id: str) -> None:
+        """Ends runs that the node no longer knows: their last events will not come any more."""
+        for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
+            try:
+                await link.run(record.run.run_id)
+            except RunNotFoundError:
+                await self._change_run(partial(self._store.runs.lose, record.run.run_id, datetime.now(UTC)))
+                self._compact(record.run.run_id)
+
+    async def _note_gap(self, node_id: str, next_event_index: int, error: EventExpiredError) -> None:
+        """Says on every run that may miss events that it may."""
+        line = f"Events from {next_event_index} on had expired on the node before they were collected ({error.found})."
+        logger.warning("%s: %s", self._record.address, line)
+        for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
+            run = record.run
+            notes = f"{run.notes}\n{line}".lstrip()
+            await self._change_run(partial(self._store.runs.annotate, run.run_id, run.tags, notes))
+
+    async def _change_run(self, change: Callable[[], Run]) -> None:
+        await self._show_run(await asyncio.to_thread(change))
+
+    async def _show_run(self, run: Run) -> None:
+        await self._run_watching.publish_run(run)
+        self._node_watching.publish(runs=[run])
+
+    def _compact(self, run_id: str) -> None:
+        """Beside the collecting: a long run takes seconds to write."""
+        task = asyncio.create_task(asyncio.to_thread(compact, self._store, run_id))
+        self._compactions.add(task)
+        task.add_done_callback(self._compactions.discard)
+
+    async def _set_status(self, health: NodeHealth, problem: str) -> None:
+        before, status = self.status, NodeStatus(self._record.address, health, self._record.node, problem)
+        self.is_settled.set()
+        if status == before:
+            return
+        self.status = status
+        self._node_watching.publish(nodes=[status])
+        if status.collecting_problem != before.collecting_problem:
+            await self._show_unfinished_runs()
+
+    async def _show_unfinished_runs(self) -> None:
+        """Shows them anew, with the problem that has come or gone."""
+        try:
+            for record in await asyncio.to_thread(self._store.runs.unfinished, self._record.node.node_id):
+                await self._show_run(record.run)
+        except Exception:  # only a display: collecting goes on
+            logger.exception("Runs of %s could not be shown anew", self._record.address)
+
+
+async def _report(link: NodeLink, event: RunEvent) -> CounterReport:
+    """What a run's report says, read before its event is committed: both are stored together, or both come again.
+
+    Raises UnavailableError: the node went away; the event comes again with the next connection.
+    """
+    stored = event.payload
+    assert isinstance(stored, CountersStored)
+    try:
+        data = await link.artifact(event.run_id, stored.artifact_name, MAX_REPORT_BYTES)
+    except UnavailableError:
+        raise
+    except KernalyseError as error:  # gone, too large, unreadable: asking again would get the same answer for ever
+        return missing_report(stored, error.message)
+    return await asyncio.to_thread(counter_report, event, stored, data)
+
+
+class _StreamEnd:
+    """Follows the last response in the queue."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def raise_error(self, address: str) -> None:
+        if self._error is not None:
+            with node_errors(address):
+                raise self._error
+
+
+async def _read_ahead(stream: Any, queue: asyncio.Queue[Any]) -> None:
+    error: Exception | None = None
+    try:
+        async for response in stream:
+            await queue.put(response)
+    except grpc.RpcError as caught:
+        error = caught
+    await queue.put(_StreamEnd(error))
+
+
+def _decoded(events: Iterable[Any]) -> Iterable[RunEvent]:
+    for event in events:
+        try:
+            yield protobuf.decode(event, RunEvent)
+        except InvalidRequestError as error:
+            logger.warning("Event %d of a newer version is left out: %s", event.event_index, error.message)
+
+
+def compact(store: Store, run_id: str) -> None:
+    """Logs what goes wrong: the rows stay in the database then, and the next start tries again."""
+    try:
+        store.compact(run_id)
+    except RunNotFoundError:
+        pass  # deleted meanwhile
+    except Exception:
+        logger.exception("Run %s stays in the catalogue: it could not be written to Parquet", run_id)

@@ -1,0 +1,109 @@
+"""A connection to one profiler: its channel, and its failures as errors that name the node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import LimitReachedError, NodeUnreachableError, UnavailableError
+from kernalyse.services.core.model import Node, Run
+from kernalyse.services.core.rpc import Endpoint, error_from_rpc, is_cancelled, open_async_channel
+from kernalyse.v1 import profiler_service_pb2 as messages
+from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceStub
+
+ANSWER_TIMEOUT_S = 10.0
+"""For calls that only read. A node that takes longer is as good as gone; a busy one answers within tenths of a second."""
+
+STALL_TIMEOUT_S = 30.0
+"""Between two chunks of an artifact: 1 MiB comes in seconds over the slowest line that anybody measures on."""
+
+CLOSING_S = 2.0
+
+
+class NodeLink:
+    """Open from construction to `close`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.address = endpoint.address
+        self._channel = open_async_channel(endpoint)
+        self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def describe(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Node:
+        """What the node says of itself. Raises NodeUnreachableError, UnauthenticatedError and what else it answers."""
+        with node_errors(self.address):
+            answer = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
+        return protobuf.decode(answer.node, Node)
+
+    async def run(self, run_id: str) -> Run:
+        """Raises RunNotFoundError."""
+        with node_errors(self.address):
+            answer = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
+        return protobuf.decode(answer.run, Run)
+
+    async def artifact(self, run_id: str, artifact_name: str, max_bytes: int) -> bytes:
+        """A file that the run left, whole. Raises RunNotFoundError, ArtifactNotFoundError, LimitReachedError."""
+        data = bytearray()
+        async for chunk in self.artifact_chunks(run_id, artifact_name):
+            data += chunk
+            if len(data) > max_bytes:
+                raise LimitReachedError(
+                    f"artifact {artifact_name} of run {run_id}",
+                    found=f"more than {max_bytes} bytes",
+                    expected=f"at most {max_bytes}",
+                    remedy="Fetch it by itself, or profile fewer configurations at a time.",
+                )
+        return bytes(data)
+
+    async def artifact_chunks(self, run_id: str, artifact_name: str, offset: int = 0) -> AsyncIterator[bytes]:
+        """A file that the run left, from a byte on, in chunks of at most 1 MiB.
+
+        Raises RunNotFoundError, ArtifactNotFoundError; NodeUnreachableError when the node stalls too, or this link is closed.
+        """
+        request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name, offset=offset)
+        call = self.stub.ReadArtifact(request)
+        try:
+            while True:
+                with node_errors(self.address):
+                    async with asyncio.timeout(STALL_TIMEOUT_S):
+                        part = await call.read()
+                if part is grpc.aio.EOF:
+                    return
+                yield part.chunk
+        except TimeoutError as error:
+            raise unreachable(self.address, f"no byte of {artifact_name} in {STALL_TIMEOUT_S:g} s") from error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        await self._channel.close(CLOSING_S)
+
+
+@contextmanager
+def node_errors(address: str) -> Iterator[None]:
+    """Raise what the node raised, unchanged; a failure to reach it, and the end of its connection, as NodeUnreachableError."""
+    try:
+        yield
+    except asyncio.CancelledError as error:  # as the calls of a closed channel end
+        if is_cancelled():
+            raise
+        raise unreachable(address, "that its connection was closed, as it is when the node is removed") from error
+    except grpc.RpcError as error:
+        translated = error_from_rpc(error)
+        if type(translated) is UnavailableError or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise unreachable(address, error.details() or error.code().name) from error
+        raise translated from error
+
+
+def unreachable(address: str, found: str) -> NodeUnreachableError:
+    return NodeUnreachableError(
+        f"node {address}",
+        found=found,
+        expected="a profiler that answers",
+        remedy="Check that it runs, that the address is right and that nothing between blocks it.",
+    )

@@ -1,0 +1,228 @@
+"""The nodes that the analyzer collects from: added, removed, reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from kernalyse.channel import is_address
+from kernalyse.services.analyzer.collect.collector import Collector, compact
+from kernalyse.services.analyzer.collect.node_client import NodeLink, unreachable
+from kernalyse.services.analyzer.collect.node_feed import NodeWatching
+from kernalyse.services.analyzer.collect.run_feed import RunWatching
+from kernalyse.services.analyzer.collect.trace_fetcher import LeftTraces
+from kernalyse.services.analyzer.store.repositories import NodeRecord, NodeSecret
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
+from kernalyse.services.core.model import Device, NodeHealth, NodeStatus, Run
+from kernalyse.services.core.rpc import Endpoint, is_local
+from kernalyse.tls import ca_problem, pair_problem
+
+FIRST_ANSWER_TIMEOUT_S: Final = 5.0
+
+
+class Nodes:
+    """One collector each, from `start` or `add` on until `remove` or `stop`."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_watching: RunWatching,
+        node_watching: NodeWatching,
+        left_traces: LeftTraces,
+        *,
+        retry_s: float,
+        is_insecure_allowed: bool,
+    ) -> None:
+        self._store = store
+        self._run_watching = run_watching
+        self._node_watching = node_watching
+        self._left_traces = left_traces
+        self._retry_s = retry_s
+        self._is_insecure_allowed = is_insecure_allowed
+        self._collectors: dict[str, Collector] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._compactions: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Collects from every node of the store; compacts what an earlier process left."""
+        for run_id in await asyncio.to_thread(self._store.runs.to_compact):
+            self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
+        for record in await asyncio.to_thread(self._store.nodes.all):
+            secret = await asyncio.to_thread(self._store.secrets.secret, record.address)
+            client_key = None if secret.client_key is None else secret.client_key.encode("latin-1")
+            self._collect(record, Endpoint(record.address, secret.token, record.ca_certificate, record.client_certificate, client_key))
+
+    async def stop(self) -> None:
+        """Ends collecting; what was committed stays, the rest comes again at the next start."""
+        for address in list(self._tasks):
+            await self._end(address)
+        await self._left_traces.close()
+        await asyncio.gather(*self._compactions)
+
+    async def add(self, endpoint: Endpoint) -> NodeStatus:
+        """Collects from a node that answers. One that moved to a new address, or has a new token, takes the old one's place.
+
+        Raises:
+            InvalidRequestError: the address cannot be used as it is.
+            NodeExistsError: the node is being collected from.
+            NodeUnreachableError, TlsHandshakeError, UnauthenticatedError: it does not answer, or not to these certificates, this token.
+        """
+        self._check(endpoint)
+        link = NodeLink(endpoint)
+        try:
+            node = await link.describe(FIRST_ANSWER_TIMEOUT_S)
+        finally:
+            await link.close()
+        known = [
+            status
+            for status in self.statuses()
+            if status.address == endpoint.address or (status.node is not None and status.node.node_id == node.node_id)
+        ]
+        for status in known:
+            if status.health is NodeHealth.SERVING:
+                raise NodeExistsError(
+                    f"node {node.node_id} at {endpoint.address}",
+                    found=f"it is collected from at {status.address}",
+                    expected="a node that is not known yet",
+                    remedy="Remove it first to add it with another address or token.",
+                )
+        for status in known:
+            await self._forget(status.address)
+        record = NodeRecord(endpoint.address, node, endpoint.ca_certificate, endpoint.client_certificate)
+        secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
+        await asyncio.to_thread(self._store.secrets.keep, endpoint.address, secret)
+        await asyncio.to_thread(self._store.nodes.put, record)
+        status = self._collect(record, endpoint).status
+        self._node_watching.publish(nodes=[status])
+        return status
+
+    async def remove(self, address: str) -> None:
+        """Ends collecting from it; its runs stay. Raises NodeNotFoundError."""
+        if address not in self._collectors:
+            raise NodeNotFoundError(
+                f"node at {address!r}",
+                found="no such node",
+                expected=f"one of {', '.join(self._collectors) or 'none: there is no node'}",
+                remedy="List the nodes.",
+            )
+        await self._forget(address)
+
+    def statuses(self) -> Sequence[NodeStatus]:
+        return [collector.status for _, collector in sorted(self._collectors.items())]
+
+    def with_problem(self, run: Run) -> Run:
+        """Return the run with what keeps this analyzer from hearing or storing how it goes on."""
+        if run.state.is_final:
+            return run
+        of_node = (status for status in self.statuses() if status.node is not None and status.node.node_id == run.node_id)
+        return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
+
+    async def link(self, node_id: str) -> NodeLink:
+        """An open connection to the node; for an empty node_id, to the first that serves. Waits for one just being connected to.
+
+        Raises:
+            NodeNotFoundError: there is no such node, or none at all.
+            NodeUnreachableError: it does not answer at present.
+        """
+        candidates = [
+            collector
+            for collector in self._collectors.values()
+            if not node_id or (collector.status.node is not None and collector.status.node.node_id == node_id)
+        ]
+        if not candidates:
+            raise NodeNotFoundError(
+                f"node {node_id!r}" if node_id else "nodes",
+                found="no such node" if node_id else "none",
+                expected="a node that this analyzer collects from",
+                remedy="Add the node first.",
+            )
+        if (link := _serving(candidates)) is not None:
+            return link
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ANSWER_TIMEOUT_S):
+                for collector in candidates:
+                    await collector.is_settled.wait()
+        if (link := _serving(candidates)) is not None:
+            return link
+        status = candidates[0].status
+        raise unreachable(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")
+
+    def device(self, node_id: str, device_id: str) -> Device:
+        """Raises DeviceNotFoundError."""
+        devices = [
+            device
+            for status in self.statuses()
+            if status.node is not None and status.node.node_id == node_id
+            for device in status.node.devices
+        ]
+        for device in devices:
+            if device.device_id == device_id:
+                return device
+        raise DeviceNotFoundError(
+            f"device {device_id!r} of node {node_id!r}",
+            found="no such device",
+            expected=f"one of {', '.join(device.device_id for device in devices)}" if devices else "a node of this analyzer",
+            remedy="List the nodes to see their devices.",
+        )
+
+    def _check(self, endpoint: Endpoint) -> None:
+        if not is_address(endpoint.address):
+            raise InvalidRequestError(
+                "address of the node",
+                found=repr(endpoint.address),
+                expected="host:port, with a port from 1 to 65535, or unix:PATH",
+                remedy="Correct the address.",
+            )
+        if endpoint.ca_certificate is not None and (found := ca_problem(endpoint.ca_certificate)) is not None:
+            raise InvalidRequestError(
+                "ca_certificate of the node", found=found, expected="PEM text", remedy="Pass the CA's certificate file."
+            )
+        if (found := pair_problem(endpoint.client_certificate, endpoint.client_key)) is not None:
+            raise InvalidRequestError(
+                "client_certificate and client_key of the node",
+                found=found,
+                expected="a PEM certificate and its PEM key, without password",
+                remedy="Pass both files of one pair.",
+            )
+        if endpoint.ca_certificate is None and not is_local(endpoint.address) and not self._is_insecure_allowed:
+            raise InvalidRequestError(
+                f"node at {endpoint.address}",
+                found="an address of another machine, without TLS",
+                expected="a CA certificate, so that token and results travel encrypted",
+                remedy="Pass the CA certificate, or start the analyzer with --insecure.",
+            )
+
+    def _collect(self, record: NodeRecord, endpoint: Endpoint) -> Collector:
+        collector = Collector(
+            store=self._store,
+            run_watching=self._run_watching,
+            node_watching=self._node_watching,
+            left_traces=self._left_traces,
+            record=record,
+            endpoint=endpoint,
+            retry_s=self._retry_s,
+        )
+        self._collectors[record.address] = collector
+        self._tasks[record.address] = asyncio.create_task(collector.run(), name=f"collect {record.address}")
+        return collector
+
+    async def _forget(self, address: str) -> None:
+        await self._end(address)
+        await asyncio.to_thread(self._store.nodes.delete, address)
+        await asyncio.to_thread(self._store.secrets.forget, address)
+        self._node_watching.publish(removed_addresses=[address])
+
+    async def _end(self, address: str) -> None:
+        del self._collectors[address]
+        task = self._tasks.pop(address)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _serving(collectors: Sequence[Collector]) -> NodeLink | None:
+    return next((collector.link for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.link), None)

@@ -1,0 +1,319 @@
+"""Rows of a run as they arrive, for any number of watchers.
+
+A watcher catches up from the store and goes on from a ring of what was committed last. It pulls: one that stalls falls
+out of the ring and catches up from the store again, and costs the others nothing. Watchers at the same place share the
+encoded bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.roofline import Roofs, roofline_under
+from kernalyse.services.analyzer.queries.filters import chunks
+from kernalyse.services.analyzer.queries.run_tables import ceilings, thresholds
+from kernalyse.services.analyzer.store.database import RunCommit
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.derived import LAYER_ROOFLINE, ROOFLINE
+from kernalyse.services.analyzer.tables.event_rows import frame_of, samples_frame
+from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTED_WORK, MEASUREMENTS, SAMPLES, WATCHED_TABLES
+from kernalyse.services.core.errors import ShuttingDownError
+from kernalyse.services.core.model import Run, TableChunk
+
+PAGE_ROW_COUNT: Final = 16_384
+"""Rows of one response: more would make a watcher wait for its first row, fewer cost more per row."""
+
+SPAN_ROW_COUNT: Final = 1_000_000
+"""Rows read from the store at a time while catching up; bounds what one watcher holds in memory."""
+
+RING_BYTES: Final = 32 * 1024 * 1024
+"""Per run. Some seconds of the fastest run: enough for a slow page, and a stalled one does not need it."""
+
+COLUMN_BYTES: Final = 750
+"""Memory that a column of a frame takes beside its values: of a commit with one measurement that is nearly all."""
+
+SHARED_ENCODING_COUNT: Final = 8
+
+Frames = Mapping[str, pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class RunUpdate:
+    """run: None when it is what it was. Everything before next_event_index has been sent with it."""
+
+    next_event_index: int
+    run: Run | None
+    tables: tuple[TableChunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one commit brought. An empty range of indexes: not from the journal (ceilings set by hand, tags)."""
+
+    first_event_index: int
+    next_event_index: int
+    run: Run | None
+    frames: Frames
+
+    @property
+    def byte_count(self) -> int:
+        return sum(int(frame.estimated_size()) + frame.width * COLUMN_BYTES for frame in self.frames.values())
+
+    @property
+    def row_count(self) -> int:
+        return sum(frame.height for frame in self.frames.values())
+
+    def is_news_at(self, position: int) -> bool:
+        return self.next_event_index > position or self.first_event_index == self.next_event_index
+
+    def after(self, position: int) -> Segment:
+        """What a watcher at the position has not seen of it; the segment itself when that is all."""
+        if not self.first_event_index < position < self.next_event_index:
+            return self
+        frames = {name: frame.filter(pl.col("event_index") >= position) for name, frame in self.frames.items()}
+        return replace(self, frames={name: frame for name, frame in frames.items() if frame.height > 0})
+
+
+@dataclass(slots=True)
+class RunFeed:
+    """The ring of one run. Segments are numbered; next_number is that of the next one to come."""
+
+    watcher_count: int = 0
+    segments: deque[Segment] = field(default_factory=deque)
+    next_number: int = 0
+    byte_count: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    hardware_count: int = 0  # of changes of ceilings and thresholds that were told
+    roofs: tuple[int, Roofs] | None = None  # that measurements are held against, and how many changes had been told before
+    encodings: OrderedDict[tuple[int, int], asyncio.Task[tuple[TableChunk, ...]]] = field(default_factory=OrderedDict)
+
+    @property
+    def first_number(self) -> int:
+        return self.next_number - len(self.segments)
+
+    def append(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self.next_number += 1
+        self.byte_count += segment.byte_count
+        while self.byte_count > RING_BYTES and len(self.segments) > 1:
+            self.byte_count -= self.segments.popleft().byte_count
+        self.wake()
+
+    def roofs_now(self, work_out: Callable[[], Roofs]) -> Roofs:
+        """Worked out when something has changed since."""
+        count = self.hardware_count
+        if self.roofs is None or self.roofs[0] != count:
+            self.roofs = (count, work_out())
+        return self.roofs[1]
+
+    def wake(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def since(self, number: int) -> list[Segment]:
+        """Segments from a number on, as many as fit one response; at least one if there is one."""
+        taken: list[Segment] = []
+        row_count = 0
+        for position in range(number - self.first_number, len(self.segments)):
+            segment = self.segments[position]
+            row_count += segment.row_count
+            if taken and row_count > PAGE_ROW_COUNT:
+                break
+            taken.append(segment)
+        return taken
+
+    async def encoded(self, number: int, segments: Sequence[Segment]) -> tuple[TableChunk, ...]:
+        """The segments' rows, merged by table; encoded once for all watchers that ask for the same ones."""
+        key = (number, len(segments))
+        task = self.encodings.get(key)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(_encode, _merged(segments)))
+            self.encodings[key] = task
+            if len(self.encodings) > SHARED_ENCODING_COUNT:
+                self.encodings.popitem(last=False)
+        # Shielded: the watcher that asked first may leave while others wait for the same bytes.
+        return await asyncio.shield(task)
+
+
+class RunWatching:
+    """Feeds by run; a feed exists while somebody watches."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._feeds: dict[str, RunFeed] = {}
+        self._is_closed = False
+
+    async def publish(self, commits: Sequence[RunCommit]) -> None:
+        """Shows commits to those who watch their runs; one run's commits have to come in order."""
+        for commit in commits:
+            feed = self._feeds.get(commit.run_id)
+            if feed is not None:
+                frames = await asyncio.to_thread(_commit_frames, self._store, commit, feed)
+                feed.append(Segment(commit.first_event_index, commit.next_event_index, commit.run, frames))
+
+    async def publish_run(self, run: Run) -> None:
+        """Shows a change that no event made."""
+        feed = self._feeds.get(run.run_id)
+        if feed is not None:
+            feed.append(Segment(0, 0, run, {}))
+
+    async def publish_ceilings(self, node_id: str, device_id: str, told_run_ids: Collection[str] = ()) -> None:
+        """Shows ceilings and roofline anew to those who watch a run on the device, but for runs whose watchers have been told."""
+        for run_id, feed in list(self._feeds.items()):
+            if run_id in told_run_ids:
+                continue
+            run = (await asyncio.to_thread(self._store.runs.get, run_id)).run
+            if (run.node_id, run.device_id) == (node_id, device_id):
+                feed.hardware_count += 1
+                feed.append(Segment(0, 0, None, await asyncio.to_thread(_ceiling_frames, self._store, run_id)))
+
+    async def watch(self, run_id: str, next_event_index: int) -> AsyncIterator[RunUpdate]:
+        """The run and its rows from an index on, then live until its final state, and until its traces are read.
+
+        Raises:
+            RunNotFoundError: the catalogue has no such run.
+            ShuttingDownError: the service stops.
+        """
+        feed = self._feeds.setdefault(run_id, RunFeed())
+        feed.watcher_count += 1
+        try:
+            position = next_event_index
+            while True:
+                # Numbered before reading: what is committed from here on is in the ring, what was before is in the store.
+                number = feed.next_number
+                record = await asyncio.to_thread(self._store.runs.get, run_id)
+                end = record.next_event_index
+                yield RunUpdate(position, record.run, ())
+                async for update in self._catch_up(run_id, position, end):
+                    yield update
+                position = max(position, end)
+                if record.run.is_settled:
+                    return
+                async for update in self._follow(feed, number, position):
+                    yield update
+                    position = update.next_event_index
+                    if update.run is not None and update.run.is_settled:
+                        return
+        finally:
+            feed.watcher_count -= 1
+            if feed.watcher_count == 0:
+                del self._feeds[run_id]
+
+    def close(self) -> None:
+        """Ends every stream with ShuttingDownError."""
+        self._is_closed = True
+        for feed in self._feeds.values():
+            feed.wake()
+
+    async def _follow(self, feed: RunFeed, number: int, position: int) -> AsyncIterator[RunUpdate]:
+        """Updates from the ring, until the watcher has fallen out of it."""
+        while number >= feed.first_number:
+            news = feed.news
+            segments = feed.since(number)
+            if not segments:
+                if self._is_closed:
+                    raise ShuttingDownError("analyzer", found="it stops", expected="a service that goes on", remedy="Watch again later.")
+                await news.wait()
+                continue
+            fresh = [segment.after(position) for segment in segments if segment.is_news_at(position)]
+            is_shared = [id(segment) for segment in fresh] == [id(segment) for segment in segments]
+            tables = await (feed.encoded(number, segments) if is_shared else asyncio.to_thread(_encode, _merged(fresh)))
+            number += len(segments)
+            position = max(position, *(segment.next_event_index for segment in segments))
+            run = next((segment.run for segment in reversed(fresh) if segment.run is not None), None)
+            if tables or run is not None:
+                yield RunUpdate(position, run, tables)
+
+    async def _catch_up(self, run_id: str, first: int, end: int) -> AsyncIterator[RunUpdate]:
+        """Stored rows from the first event up to before the end, in pages."""
+        if first >= end:
+            return
+        counts = await asyncio.to_thread(self._store.row_counts, run_id, first)
+        span_first = first
+        for span_end in _ends(counts, SPAN_ROW_COUNT, end):
+            frames = await asyncio.to_thread(_stored_frames, self._store, run_id, span_first, span_end)
+            in_span = counts.filter(pl.col("event_index").is_between(span_first, span_end - 1))
+            page_first = span_first
+            for page_end in _ends(in_span, PAGE_ROW_COUNT, span_end):
+                tables = await asyncio.to_thread(_encode, _cut(frames, page_first, page_end))
+                yield RunUpdate(page_end, None, tables)
+                page_first = page_end
+            span_first = span_end
+
+
+def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
+    tables = {row.table.table_name: row.table for row in commit.rows if row.table in WATCHED_TABLES and row.table is not CEILINGS}
+    frames = {name: frame_of(table, [row.values for row in commit.rows if row.table is table]) for name, table in tables.items()}
+    if commit.samples:
+        frames[SAMPLES.table_name] = samples_frame(commit.samples)
+    if commit.has_new_ceilings:
+        feed.hardware_count += 1
+        between = pl.col("event_index").is_between(commit.first_event_index, commit.next_event_index - 1)
+        for name, frame in _ceiling_frames(store, commit.run_id).items():
+            frames[name] = frame.filter(between)
+    elif MEASUREMENTS.table_name in frames:
+        roofs = feed.roofs_now(lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out())
+        # Counters come when all is measured, with new rows of the roofline.
+        points = roofline_under(roofs, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
+        frames[ROOFLINE.table_name] = points.collect()
+        if frames[MEASUREMENTS.table_name]["layer_path"].count():
+            from kernalyse.services.analyzer.queries.run_tables import (
+                run_table,  # with every analysis, which a command that lists runs does without
+            )
+
+            layers = run_table(store, LAYER_ROOFLINE, [commit.run_id]).sort("event_index").collect()
+            frames[LAYER_ROOFLINE.table_name] = layers.filter(pl.col("event_index") >= commit.first_event_index)
+    return {name: frame for name, frame in frames.items() if frame.height > 0}
+
+
+def _ceiling_frames(store: Store, run_id: str) -> Frames:
+    from kernalyse.services.analyzer.queries.run_tables import run_table  # as above
+
+    return {
+        table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE, LAYER_ROOFLINE)
+    }
+
+
+def _stored_frames(store: Store, run_id: str, first: int, end: int) -> Frames:
+    tables = [table for table in (*WATCHED_TABLES, SAMPLES) if table is not CEILINGS]
+    frames = {
+        table.table_name: store.read(table, [run_id], first, end).sort("event_index", maintain_order=True).collect() for table in tables
+    }
+    return _cut({**frames, **_ceiling_frames(store, run_id)}, first, end)
+
+
+def _cut(frames: Frames, first: int, end: int | None) -> Frames:
+    """Rows between two indexes, of frames in order of event_index."""
+    cut = {}
+    for name, frame in frames.items():
+        index = frame["event_index"].drop_nulls()
+        missing = frame.height - index.len()
+        start = index.search_sorted(first) if first > 0 else 0
+        stop = index.len() if end is None else index.search_sorted(end)
+        part = frame.slice(missing + start, stop - start)
+        if part.height > 0:
+            cut[name] = part
+    return cut
+
+
+def _ends(counts: pl.DataFrame, row_limit: int, end: int) -> Iterator[int]:
+    """Indexes that divide the events into parts of about row_limit rows; the last is `end`."""
+    part = (pl.col("row_count").cum_sum() - 1) // row_limit
+    starts = counts.filter(pl.col("event_index") < end).group_by(part.alias("part")).agg(pl.col("event_index").min()).sort("part")
+    yield from starts["event_index"].to_list()[1:]
+    yield end
+
+
+def _merged(segments: Sequence[Segment]) -> Frames:
+    names = dict.fromkeys(name for segment in segments for name in segment.frames)
+    return {name: pl.concat([segment.frames[name] for segment in segments if name in segment.frames]) for name in names}
+
+
+def _encode(frames: Frames) -> tuple[TableChunk, ...]:
+    return tuple(chunk for name, frame in frames.items() for chunk in chunks(name, frame))

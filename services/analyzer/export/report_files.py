@@ -1,0 +1,270 @@
+"""Write reports as text, Markdown or drawn documents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.export.report_sections import report_of
+from kernalyse.services.analyzer.readers.base import CONTROLS
+from kernalyse.services.core.errors import BackendUnavailableError, InternalError, InvalidRequestError, LimitReachedError
+from kernalyse.services.core.external_programs import run_limited
+from kernalyse.services.core.model import Device, Run
+from kernalyse.services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask, Report, ReportFormat, Section
+
+# ---------------------------------------------------------------- report
+# A report of a run as a file to read or to paste: plain text or Markdown.
+
+MAX_CELL_LENGTH: Final = 72
+"""Names of C++ templates have hundreds of characters: whole, one would make every row as wide."""
+
+GAP: Final = "  "
+MARKDOWN_SIGNS: Final = re.compile(r"[\\|<>*`~&\[\]]|(?<!\w)_|_(?!\w)")
+"""What Markdown would read as markup in a kernel's name; an underscore within a word is none."""
+
+BLOCK_SIGNS: Final = re.compile(r"^(\d*)([-#+=.)])")
+"""What would make a heading or a list of a sentence that begins so."""
+
+
+def report_format(text: str) -> ReportFormat:
+    """Raises InvalidRequestError."""
+    if text in ReportFormat.__members__.values():
+        return ReportFormat(text)
+    raise InvalidRequestError("format of the report", found=repr(text), expected=" or ".join(ReportFormat), remedy="Choose one of these.")
+
+
+def written_report(report: Report, chosen: ReportFormat) -> str:
+    """The whole file. chosen: TEXT or MARKDOWN; the others are drawn (`kernalyse.services.analyzer.export.report_files`)."""
+    lines = _text_lines(report) if chosen is ReportFormat.TEXT else _markdown_lines(report)
+    return "\n".join(lines) + "\n"
+
+
+def _lines(section: Section) -> tuple[str, ...]:
+    return (*(f"{name}: {value}" for name, value in section.facts), *section.sentences)
+
+
+# ---------------------------------------------------------------- plain text
+
+
+def _text_lines(report: Report) -> Iterator[str]:
+    title = _plain(report.title)
+    yield title
+    yield "=" * len(title)
+    for section in report.sections:
+        yield ""
+        yield section.title
+        yield "-" * len(section.title)
+        yield from map(_plain, _lines(section))
+        if section.headings:
+            yield ""
+            yield from _aligned(section)
+        yield from section.footnotes
+
+
+def _aligned(section: Section) -> Iterator[str]:
+    rows = [_cells(map(_plain, row)) for row in section.rows]
+    widths = [max(map(len, column)) for column in zip(section.headings, *rows, strict=True)]
+    rules = ["-" * min(width, MAX_CELL_LENGTH) for width in widths]
+    for row in (section.headings, rules, *rows):
+        cells = (
+            text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, section.is_numeric, strict=True)
+        )
+        yield GAP.join(cells).rstrip()
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def _markdown_lines(report: Report) -> Iterator[str]:
+    yield f"# {_escaped(report.title)}"
+    for section in report.sections:
+        yield ""
+        yield f"## {section.title}"
+        yield ""
+        lines = _lines(section)
+        is_list = len(lines) > 1
+        yield from (f"{'- ' if is_list else ''}{_sentence(line)}" for line in lines)
+        if section.headings:
+            yield from ([""] if lines else [])
+            yield _markdown_row(section.headings)
+            yield _markdown_row("--:" if right else "---" for right in section.is_numeric)
+            yield from (_markdown_row(map(_escaped, _cells(row))) for row in section.rows)
+        yield from (line for footnote in section.footnotes for line in ("", _sentence(footnote)))
+
+
+def _markdown_row(cells: Iterable[str] | Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _sentence(text: str) -> str:
+    return BLOCK_SIGNS.sub(r"\1\\\2", _escaped(text))
+
+
+def _escaped(text: str) -> str:
+    return MARKDOWN_SIGNS.sub(lambda sign: f"\\{sign.group()}", _plain(text))
+
+
+# ---------------------------------------------------------------- text of others
+
+
+def _plain(text: str) -> str:
+    """On one line, and without what would steer a terminal."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+
+
+def _cells(row: Iterable[str]) -> list[str]:
+    """Return the cells with long names cut. The last one may be a sentence that says why: it has the rest of the line."""
+    *names, last = row
+    return [*map(_cut, names), last]
+
+
+def _cut(text: str) -> str:
+    """Both ends of a long one: templates begin alike."""
+    half = MAX_CELL_LENGTH // 2
+    return text if len(text) <= MAX_CELL_LENGTH else f"{text[:half]}…{text[1 - half :]}"
+
+
+# ---------------------------------------------------------------- report file
+# A report of a run as a file, written or drawn: of tables at hand, in a store or not.
+
+
+def report_file(run: Run, rows_of: LazyTableOf, chosen: ReportFormat, device: Device | None = None) -> bytes:
+    """The whole file. Raises what `kernalyse.services.analyzer.export.report_files.drawn` does."""
+    report = report_of(run, lambda name: rows_of(name).collect(), device)
+    if not chosen.is_drawn:
+        return written_report(report, chosen).encode()
+    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
+
+
+# ---------------------------------------------------------------- drawing
+# A report as a document with charts: drawn by a process of the dashboard's, which gets words and tables as files.
+#
+# The chart functions are the dashboard's, which no service imports. Drawing takes seconds, much memory and libraries that are not made
+# for threads: a process of its own keeps all that out of the analyzer, and whatever goes wrong in it costs one document.
+
+PROGRAM: Final = "kernalyse.services.ui.report.process"
+LIBRARIES: Final = ("holoviews", "matplotlib", "pptx")
+TIME_LIMIT_S: Final = 300.0
+"""A document of a dozen charts takes ten seconds, on a machine with ten times the work it can do two minutes."""
+
+KILLED_STATUSES: Final = (-9, -24)
+"""By the system for its memory, and for its processor time."""
+
+SHOWN_ERROR_LINES: Final = 3
+OF_RUN: Final[Mapping[str, int]] = {
+    "configurations": 5_000,
+    "failures": 5_000,
+    "roofline": 5_000,
+    "layer_roofline": 5_000,
+    "ceilings": 500,
+    "models": 100,
+    "kernels": 1_000,
+    "layers": 5_000,
+    "layer_tree": 20_000,
+    "breakdown": 100,
+    "gap_reasons": 1_000,
+    "measurements": 5_000,
+    "samples": 200_000,
+    "telemetry": 10_000,
+    "history": 1_000,
+    "timeline": 1_000_000,
+    "trace_devices": 1_000,
+    "trace_processes": 1_000,
+}
+"""Tables that charts of a run are made of, and rows of them at most: more are not told apart on a page."""
+
+ORDERED: Final = ("kernels", "layers", "layer_tree", "roofline")
+"""Of these the rows that take longest are kept, of other tables the first ones."""
+
+SEEN_GAP_RATIO: Final = 1 / 250
+"""Of the whole trace: shorter gaps cannot be told from the bars beside them, and there are as many as kernels."""
+
+LazyTableOf = Callable[[str], pl.LazyFrame]
+
+
+def run_frames(rows_of: LazyTableOf, run_id: str) -> dict[str, pl.DataFrame]:
+    """What the charts of a run are made of. Tables of a file that nobody has imported name no run."""
+    frames = {name: _bounded(name, rows_of(name).collect(), limit) for name, limit in OF_RUN.items()}
+    frames["gaps"] = _seen_gaps(rows_of, frames["timeline"])
+    return {name: frame.with_columns(run_id=pl.lit(run_id)) for name, frame in frames.items()}
+
+
+def _bounded(name: str, frame: pl.DataFrame, limit: int) -> pl.DataFrame:
+    if frame.height <= limit:
+        return frame
+    if name == "samples":
+        return frame.gather_every(-(-frame.height // limit))
+    return (frame.sort("duration_sum_ns", descending=True, nulls_last=True) if name in ORDERED else frame).head(limit)
+
+
+def _seen_gaps(rows_of: LazyTableOf, timeline: pl.DataFrame) -> pl.DataFrame:
+    """The others are never in memory."""
+    gaps = rows_of("gaps")
+    if timeline.is_empty():
+        return gaps.head(0).collect()
+    span_ns = timeline.select((pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min()).item()
+    return gaps.filter(pl.col("duration_ns") >= span_ns * SEEN_GAP_RATIO).collect()
+
+
+def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
+    """The whole file.
+
+    Raises:
+        BackendUnavailableError: the libraries that draw are not installed here.
+        LimitReachedError: it takes too long, or too much memory.
+        InternalError: the process failed; its last lines tell why.
+    """
+    _require_libraries()
+    with tempfile.TemporaryDirectory(prefix="kernalyse-report-") as name:
+        folder = Path(name)
+        task.write(folder)
+        for table_name, frame in frames.items():
+            frame.write_ipc(folder / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
+        with (folder / "errors").open("w+b") as errors:
+            status = _run(task, folder, errors.fileno())
+            if status != 0:
+                raise _failure(task, status, (folder / "errors").read_text(errors="replace"))
+        return (folder / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
+
+
+def _run(task: DrawingTask, folder: Path, errors: int) -> int:
+    try:
+        return run_limited(
+            [sys.executable, "-P", "-m", PROGRAM, str(folder)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LimitReachedError(_subject(task), found=f"more than {TIME_LIMIT_S:g} s of drawing", remedy="Draw a smaller run.") from error
+
+
+def _require_libraries() -> None:
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise BackendUnavailableError(
+            "documents with charts",
+            found=f"no {', '.join(missing)} where the analyzer runs",
+            expected="the libraries that draw",
+            remedy="Install them there: pip install 'kernalyse[analyzer,ui]'. Formats text and markdown need none.",
+        )
+
+
+def _failure(task: DrawingTask, status: int, told: str) -> LimitReachedError | InternalError:
+    lines = " / ".join(told.strip().splitlines()[-SHOWN_ERROR_LINES:])
+    if status in KILLED_STATUSES or "MemoryError" in lines:
+        return LimitReachedError(_subject(task), found="more memory or processor time than drawing may take", remedy="Draw a smaller run.")
+    return InternalError(
+        _subject(task),
+        found=f"status {status} of the process that draws it: {lines}",
+        remedy="Report this; text and markdown are not drawn.",
+    )
+
+
+def _subject(task: DrawingTask) -> str:
+    return f"report of {task.title} as {task.format}"

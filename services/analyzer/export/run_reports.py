@@ -1,0 +1,77 @@
+"""Reports of the runs in a store, and of two that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.comparison import Difference
+from kernalyse.services.analyzer.export.report_files import LazyTableOf, drawn, report_file, written_report
+from kernalyse.services.analyzer.export.report_sections import comparison_report
+from kernalyse.services.analyzer.queries.run_tables import whole_table
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.derived import HISTORY
+from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.core.model import Device, Run
+from kernalyse.services.core.report import DrawingTask, ReportFormat
+
+HistoryOfRun = Callable[[str], pl.DataFrame]
+COMPARED: Final = ("kernel_comparison", "layer_comparison")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """baseline: judged by it; None: a report of the run alone. allowed_differences: of measurements that are compared."""
+
+    run: Run
+    format: ReportFormat
+    baseline: Run | None = None
+    allowed_differences: frozenset[Difference] = frozenset()
+
+
+def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRun) -> bytes:
+    """The whole file.
+
+    Args:
+        history_of_run: rows of table history, by run_id.
+
+    Raises:
+        InvalidRequestError: runs that cannot be compared.
+        BackendUnavailableError, LimitReachedError, InternalError: it cannot be drawn (`kernalyse.services.analyzer.export.report_files`).
+    """
+    if request.baseline is None:
+        run = request.run
+        rows_of = _rows(store, [run.run_id])
+
+        def with_history(name: str) -> pl.LazyFrame:
+            return history_of_run(run.run_id).lazy() if name == HISTORY.table_name else rows_of(name)
+
+        return report_file(run, with_history, request.format, _device(store, run))
+    return _of_comparison(store, request, request.baseline)
+
+
+def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes:
+    run, run_ids = request.run, [baseline.run_id, request.run.run_id]
+    rows_of = _rows(store, run_ids, request.allowed_differences)
+
+    def table_of(name: str) -> pl.DataFrame:
+        return rows_of(name).collect()
+
+    report = comparison_report(run, baseline, table_of, lambda side: _device(store, side))
+    if not request.format.is_drawn:
+        return written_report(report, request.format).encode()
+    names = COMPARED if run.is_trace and baseline.is_trace else ("comparison",)
+    frames = {name: table_of(name) for name in names}
+    frames |= {name: table_of(name) for name in ("roofline", "ceilings")}
+    return drawn(DrawingTask(request.format, report, run.run_id, report.title, baseline.run_id), frames)
+
+
+def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableOf:
+    return lambda name: whole_table(store, table_named(name), run_ids, allowed)
+
+
+def _device(store: Store, run: Run) -> Device | None:
+    return None if run.device_id is None else store.hardware.device(run.node_id, run.device_id)

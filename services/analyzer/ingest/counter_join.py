@@ -1,0 +1,308 @@
+"""Reports of ncu with the launches that they count: their own, or those of a trace of the same program.
+
+The two know nothing of each other. A kernel is the same when its name is, in the finest form that both write; its launches
+are told apart by launch configuration, and of one configuration by their order. ncu often profiles some launches only: the
+mean of those found stands for the others of the same name and configuration, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.counters import LAUNCH_KEYS, counted_work, in_project_units, of_metric
+from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport
+from kernalyse.services.analyzer.readers.ncu.reader import extents_of, report_counters
+from kernalyse.services.analyzer.readers.ncu.run_counters import KernelForms
+from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
+from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTER_REPORTS, COUNTERS
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
+from kernalyse.services.core.costs.operator import MODELLED
+from kernalyse.services.core.errors import InvalidTraceError
+
+COUNTERS_SOURCE: Final = "counters"
+CONFIGURATION_SOURCE: Final = "counters of the same launch configuration"
+
+CONFIGURATION: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in ("x", "y", "z"))
+PLACE: Final = ("key", *CONFIGURATION)
+"""Launches of one place are alike: one kernel with one launch configuration."""
+
+JOIN_INPUT: Final = {
+    KERNEL_LAUNCHES.table_name: ("launch_index", "name_index", "process_id", "duration_ns", *CONFIGURATION),
+    TRACE_NAMES.table_name: ("name_index", "name"),
+}
+"""What joining needs of a trace."""
+
+AMOUNTS: Final = ("flop", "bytes", "l2_bytes", "l1_bytes")
+KINDS: Final = ("dtype", "path")
+
+LAUNCH_STATISTICS: Final = {
+    "registers_per_thread": "launch__registers_per_thread",
+    "static_shared_bytes": "launch__shared_mem_per_block_static",
+    "dynamic_shared_bytes": "launch__shared_mem_per_block_dynamic",
+}
+MAX_NAMED_KERNELS: Final = 5
+
+
+def with_own_counters(tables: ImportedTables) -> ImportedTables:
+    """A report that is a trace itself, with durations, sizes and work of its launches. Other tables come back as they are."""
+    counters, launches = tables.frames.get(COUNTERS.table_name), tables.frames.get(KERNEL_LAUNCHES.table_name)
+    if counters is None or launches is None:
+        return tables
+    counted = _counted(counters)
+    statistics = _launch_statistics(counters)
+    filled = launches.join(
+        counted.select("launch_index", duration_ns=pl.col("duration_ns").round().cast(COUNT)), on="launch_index", how="left"
+    ).join(statistics, on="launch_index", how="left")
+    untimed_count = filled["duration_ns"].null_count()
+    notes = [tables.notes]
+    if untimed_count:
+        notes.append(f"{untimed_count} of its {filled.height} launches have no duration: it has to count gpu__time_duration.sum.")
+    work = _worked(counted).with_columns(work_source=pl.lit(COUNTERS_SOURCE))
+    frames = {**tables.frames, KERNEL_LAUNCHES.table_name: filled.sort("launch_index"), LAUNCH_WORK.table_name: _work_rows([work])}
+    return replace(tables, frames=frames, notes="\n".join(notes))
+
+
+def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> ImportedTables:
+    """A trace with the work that reports of the same program count, by their file names. Of several that count a launch, the
+    first that knows a figure tells it.
+
+    Raises:
+        InvalidTraceError: none of a report's kernels is in the trace.
+    """
+    launches, names = (tables.frames[table.table_name] for table in (KERNEL_LAUNCHES, TRACE_NAMES))
+    own = tables.frames.get(LAUNCH_WORK.table_name, LAUNCH_WORK.empty())
+    is_modelled = pl.col("work_source") == MODELLED
+    found = [own.filter(~is_modelled)]
+    notes = [tables.notes]
+    for file_name, report in reports.items():
+        joined = _Joining.of(launches, names, report)
+        if joined.work.is_empty():
+            raise _unrelated(file_name, report)
+        found.append(joined.work)
+        notes += [f"{file_name}: {note}" for note in (*joined.notes(), *report.notes)]
+    frames = {**tables.frames, LAUNCH_WORK.table_name: _work_rows([*found, own.filter(is_modelled)])}
+    return replace(tables, frames=frames, notes="\n".join(notes))
+
+
+# ---------------------------------------------------------------- what a report counts
+
+
+def _counted(counters: pl.DataFrame) -> pl.DataFrame:
+    """Table counted_work of the rows of one report."""
+    return counted_work(_of_one_report(counters), COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()).collect()
+
+
+def _of_one_report(counters: pl.DataFrame) -> pl.LazyFrame:
+    """As rows of a store are: what belongs to a report shares run and event."""
+    return COUNTERS.conform(counters.lazy().with_columns(run_id=pl.lit(""), event_index=pl.lit(0)))
+
+
+def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
+    return (
+        in_project_units(_of_one_report(counters))
+        .group_by(LAUNCH_KEYS)
+        .agg(of_metric(metric).round().alias(column) for column, metric in LAUNCH_STATISTICS.items())
+        .select(
+            pl.col("launch_index").cast(INDEX),
+            *(pl.col(column).cast(KERNEL_LAUNCHES.column(column).dtype, strict=False) for column in LAUNCH_STATISTICS),
+        )
+        .collect()
+    )
+
+
+def _worked(counted: pl.DataFrame) -> pl.DataFrame:
+    """Launches of which some work is known."""
+    return counted.select(
+        pl.col("launch_index").cast(INDEX), "flop", pl.col("dram_bytes").alias("bytes"), "l2_bytes", "l1_bytes", *KINDS
+    ).filter(_is_known())
+
+
+def _is_known() -> pl.Expr:
+    return pl.any_horizontal(pl.col(name).is_not_null() for name in AMOUNTS)
+
+
+def _work_rows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One row per launch, of several the first that knows a figure."""
+    columns = LAUNCH_WORK.column_names[2:]
+    together = pl.concat([LAUNCH_WORK.empty().select(columns), *(part.select(columns) for part in parts)])
+    return (
+        together.group_by("launch_index", maintain_order=True)
+        .agg(pl.col(*AMOUNTS, *KINDS, "work_source").drop_nulls().first())
+        .sort("launch_index")
+        .select(columns)
+    )
+
+
+# ---------------------------------------------------------------- which launch is which
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """work: rows of launch_work for launches of the trace. Counts and times are of launches; missing: kernels not found."""
+
+    work: pl.DataFrame
+    launch_count: int
+    ordered_count: int
+    time_ratio: float | None
+    report_launch_count: int
+    used_count: int
+    missing: tuple[str, ...]
+
+    @classmethod
+    def of(cls, launches: pl.DataFrame, names: pl.DataFrame, report: NcuReport) -> _Joining:
+        keys = _shared_keys(names["name"].to_list(), report.launches["kernel_name"].unique(maintain_order=True).to_list())
+        there, counted = _of_trace(launches, names, keys), _of_report(report, keys)
+        there, counted = _in_places(there, counted)
+        by_order = there.join(counted, on=["place", "process", "order"], maintain_order="left")
+        typical = counted.group_by("place").agg(_typical())
+        averaged = there.join(by_order, on="launch_index", how="anti").join(typical, on="place")
+        work = pl.concat(
+            [
+                _known(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
+                _known(averaged).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
+            ]
+        )
+        total_ns, counted_ns = (int(part["duration_ns"].sum()) for part in (launches, launches.join(work, on="launch_index", how="semi")))
+        used = counted.join(there, on="place", how="semi")
+        missing = [name for name in report.launches["kernel_name"].unique(maintain_order=True) if name not in keys.of_report]
+        return cls(
+            work,
+            launches.height,
+            work.filter(pl.col("work_source") == COUNTERS_SOURCE).height,
+            counted_ns / total_ns if total_ns else None,
+            report.launches.height,
+            used.height,
+            tuple(name or "one without a name" for name in missing),
+        )
+
+    def notes(self) -> list[str]:
+        count_ratio = self.work.height / self.launch_count
+        of_time = "" if self.time_ratio is None else f", {self.time_ratio:.1%} of their time"
+        averaged_count = self.work.height - self.ordered_count
+        notes = [
+            f"{self.work.height} of {self.launch_count} kernels ({count_ratio:.1%}{of_time}) have counters: {self.ordered_count} "
+            f"their own, by name, launch configuration and order, {averaged_count} the mean of others of their name and configuration.",
+            f"{self.used_count} of its {self.report_launch_count} launches were found in the trace.",
+        ]
+        if self.missing:
+            notes.append(f"Not in the trace: {_listed(self.missing)}.")
+        return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What kernels are known by on both sides, by their names on each."""
+
+    of_trace: Mapping[str, int]
+    of_report: Mapping[str, int]
+
+
+def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None]) -> _Keys:
+    """Of each function the finest form of its names that both sides have. Only where one side writes no template arguments, or
+    mangles, the function is all that there is to go by: instances of one template are different kernels."""
+    trace_groups, report_groups = (_by_function([name for name in names if name]) for names in (trace_names, report_names))
+    of_trace: dict[str, int] = {}
+    of_report: dict[str, int] = {}
+    numbers: dict[tuple[str, str], int] = {}
+    for function in trace_groups.keys() & report_groups.keys():
+        ours, theirs = trace_groups[function], report_groups[function]
+        depth = 2 if _tells_instances(ours) and _tells_instances(theirs) else 3
+        for our_forms, their_forms in islice(zip(_by_fineness(ours), _by_fineness(theirs), strict=True), depth):
+            shared = set(our_forms.values()) & set(their_forms.values())
+            if shared:
+                for found, names_there in ((of_trace, our_forms), (of_report, their_forms)):
+                    found.update(
+                        (name, numbers.setdefault((function, form), len(numbers))) for name, form in names_there.items() if form in shared
+                    )
+                break
+    return _Keys(of_trace, of_report)
+
+
+def _by_function(names: Sequence[str]) -> dict[str, dict[str, KernelForms]]:
+    groups: dict[str, dict[str, KernelForms]] = {}
+    for name in names:
+        forms = KernelForms.of(name)
+        groups.setdefault(forms.function, {})[name] = forms
+    return groups
+
+
+def _tells_instances(group: Mapping[str, KernelForms]) -> bool:
+    return any("<" in forms.instance for forms in group.values())
+
+
+def _by_fineness(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
+    """Names with their finest forms, then with the next."""
+    for forms in zip(*(forms.finest_first for forms in group.values()), strict=True):
+        yield dict(zip(group, forms, strict=True))
+
+
+def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.DataFrame:
+    """Launches of kernels that the report has, in order."""
+    key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": TEXT, "key": INDEX})
+    known = names.select("name_index", "name").join(key_of, on="name").drop("name")
+    there = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
+    return _in_order(there.join(known, on="name_index", maintain_order="left").drop("name_index"))
+
+
+def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
+    """Launches of kernels that the trace has, in order, with their work."""
+    key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=INDEX)
+    launches = report.launches.select(pl.col("launch_index").cast(INDEX), process_id=pl.col("process_id").cast(COUNT, strict=False))
+    work = _worked(_counted(report_counters(report)))
+    there = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
+    return _in_order(there).join(work, on="launch_index", how="left", maintain_order="left").drop("launch_index")
+
+
+def _in_order(launches: pl.DataFrame) -> pl.DataFrame:
+    """With the process by order of appearance, from 0: numbers of processes differ from run to run."""
+    processes = launches.select("process_id").unique(maintain_order=True).with_row_index("process")
+    return launches.join(processes, on="process_id", nulls_equal=True, maintain_order="left").drop("process_id")
+
+
+def _in_places(there: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both with place and order within it instead of kernel and configuration; of the trace, what the report has places of.
+    Kernels whose configuration one side does not tell have one place."""
+    is_partial = pl.any_horizontal(pl.col(name).is_null() for name in CONFIGURATION)
+    partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (there, counted)])["key"]
+    if partial.len():
+        is_told = ~pl.col("key").is_in(partial.implode())
+        there, counted = (
+            side.with_columns(pl.when(is_told).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (there, counted)
+        )
+    places = counted.select(PLACE).unique(maintain_order=True).with_row_index("place")
+
+    def ordered(side: pl.DataFrame) -> pl.DataFrame:
+        placed = side.join(places, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
+        return placed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("place", "process"))
+
+    return ordered(there), ordered(counted)
+
+
+def _typical() -> list[pl.Expr]:
+    return [*(pl.col(name).mean() for name in AMOUNTS), *(pl.col(kind).drop_nulls().mode().sort().first() for kind in KINDS)]
+
+
+def _known(launches: pl.DataFrame) -> pl.DataFrame:
+    """Those of which some work is known."""
+    return launches.filter(_is_known()).select("launch_index", *AMOUNTS, *KINDS)
+
+
+def _unrelated(file_name: str, report: NcuReport) -> InvalidTraceError:
+    kernels = [name or "one without a name" for name in report.launches["kernel_name"].unique(maintain_order=True)]
+    return InvalidTraceError(
+        f"report {file_name}",
+        found=f"counters of {_listed(kernels)}" if kernels else "no launch",
+        expected="work of kernels that the trace has",
+        remedy="Give a report of the same program, that counts flop or bytes.",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - MAX_NAMED_KERNELS
+    return ", ".join(names[:MAX_NAMED_KERNELS]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,313 @@
+"""Import an uploaded trace as a run, and report progress."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from kernalyse.services.analyzer.ingest.uploads import Arrivals, ArrivedTrace, Extent, TracePart, cancelled, private_folder
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingProcesses, ReadingTask
+from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAME as REGISTRY_NAME
+from kernalyse.services.analyzer.readers.registry import reader_of_head
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.model import ImportProgress, ImportStage, Run
+
+# ---------------------------------------------------------------- importing
+# Traces from elsewhere, taken in as runs of their own: received, read by processes of their own, stored whole or not at all.
+
+IDENTITY_LENGTH: Final = 20
+"""Hexadecimal digits of the identity in a run_id: 80 bits, which no two files of a store share by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """is_known: the run was there before, from the same files."""
+
+    run: Run
+    is_known: bool
+
+
+class Importing:
+    """max_bytes: of one run's traces with all that belongs to them. op_registry_folder: of TraceFiles."""
+
+    def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
+        self._store = store
+        self._reading = ArrivedReading(processes, op_registry_folder)
+        self._op_registry_folder = op_registry_folder
+        self._arrivals = Arrivals(store.arrivals_folder, max_bytes, reader_of_head)
+        self._processes = processes
+        self._under_way = ImportsUnderWay()
+
+    async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
+        """Stores a stream's traces as a run; the same files once more answer with the run that they have become.
+
+        Of what changes, a later state takes the earlier one's place in its run.
+
+        Raises:
+            InvalidTraceError: damaged on the way, or no reader takes it, which shows before the rest has arrived.
+            LimitReachedError: it is over a limit; names the limit.
+            StorageFullError: there is no room for it.
+            CancelledError: somebody has cancelled it.
+        """
+        stream = aiter(parts)
+        first = await anext(stream, None)
+        upload_id = "" if first is None else first.upload_id
+        under_way = await self._under_way.begin(upload_id)
+        source_id = "" if first is None else first.source_id
+        work = asyncio.create_task(self._take_in(_with_first(first, stream), under_way, source_id))
+        cancellation = asyncio.create_task(under_way.is_cancelled.wait())
+        try:
+            await asyncio.wait({work, cancellation}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        finally:
+            await ended(work, cancellation)
+            self._under_way.end(upload_id, under_way)
+        raise cancelled(upload_id)
+
+    def resumed(self, upload_id: str) -> Extent:
+        """How far a stream of that upload came which broke off."""
+        return self._arrivals.resumed(upload_id)
+
+    def progress(self, upload_id: str) -> AsyncIterator[ImportProgress]:
+        """How far an import is, until it is over."""
+        return self._under_way.watch(upload_id)
+
+    def cancel(self, upload_id: str) -> None:
+        """Also one that begins only now, or whose sender hangs up meanwhile."""
+        self._under_way.cancel(upload_id)
+        self._arrivals.forget(upload_id)
+
+    async def _take_in(self, parts: AsyncIterable[TracePart], under_way: ImportUnderWay, source_id: str) -> TakenIn:
+        self._processes.prepare()
+        async with self._arrivals.received(parts) as traces:
+            identity = _identity(traces)
+            if source_id:
+                identity = await asyncio.to_thread(self._with_registry, identity)
+            named = hashlib.sha256(f"source {source_id}".encode()).hexdigest() if source_id else identity
+            run_id = f"imported-{named[:IDENTITY_LENGTH]}"
+            if not await asyncio.to_thread(self._store.has_imported, run_id, f"sha256:{identity}" if source_id else ""):
+                under_way.tell(ImportStage.READING, len(traces))
+                rows = self._store.reserve_rows(run_id)
+                async with private_folder(self._store.arrivals_folder) as folder:
+                    task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
+                    if len(traces) == 1 and not source_id:
+                        task = replace(task, digest=traces[0].digest)
+                    answer = await self._reading.carried_out(task, traces, folder, under_way)
+                    assert answer.run is not None
+                    is_new = await self._added(answer.run, rows, answer.next_event_index)
+                    return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
+            return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
+
+    def _with_registry(self, identity: str) -> str:
+        """That of the traces together with the registry of operations that they are read by: another one reads other rows."""
+        path = None if self._op_registry_folder is None else self._op_registry_folder / REGISTRY_NAME
+        content = path.read_bytes() if path is not None and path.is_file() else b""
+        return hashlib.sha256(identity.encode() + content).hexdigest()
+
+    async def _added(self, run: Run, folder: Path, next_event_index: int) -> bool:
+        """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""
+        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, folder, next_event_index))
+        try:
+            return await asyncio.shield(adding)
+        except asyncio.CancelledError:
+            await asyncio.wait({adding})
+            raise
+
+
+def _identity(traces: Sequence[ArrivedTrace]) -> str:
+    """64 hexadecimal digits that stand for the traces, in whatever order they came. Raises InvalidTraceError for a repeated one."""
+    identities: dict[str, ArrivedTrace] = {}
+    for trace in traces:
+        if trace.identity in identities:
+            raise InvalidTraceError(
+                f"file {trace.files[0].file_name}",
+                found=f"the same content as {identities[trace.identity].files[0].file_name} has",
+                expected="the trace of another process",
+                remedy="Leave one of them out.",
+            )
+        identities[trace.identity] = trace
+    if len(traces) == 1:
+        return traces[0].identity
+    return hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()
+
+
+async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart]) -> AsyncIterator[TracePart]:
+    if first is not None:
+        yield first
+    async for part in stream:
+        yield part
+
+
+# ---------------------------------------------------------------- import progress
+# Imports that are under way: how far they are, for who watches them, and their end, for who cancels them.
+
+BEGIN_TIMEOUT_S: Final = 10.0
+"""For an import to begin that is watched already: two calls of one client may overtake each other."""
+
+
+@dataclass(slots=True)
+class ImportUnderWay:
+    """One upload. version: counts what was told."""
+
+    progress: ImportProgress = field(default_factory=ImportProgress)
+    version: int = 0
+    is_over: bool = False
+    is_cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, stage: ImportStage, trace_count: int) -> None:
+        self._set(replace(self.progress, stage=stage, trace_count=trace_count))
+
+    def tell_read(self) -> None:
+        """One more trace has been read."""
+        self._set(replace(self.progress, read_trace_count=self.progress.read_trace_count + 1))
+
+    def end(self) -> None:
+        self.is_over = True
+        self._set(self.progress)
+
+    def _set(self, progress: ImportProgress) -> None:
+        self.progress = progress
+        self.version += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class ImportsUnderWay:
+    """By upload_id."""
+
+    def __init__(self) -> None:
+        self._imports: dict[str, ImportUnderWay] = {}
+        self._begun = asyncio.Condition()
+
+    async def begin(self, upload_id: str) -> ImportUnderWay:
+        """Of an upload without an id nobody can ask."""
+        found = ImportUnderWay()
+        if upload_id:
+            async with self._begun:
+                self._imports[upload_id] = found
+                self._begun.notify_all()
+        return found
+
+    def end(self, upload_id: str, under_way: ImportUnderWay) -> None:
+        under_way.end()
+        if self._imports.get(upload_id) is under_way:  # not when another stream continues the upload by now
+            del self._imports[upload_id]
+
+    def cancel(self, upload_id: str) -> None:
+        """Nothing happens when there is none."""
+        if upload_id in self._imports:
+            self._imports[upload_id].is_cancelled.set()
+
+    async def watch(self, upload_id: str) -> AsyncIterator[ImportProgress]:
+        """How far it is now, and each change, until it is over. Nothing when it does not begin in time."""
+        try:
+            async with asyncio.timeout(BEGIN_TIMEOUT_S), self._begun:
+                await self._begun.wait_for(lambda: upload_id in self._imports)
+        except TimeoutError:
+            return
+        under_way = self._imports.get(upload_id)
+        version = None
+        while under_way is not None and not under_way.is_over:
+            changed = under_way.changed
+            if under_way.version != version:
+                version = under_way.version
+                yield under_way.progress
+            else:
+                await changed.wait()
+
+
+# ---------------------------------------------------------------- arrived reading
+# Traces that have arrived, read into rows of one run by processes of their own.
+
+
+class ArrivedReading:
+    """op_registry_folder: of TraceFiles."""
+
+    def __init__(self, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
+        self._processes = processes
+        self._op_registry_folder = op_registry_folder
+
+    async def carried_out(
+        self,
+        task: ReadingTask,
+        traces: Sequence[ArrivedTrace],
+        folder: Path,
+        under_way: ImportUnderWay,
+        left_out: list[InvalidTraceError] | None = None,
+    ) -> ReadingAnswer:
+        """The task with these traces: one as it is, several read each by a process and joined.
+
+        Args:
+            folder: for rows on their way; somebody else's to delete.
+            left_out: takes what is wrong with those of several traces that cannot be read, as long as one can; None: each has to be.
+
+        Raises what ReadingProcesses raises; the task's own folder is gone then.
+        """
+        try:
+            return await self._read(task, traces, folder, under_way, left_out)
+        except BaseException:
+            shutil.rmtree(task.folder, ignore_errors=True)
+            raise
+
+    async def _read(
+        self,
+        task: ReadingTask,
+        traces: Sequence[ArrivedTrace],
+        folder: Path,
+        under_way: ImportUnderWay,
+        left_out: list[InvalidTraceError] | None,
+    ) -> ReadingAnswer:
+        if len(traces) == 1:
+            return await self._processes.carried_out(replace(task, traces=(self._files(traces[0]),)))
+        staged = await self._staged(traces, folder, under_way, left_out)
+        if not staged and left_out:
+            raise left_out[0]
+        under_way.tell(ImportStage.STORING, len(traces))
+        return await self._processes.carried_out(replace(task, staged=staged))
+
+    async def _staged(
+        self, traces: Sequence[ArrivedTrace], folder: Path, under_way: ImportUnderWay, left_out: list[InvalidTraceError] | None
+    ) -> tuple[Path, ...]:
+        """Folders with the rows of each trace, in their order; all end when one fails that may not be left out."""
+
+        async def staged(number: int, trace: ArrivedTrace) -> Path | None:
+            task = ReadingTask(folder / str(number), (self._files(trace, has_folders=True),), file_name=trace.files[0].file_name)
+            try:
+                await self._processes.carried_out(task)
+            except InvalidTraceError as error:
+                if left_out is None:
+                    raise
+                left_out.append(error)
+                return None
+            under_way.tell_read()
+            return task.folder
+
+        tasks = [asyncio.create_task(staged(number, trace)) for number, trace in enumerate(traces)]
+        try:
+            return tuple(found for found in await asyncio.gather(*tasks) if found is not None)
+        finally:
+            await ended(*tasks)
+
+    def _files(self, trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
+        """has_folders: in its name, which ranks often differ in alone."""
+        first, *others = trace.files
+        name = first.file_name if has_folders else trace.file_name
+        companions = {file.file_name: file.path for file in others}
+        return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
+
+
+async def ended(*tasks: asyncio.Task[object]) -> None:
+    """Cancelled, and over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,369 @@
+"""Find which files are ranks of one job, and join them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from kernalyse.services.analyzer.numeric.correlation import range_order, start_order
+from kernalyse.services.analyzer.readers.kineto.decompress import unpacked_head
+from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.analyzer.readers.nsys.export import read_environment
+from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
+from kernalyse.services.analyzer.tables.base import COUNT, INDEX, Table
+from kernalyse.services.analyzer.tables.runs import COUNTERS
+from kernalyse.services.analyzer.tables.traces import (
+    API_CALLS,
+    KERNEL_LAUNCHES,
+    MEMORY_OPS,
+    RANGES,
+    SCOPES,
+    TRACE_NAMES,
+    TRACE_PROCESSES,
+    TRACE_TABLES,
+)
+from kernalyse.services.core.errors import KernalyseError
+
+# ---------------------------------------------------------------- trace joining
+# Traces of one job's processes as one trace: ids told apart, names once, rows of all in order of start on one clock.
+
+OWN_INDEXES: Final = {
+    TRACE_NAMES.table_name: "name_index",
+    KERNEL_LAUNCHES.table_name: "launch_index",
+    API_CALLS.table_name: "call_index",
+    RANGES.table_name: "range_index",
+    MEMORY_OPS.table_name: "op_index",
+    SCOPES.table_name: "scope_index",
+}
+"""Columns that number the rows of their table."""
+
+REFERENCES: Final = {
+    "name_index": TRACE_NAMES,
+    "domain_name_index": TRACE_NAMES,
+    "operator_index": RANGES,
+    "api_call_index": API_CALLS,
+    "range_index": RANGES,
+    "parent_range_index": RANGES,
+    "launch_index": KERNEL_LAUNCHES,
+    "scope_index": SCOPES,
+    "parent_scope_index": SCOPES,
+}
+"""Columns that hold rows of other tables, or of their own."""
+
+TIMES: Final = ("start_ns", "launch_start_ns")
+
+PROCESS_STEP: Final = 2**32
+"""Added to a process id that another file has too, once for each file before it. No system has so large numbers."""
+
+Order = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """One of the traces. frames: by table name; what is not there has no rows, or is not known."""
+
+    file_name: str
+    frames: Mapping[str, pl.DataFrame]
+
+    def frame(self, table: Table) -> pl.DataFrame:
+        """With every column of the table but those of a store."""
+        found = self.frames.get(table.table_name)
+        frame = table.empty() if found is None else table.conform(found.lazy()).collect()
+        return frame.drop("run_id", "event_index")
+
+    @property
+    def session_start_unix_ns(self) -> int | None:
+        starts: list[int] = self.frame(TRACE_PROCESSES)["session_start_unix_ns"].drop_nulls().to_list()
+        return min(starts, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTrace:
+    """notes: for people: what could not be told of the traces together."""
+
+    frames: Mapping[str, pl.DataFrame]
+    notes: tuple[str, ...]
+
+
+def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
+    """All rows of all parts.
+
+    Times count from the earliest start of a session; without it on every side they stay as they are. Of processes that
+    share an id those of later parts get another one.
+    """
+    starts = [part.session_start_unix_ns for part in parts]
+    known = [start for start in starts if start is not None]
+    origin_ns = min(known) if len(known) == len(parts) else None
+    shifts_ns = [0 if start is None or origin_ns is None else start - origin_ns for start in starts]
+    ranks, rank_notes = _ranks(parts)
+    stacks: dict[str, _Stack] = {}
+    process_ids = _process_ids(parts)
+    names, name_stack = _names(parts)
+    stacks[TRACE_NAMES.table_name] = name_stack
+    frames: dict[str, list[pl.DataFrame]] = {}
+    for table in (*TRACE_TABLES, COUNTERS):
+        if table is not TRACE_NAMES:
+            frames[table.table_name] = [
+                _told_apart(part.frame(table), ids, shift_ns) for part, ids, shift_ns in zip(parts, process_ids, shifts_ns, strict=True)
+            ]
+            if table is TRACE_PROCESSES:
+                frames[table.table_name] = [
+                    _named(frame, part, rank, origin_ns) for frame, part, rank in zip(frames[table.table_name], parts, ranks, strict=True)
+                ]
+            stacks[table.table_name] = _Stack.of(table, frames[table.table_name])
+    found = {TRACE_NAMES.table_name: names}
+    found |= {name: _referring(name, parts_of_it, stacks) for name, parts_of_it in frames.items()}
+    return JoinedTrace(found, (_clock_note(origin_ns), *rank_notes))
+
+
+# ---------------------------------------------------------------- rows and who refers to them
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Where the rows of each part are in the whole.
+
+    offsets: of the parts, one after the other. places: then the row of each in the order of the whole; None: the same.
+    """
+
+    offsets: tuple[int, ...]
+    order: Order | None
+    places: npt.NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, table: Table, frames: Sequence[pl.DataFrame]) -> _Stack:
+        offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
+        if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
+            return cls(offsets, None, None)
+        start_ns = np.concatenate([frame["start_ns"].fill_null(0).to_numpy() for frame in frames])
+        if table is RANGES:
+            order = range_order(start_ns, start_ns + np.concatenate([frame["duration_ns"].to_numpy() for frame in frames]))
+        else:
+            order = start_order(start_ns)
+        if order is None:
+            return cls(offsets, None, None)
+        places = np.empty(order.size, dtype=np.int64)
+        places[order] = np.arange(order.size)
+        return cls(offsets, order, places)
+
+    def moved(self, part_number: int, rows: pl.Series) -> pl.Series:
+        """Rows of a part as rows of the whole; null stays null."""
+        moved = rows.cast(COUNT) + self.offsets[part_number]
+        return (moved if self.places is None else pl.Series(self.places, dtype=COUNT).gather(moved)).cast(rows.dtype).alias(rows.name)
+
+
+def _referring(table_name: str, frames: Sequence[pl.DataFrame], stacks: Mapping[str, _Stack]) -> pl.DataFrame:
+    """The whole table: rows that its columns refer to as rows of the whole, its own numbers anew."""
+    own_index = OWN_INDEXES.get(table_name)
+    referring = [
+        frame.with_columns(
+            stacks[target.table_name].moved(number, frame[column])
+            for column, target in REFERENCES.items()
+            if column in frame.columns and column != own_index
+        )
+        for number, frame in enumerate(frames)
+    ]
+    whole, order = pl.concat(referring), stacks[table_name].order
+    ordered = whole if order is None else whole[order]
+    return ordered if own_index is None else ordered.with_columns(pl.int_range(pl.len(), dtype=INDEX).alias(own_index))
+
+
+def _names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _Stack]:
+    """Every name once, in order of first appearance; rows of the parts' tables of names are rows of it."""
+    indexes: dict[str | None, int] = {}
+    tables = [[indexes.setdefault(name, len(indexes)) for name in part.frame(TRACE_NAMES)["name"]] for part in parts]
+    offsets = tuple(np.cumsum([0, *map(len, tables)]).tolist())
+    places = np.array([index for table in tables for index in table], dtype=np.int64)
+    names = TRACE_NAMES.empty().drop("run_id", "event_index")
+    names = pl.DataFrame({"name_index": range(len(indexes)), "name": list(indexes)}, schema=names.schema)
+    return names, _Stack(offsets, None, places)
+
+
+# ---------------------------------------------------------------- processes and clocks
+
+
+def _process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None]]:
+    """For each part its process ids as those of the whole."""
+    used: set[int | None] = set()
+    found = []
+    for number, part in enumerate(parts):
+        tables = [frame["process_id"] for frame in map(part.frame, TRACE_TABLES) if "process_id" in frame.columns]
+        own = {value for column in tables for value in column.unique().to_list()}
+        ids: dict[int | None, int | None] = {}
+        for process_id in sorted(own, key=lambda value: -1 if value is None else value):
+            whole_id = process_id
+            while whole_id in used:
+                whole_id = (whole_id or 0) + PROCESS_STEP * number
+            ids[process_id] = whole_id
+            used.add(whole_id)
+        found.append(ids)
+    return found
+
+
+def _told_apart(frame: pl.DataFrame, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.DataFrame:
+    changed = {old: new for old, new in process_ids.items() if old != new}
+    if changed and "process_id" in frame.columns:
+        frame = frame.with_columns(pl.col("process_id").replace(list(changed), list(changed.values())))
+    return frame.with_columns(pl.col(name) + shift_ns for name in TIMES if name in frame.columns) if shift_ns else frame
+
+
+def _named(frame: pl.DataFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.DataFrame:
+    """Processes with the file that they are from."""
+    rank = pl.lit(rank_index, dtype=INDEX)
+    return frame.with_columns(
+        file_name=pl.lit(part.file_name),
+        rank_index=pl.coalesce("rank_index", rank),
+        session_start_unix_ns=pl.col("session_start_unix_ns") if origin_ns is None else pl.lit(origin_ns, dtype=COUNT),
+    )
+
+
+def _ranks(parts: Sequence[RankTrace]) -> tuple[list[int | None], list[str]]:
+    """Of each part the rank that its name tells, where no part says its own."""
+    if any(part.frame(TRACE_PROCESSES)["rank_index"].null_count() < part.frame(TRACE_PROCESSES).height for part in parts):
+        return [None] * len(parts), []
+    found = ranks_of_names([part.file_name for part in parts])
+    if found is None:
+        return [None] * len(parts), ["Which rank each file is of is not known: neither the files nor their names tell."]
+    return list(found), ["Ranks are taken from the names of the files."]
+
+
+def ranks_of_names(file_names: Sequence[str]) -> list[int] | None:
+    """The one number in which all names differ; None: there is none, or two names have the same one."""
+    numbers = [re.findall(r"\d+", name) for name in file_names]
+    texts = {re.sub(r"\d+", "#", name) for name in file_names}
+    if len(texts) != 1:
+        return None
+    differing = [values for values in zip(*numbers, strict=True) if len(set(values)) > 1]
+    ranks = [int(value) for value in differing[0]] if len(differing) == 1 else []
+    return ranks if len(set(ranks)) == len(file_names) and max(ranks) < 2**31 else None
+
+
+def _clock_note(origin_ns: int | None) -> str:
+    if origin_ns is None:
+        return "Not every file says when its session started: times of one file cannot be compared with those of another."
+    return "Times of all files count from the earliest session, by the clocks of their machines."
+
+
+# ---------------------------------------------------------------- job parts
+# Which traces are of processes of one job, told by a look into each of them: reading them whole comes later.
+
+HEAD_BYTES: Final = 1024 * 1024
+"""A Kineto trace says its rank behind the properties of up to sixteen devices and before its first event; lists of process
+groups of large jobs have hundreds of kilobytes."""
+
+MAX_START_SPREAD_NS: Final = 60 * 10**9
+"""Between the starts of ranks whose ends are not known. Ranks begin at the same step of their training, seconds apart at most;
+the next recording of a job that records again and again mostly comes later, and a rank that comes twice tells it in any case."""
+
+MIN_OVERLAP_RATIO: Final = 0.5
+"""Of the shorter of two recordings: less, and one was started as the other ended."""
+
+DISTRIBUTED: Final = re.compile(rb'"distributedInfo"\s*:\s*')
+BASE_TIME: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
+FIRST_TIME: Final = re.compile(rb'"ts"\s*:\s*(\d{1,19})')
+NS_PER_US: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """What a trace says of the job that it is a part of.
+
+    key: equal for all parts of a job.
+    members: ranks or processes of it; no two parts of a job share one.
+    end_ns: None: not known without reading it all.
+    """
+
+    key: tuple[object, ...]
+    members: frozenset[object]
+    start_ns: int
+    end_ns: int | None = None
+
+    def is_beside(self, other: JobPart) -> bool:
+        """Whether both can be of one job: of the same, at the same time, and not the same part of it."""
+        if self.key != other.key or self.members & other.members:
+            return False
+        if self.end_ns is None or other.end_ns is None:
+            return abs(self.start_ns - other.start_ns) <= MAX_START_SPREAD_NS
+        overlap_ns = min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns)
+        return overlap_ns >= MIN_OVERLAP_RATIO * min(self.end_ns - self.start_ns, other.end_ns - other.start_ns)
+
+
+def by_job(paths: Sequence[Path]) -> list[list[Path]]:
+    """The traces, those of one job together. Jobs in the order of their first trace; the parts of one by rank, then as given."""
+    parts = {path: part_of(path) for path in paths}
+    jobs: list[list[Path]] = []
+    for path in sorted(parts, key=lambda path: _start(parts[path])):
+        found = next((job for job in reversed(jobs) if _belongs(parts[path], [parts[other] for other in job])), None)
+        if found is None:
+            jobs.append([path])
+        else:
+            found.append(path)
+    places = {path: number for number, path in enumerate(paths)}
+    ordered = [sorted(job, key=lambda path: (_rank(parts[path]), places[path])) for job in jobs]
+    return sorted(ordered, key=lambda job: min(places[path] for path in job))
+
+
+def part_of(path: Path) -> JobPart | None:
+    """None: it is of no job with others, does not say, or cannot be read: that is told when its turn comes."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if KinetoReader().matches(head):
+            return _of_kineto(unpacked_head(head, HEAD_BYTES))
+        return _of_nsys(path) if NsysSqliteReader().matches(head) else None
+    except (OSError, KernalyseError):
+        return None
+
+
+def _belongs(part: JobPart | None, others: Iterable[JobPart | None]) -> bool:
+    return part is not None and all(other is not None and part.is_beside(other) for other in others)
+
+
+def _start(part: JobPart | None) -> int:
+    return 0 if part is None else part.start_ns
+
+
+def _rank(part: JobPart | None) -> int:
+    return min((member for member in part.members if isinstance(member, int)), default=0) if part is not None else 0
+
+
+def _of_kineto(head: bytes) -> JobPart | None:
+    found, first = DISTRIBUTED.search(head), FIRST_TIME.search(head)
+    if found is None or first is None:
+        return None
+    try:
+        info: Any = json.JSONDecoder().raw_decode(head[found.end() :].decode(errors="replace"))[0]
+    except ValueError:
+        return None
+    rank, world_size = (_whole(info.get(name)) for name in ("rank", "world_size")) if isinstance(info, dict) else (None, None)
+    if rank is None or world_size is None or world_size < 2:
+        return None
+    base = BASE_TIME.search(head)
+    start_ns = (0 if base is None else int(base[1])) + int(first[1]) * NS_PER_US
+    return JobPart(("kineto", str(info.get("backend")), world_size), frozenset({rank}), start_ns)
+
+
+def _of_nsys(path: Path) -> JobPart | None:
+    with closing(SqliteFile.open(path, path.name)) as file:
+        environment = read_environment(file)
+    start_ns, first_ns, last_ns = environment.session_start_unix_ns, environment.first_ns, environment.last_ns
+    if start_ns is None or first_ns is None or last_ns is None or not environment.process_names:
+        return None
+    members = frozenset((environment.host_name, key) for key in environment.process_names)
+    programs = frozenset(environment.process_names.values())
+    return JobPart(("nsys", programs), members, start_ns + first_ns, start_ns + last_ns)
+
+
+def _whole(value: object) -> int | None:
+    is_number = isinstance(value, int | str) and str(value).isascii() and str(value).isdigit()
+    return int(str(value)) if is_number else None

@@ -1,0 +1,211 @@
+"""Read a trace with its ncu reports into tables and a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.hardware.datasheets import device_peaks
+from kernalyse.services.analyzer.readers.base import EVERYTHING, ImportedTables, Reader, Selection, SelectiveReader, TraceFiles
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of
+from kernalyse.services.analyzer.tables.base import Table
+from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_of
+from kernalyse.services.analyzer.tables.runs import (
+    CEILINGS,
+    CONFIGURATIONS,
+    COUNTERS,
+    IMPORTED_TABLES,
+    MEASUREMENTS,
+    SAMPLES,
+    STORED_TABLES,
+)
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_TABLES
+from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.file_formats import BANDWIDTH, FILE_NAME, PEAK
+from kernalyse.services.core.model import Ceiling, Device, DeviceKind, ImportedTrace, Run, RunSpec, RunState
+
+if TYPE_CHECKING:
+    from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport
+
+
+# ---------------------------------------------------------------- trace reading
+# A trace as its reader gives it, with what reports of ncu count of its launches.
+#
+# What reports need is loaded where there are some: a trace without any is not to wait for it.
+
+
+def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> ImportedTables:
+    """The trace; reports of ncu among the files that belong to it tell the work of its launches.
+
+    Args:
+        selection: what of it somebody wants.
+
+    Raises:
+        InvalidTraceError: no reader takes it, it is damaged, or a report is of another program.
+    """
+    reader = reader_of(files)
+    reports = _reports(files) if files.companions else {}
+    if not reports:
+        return _with_own_peaks(_with_own_counters(_read(reader, files, selection)))
+    from kernalyse.services.analyzer.ingest.counter_join import JOIN_INPUT, with_reports
+
+    wanted = selection.with_columns(JOIN_INPUT)
+    tables = _with_own_counters(_read(reader, files, wanted.with_work() if selection.wants_work else wanted))
+    if not selection.wants(LAUNCH_WORK):
+        return tables
+    if tables.frames.get(KERNEL_LAUNCHES.table_name) is None:
+        raise InvalidTraceError(
+            f"file {files.file_name}",
+            found=f"{reader.description}, which has no launches of kernels",
+            expected=f"a trace whose launches {', '.join(reports)} could count",
+            remedy="Give it without the report.",
+        )
+    return with_reports(tables, reports)
+
+
+def _read(reader: Reader, files: TraceFiles, selection: Selection) -> ImportedTables:
+    return reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
+
+
+def _with_own_peaks(tables: ImportedTables) -> ImportedTables:
+    if "measurements" not in tables.frames:  # by its name: to load the tables of results takes longer than many traces do
+        return tables
+
+    return with_known_peaks(tables)
+
+
+def _with_own_counters(tables: ImportedTables) -> ImportedTables:
+    if COUNTERS.table_name not in tables.frames:
+        return tables
+    from kernalyse.services.analyzer.ingest.counter_join import with_own_counters
+
+    return with_own_counters(tables)
+
+
+def _reports(files: TraceFiles) -> dict[str, NcuReport]:
+    """By name; whatever else belongs to the trace is its reader's."""
+    from kernalyse.services.analyzer.readers.ncu.reader import NcuReader, read_report
+
+    ncu = NcuReader()
+    found = {}
+    for name, path in sorted(files.companions.items()):
+        with path.open("rb") as file:
+            is_report = ncu.matches(file.read(HEAD_BYTES))
+        if is_report:
+            found[name] = read_report(TraceFiles(name, path, files.arrived_unix_ns))
+    return found
+
+
+# ---------------------------------------------------------------- imported run
+# What a trace becomes when it is stored: a run, and rows as if a journal had brought them.
+
+SAMPLES_PER_EVENT: Final = 4096
+"""That share an index, as those of a batch do. Watchers are sent whole indexes: one for all samples would be one answer."""
+
+# A page takes rows in this order: a configuration before its samples, these before the measurement that ends them.
+STORED_ORDER: Final = (
+    CONFIGURATIONS,
+    SAMPLES,
+    MEASUREMENTS,
+    *(table for table in STORED_TABLES if table not in (CONFIGURATIONS, SAMPLES, MEASUREMENTS)),
+    *IMPORTED_TABLES,
+)
+
+
+def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Run:
+    """The run that has succeeded when its rows are stored."""
+    heights = {table.table_name: tables.frames[table.table_name].height for table in STORED_TABLES if table.table_name in tables.frames}
+    failed_count = heights.get("failures", 0)
+    return Run(
+        run_id=run_id,
+        node_id="",
+        spec=RunSpec(work, title=tables.title or work.file_name, revision=tables.revision),
+        state=RunState.SUCCEEDED,
+        create_time=datetime.now(UTC),
+        start_time=tables.start_time,
+        end_time=tables.end_time,
+        device_id=tables.device_id,
+        completed_configuration_count=heights.get("measurements", 0) + failed_count,
+        failed_configuration_count=failed_count,
+        total_configuration_count=heights.get("configurations"),
+        tags=tables.tags,
+        notes=tables.notes,
+    )
+
+
+def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
+    """The frames with run_id and event_index as if a journal had brought them, and one more than the last index.
+
+    Rows keep their order: of two ceilings of one kind the later one counts.
+    """
+    stored: dict[str, pl.DataFrame] = {}
+    next_event_index = 0
+    for table in STORED_ORDER:
+        frame = frames.get(table.table_name)
+        if frame is None or frame.is_empty():
+            continue
+        offsets = frame.select(_event_offset(table)).to_series()
+        stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=next_event_index + offsets)
+        next_event_index += int(offsets[-1]) + 1
+    return stored, next_event_index
+
+
+def _event_offset(table: Table) -> pl.Expr:
+    """Events before each row, of those that its table takes."""
+    if table is SAMPLES:
+        return pl.int_range(pl.len(), dtype=pl.Int64) // SAMPLES_PER_EVENT
+    if table in TRACE_TABLES:  # nobody watches a trace arrive: each of its tables is one event
+        return pl.repeat(0, pl.len(), dtype=pl.Int64)
+    if table is COUNTERS:  # each report is one: its launches are counted from 0, in order
+        return (pl.col("launch_index").diff() < 0).fill_null(False).cum_sum().cast(pl.Int64)
+    return pl.int_range(pl.len(), dtype=pl.Int64)
+
+
+# ---------------------------------------------------------------- known peaks
+# What data sheets say of the devices that imported results name.
+
+WORK: Final = ("flop", "bytes", "stated_flop_per_s")
+"""Columns of table measurements; without a value in one of them nothing is held against a roof."""
+
+IN_A_FILE: Final = f"{PEAK} (10^12 operations/s) and {BANDWIDTH} (GB/s) in a {FILE_NAME} beside it"
+HOW_TO_GIVE_PEAKS: Final = f"give its peaks on the Roofline page under Hardware, or {IN_A_FILE}"
+
+
+def with_known_peaks(tables: ImportedTables) -> ImportedTables:
+    """Return the tables with what data sheets say of each device that they name and what they do not say themselves.
+
+    Notes name the data sheet, and devices that nothing is known of, with the remedy.
+    """
+    measurements = tables.frames.get(MEASUREMENTS.table_name)
+    if measurements is None or not any(measurements[name].count() for name in WORK):
+        return tables
+    told = tables.frames.get(CEILINGS.table_name, CEILINGS.empty())
+    added: list[Ceiling] = []
+    notes: list[str] = []
+    for device in _devices(tables, measurements):
+        known = told.filter(device_id=device.device_id)
+        peaks = device_peaks(device)
+        stated = set(known.select("ceiling_name", "path", "source").iter_rows())
+        new = [ceiling for ceiling in peaks.ceilings if (ceiling.ceiling_name, ceiling.path, ceiling.source) not in stated]
+        if new:
+            added += new
+            notes.append(f"Ceilings of {device.device_id}: {peaks.explanation.partition(': ')[2]}")
+        elif known.is_empty() and device.kind is DeviceKind.GPU:
+            notes.append(f"No data sheet is known of {device.name}, so nothing has a roof: {HOW_TO_GIVE_PEAKS}.")
+    if not notes:
+        return tables
+    frame = pl.concat([told, frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
+    return replace(
+        tables, frames={**tables.frames, CEILINGS.table_name: frame}, notes="\n".join(note for note in (tables.notes, *notes) if note)
+    )
+
+
+def _devices(tables: ImportedTables, measurements: pl.DataFrame) -> Iterator[Device]:
+    """Those that measurements name, as far as they are described; one that is not is taken for a GPU of that name."""
+    described = {device.device_id: device for device in tables.devices}
+    for device_id in measurements["device_id"].drop_nulls().unique(maintain_order=True):
+        yield described.get(device_id) or Device(device_id, device_id, DeviceKind.GPU, ())

@@ -1,0 +1,181 @@
+"""A process that reads traces for the analyzer: tasks come as lines, answers go as lines, rows into files.
+
+What a damaged file can do to it - a crash, memory without end, an hour of work - ends with this process, which the analyzer
+may kill at any moment. It ends by itself when the analyzer does: nobody writes its input any more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, TextIO
+
+import polars as pl
+
+from kernalyse.services.analyzer.ingest.ranks import RankTrace, joined
+from kernalyse.services.analyzer.ingest.reading import imported_run, numbered, read_with_counters
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingTask, StagedTrace, error_line
+from kernalyse.services.analyzer.readers.base import MAX_TITLE_LENGTH, ImportedTables, TraceFiles, bounded, shortened
+from kernalyse.services.analyzer.readers.ncu.reader import FORMAT as REPORT_FORMAT
+from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.store.parquet import write_frames
+from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
+from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError
+from kernalyse.services.core.model import ImportedTrace
+
+STAGED_NAME: Final = "trace.json"
+STAGED_SUFFIX: Final = ".arrow"
+PARENT_GONE_STATUS: Final = 3
+
+
+def main(commands: TextIO, answers: TextIO) -> None:
+    """Carries tasks out, one after the other, until there is no more input."""
+    lines: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(commands, lines), daemon=True).start()
+    while True:
+        answers.write(answer(lines.get()) + "\n")
+        answers.flush()
+
+
+def _listen(commands: TextIO, lines: SimpleQueue[str]) -> None:
+    """Beside the work: the end of the input ends the process in the middle of it."""
+    for line in commands:
+        lines.put(line)
+    os._exit(PARENT_GONE_STATUS)
+
+
+def answer(line: str) -> str:
+    """The answer to one task; errors are answers too."""
+    task = ReadingTask.of_line(line)
+    try:
+        return carried_out(task).line()
+    except KernalyseError as error:
+        return error_line(error)
+    except UnicodeEncodeError as error:
+        return error_line(
+            InvalidTraceError(
+                _subject(task),
+                found=f"text with {error.object[error.start : error.end]!r} in it, half a character",
+                expected="Unicode text",
+                remedy="The file is damaged: write it again.",
+            )
+        )
+    except MemoryError:
+        return error_line(LimitReachedError(_subject(task), found="more than the memory of this machine", remedy="Import a smaller part."))
+    except Exception as error:  # a reader stumbled over what nobody thought of
+        traceback.print_exc(file=sys.stderr)
+        return error_line(
+            InvalidTraceError(
+                _subject(task),
+                found=f"content at which the reader fails: {type(error).__name__}: {error}",
+                expected="a whole trace",
+                remedy="Write or copy the file again; if it is whole, report this with the analyzer's log.",
+            )
+        )
+
+
+def carried_out(task: ReadingTask) -> ReadingAnswer:
+    """Raises what readers raise, and StorageFullError."""
+    task.folder.mkdir()
+    if not task.run_id:
+        _stage(task)
+        return ReadingAnswer()
+    tables, reader_format = _read(task.traces[0]) if task.traces else _joined(task.staged)
+    tables = bounded(tables, task.file_name)
+    work = ImportedTrace(shortened(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
+    frames, next_event_index = numbered(task.run_id, tables.frames)
+    with _room(task):
+        write_frames(task.folder, frames)
+    return ReadingAnswer(imported_run(task.run_id, work, tables), next_event_index)
+
+
+def _read(files: TraceFiles) -> tuple[ImportedTables, str]:
+    return read_with_counters(files), reader_of(files).format
+
+
+def _stage(task: ReadingTask) -> None:
+    """Leaves the rows of a trace where another process joins them with those of others. Raises InvalidTraceError."""
+    files = task.traces[0]
+    tables, reader_format = _read(files)
+    if TRACE_NAMES.table_name not in tables.frames:
+        raise InvalidTraceError(
+            f"file {files.file_name}",
+            found=f"results ({reader_format})",
+            expected="a trace, as the other files of its run",
+            remedy="Import it alone.",
+        )
+    with _room(task):
+        for table_name, frame in tables.frames.items():
+            frame.write_ipc(task.folder / f"{table_name}{STAGED_SUFFIX}", compression="uncompressed")
+        (task.folder / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
+
+
+def _joined(folders: Sequence[Path]) -> tuple[ImportedTables, str]:
+    staged = [StagedTrace.of_line((folder / STAGED_NAME).read_text()) for folder in folders]
+    _check_kinds(staged)
+    parts = [
+        RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{STAGED_SUFFIX}"))})
+        for trace, folder in zip(staged, folders, strict=True)
+    ]
+    whole = joined(parts)
+    tables = ImportedTables(
+        frames=whole.frames,
+        title=f"{staged[0].file_name} and {len(staged) - 1} more",
+        notes="\n".join(
+            (f"{len(staged)} files, read as one trace: {', '.join(trace.file_name for trace in staged)}.", *whole.notes, *_notes(staged))
+        ),
+        start_time=min((trace.start_time for trace in staged if trace.start_time is not None), default=None),
+        end_time=max((trace.end_time for trace in staged if trace.end_time is not None), default=None),
+    )
+    return tables, ",".join(sorted({trace.format for trace in staged}))
+
+
+def _check_kinds(staged: Sequence[StagedTrace]) -> None:
+    """A report of ncu says what the launches of another trace did; as a process beside it, it would count them twice."""
+    reports = [trace.file_name for trace in staged if trace.format == REPORT_FORMAT]
+    if reports and len(reports) < len(staged):
+        raise InvalidTraceError(
+            f"file {', '.join(reports)}",
+            found="a report of ncu among the traces of a job",
+            expected="traces of its processes",
+            remedy="Send it with the trace whose launches it counts: import TRACE --counters REPORT, or `reports` of the client.",
+        )
+
+
+def _notes(staged: Sequence[StagedTrace]) -> Iterator[str]:
+    """What the readers say, each line once, with the files that it is of."""
+    files: dict[str, list[str]] = {}
+    for trace in staged:
+        for line in trace.notes.splitlines():
+            files.setdefault(line, []).append(trace.file_name)
+    for line, names in files.items():
+        yield f"{'Each file' if len(names) == len(staged) else ', '.join(names)}: {line}"
+
+
+@contextmanager
+def _room(task: ReadingTask) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pl.exceptions.ComputeError) as error:
+        raise StorageFullError(
+            f"rows of {task.file_name}",
+            found=str(error),
+            expected="room to write",
+            remedy="Free space on the disk of the store or delete runs, then import again.",
+        ) from error
+
+
+def _subject(task: ReadingTask) -> str:
+    return f"file {task.file_name}"
+
+
+if __name__ == "__main__":
+    own_answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    main(sys.stdin, own_answers)

@@ -1,0 +1,364 @@
+"""Lengths of unions of intervals, and gaps between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kernalyse.services.analyzer.numeric import jit
+from kernalyse.services.analyzer.numeric.correlation import NONE, Flags, Indexes, Integers
+
+# ---------------------------------------------------------------- coverage
+# How long something of each kind went on: lengths of unions of intervals, in one pass over millions of them.
+
+_NEVER: Final = -(2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """In ascending order of start. What ends before it starts covers nothing.
+
+    group: of each, from 0; kinds: bits of the unions that it belongs to.
+    """
+
+    group: Indexes
+    kinds: npt.NDArray[np.uint8]
+    start_ns: Integers
+    duration_ns: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """A row for each group.
+
+    covered_ns: nanoseconds of the unions, a column for each of the eight bits of a kind. counts: of one and of the other.
+    """
+
+    covered_ns: Integers
+    span_ns: Integers  # from the first start to the last end
+    counts: Integers
+
+
+def coverage(one: Intervals, other: Intervals, group_count: int) -> Coverage:
+    """Of both together. Every group has some of them."""
+    found = np.zeros((group_count, 8), dtype=np.int64)
+    reach = np.full((group_count, 8), _NEVER, dtype=np.int64)
+    first, last = np.full(group_count, -_NEVER, dtype=np.int64), np.full(group_count, _NEVER, dtype=np.int64)
+    counts = np.zeros((group_count, 2), dtype=np.int64)
+    _cover_kinds(
+        *(one.group, one.kinds, one.start_ns, one.duration_ns),
+        *(other.group, other.kinds, other.start_ns, other.duration_ns),
+        *(found, reach, first, last, counts),
+    )
+    return Coverage(found, last - first, counts)
+
+
+@jit
+def _cover_kinds(
+    group: Indexes,
+    kinds: npt.NDArray[np.uint8],
+    start_ns: Integers,
+    duration_ns: Integers,
+    other_group: Indexes,
+    other_kinds: npt.NDArray[np.uint8],
+    other_start_ns: Integers,
+    other_duration_ns: Integers,
+    found: Integers,
+    reach: Integers,
+    first: Integers,
+    last: Integers,
+    counts: Integers,
+) -> None:
+    """reach: the furthest end so far; an interval adds what is past it."""
+    row = other = 0
+    while row < start_ns.size or other < other_start_ns.size:
+        if other == other_start_ns.size or (row < start_ns.size and start_ns[row] <= other_start_ns[other]):
+            place, bits, start, end = group[row], kinds[row], start_ns[row], start_ns[row] + duration_ns[row]
+            row += 1
+            counts[place, 0] += 1
+        else:
+            place, bits, start = other_group[other], other_kinds[other], other_start_ns[other]
+            end = start + other_duration_ns[other]
+            other += 1
+            counts[place, 1] += 1
+        first[place], last[place] = min(first[place], start), max(last[place], start, end)
+        for bit in range(8):
+            if bits >> bit & 1 and end > reach[place, bit]:
+                found[place, bit] += max(end - max(start, reach[place, bit]), 0)
+                reach[place, bit] = end
+
+
+# ---------------------------------------------------------------- idle stretches
+# When devices had nothing to do, and what the host was at meanwhile: one pass over kernels, one over what filled the stretches.
+
+HOST_BUSY: Final = 0
+SYNC: Final = 1
+API_CALL: Final = 2
+LAUNCH_LATENCY: Final = 3
+MEMORY: Final = 4
+UNKNOWN: Final = 5
+REASONS: Final = ("host_busy", "sync", "api_call", "launch_latency", "memory", "unknown")
+"""By the numbers above."""
+
+
+class Work(NamedTuple):
+    """Kernels, or copies and fills, in order of start. device: codes from 0. What ends before it starts takes no time."""
+
+    device: Indexes
+    start_ns: Integers
+    duration_ns: Integers
+
+
+class Calls(NamedTuple):
+    """Of the runtime or the driver, in order of start. thread: codes from 0."""
+
+    thread: Indexes
+    start_ns: Integers
+    duration_ns: Integers
+    is_sync: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Without a kernel, of each device in order. before, after: rows of kernels, NONE where there is none."""
+
+    device: Indexes
+    start_ns: Integers
+    duration_ns: Integers
+    before: Indexes
+    after: Indexes
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """Of each stretch. reason: a place in REASONS; call: row of calls, NONE where none is to be named."""
+
+    reason: npt.NDArray[np.int8]
+    call: Indexes
+    host_ns: Integers
+    sync_ns: Integers
+    api_ns: Integers
+
+
+def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
+    """Where no kernel ran, between the first start and the last end of a device's work of either kind."""
+    first, last = np.full(device_count, -_NEVER, dtype=np.int64), np.full(device_count, _NEVER, dtype=np.int64)
+    for work in (kernels, memory):
+        _extend(work.device, work.start_ns, work.duration_ns, first, last)
+    room = kernels.start_ns.size + device_count
+    device, before, after = (np.empty(room, dtype=np.int32) for _ in range(3))
+    start_ns, end_ns = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+    reached_by = np.full(device_count, NONE, dtype=np.int32)
+    count = _find(kernels.device, kernels.start_ns, kernels.duration_ns, first, reached_by, last, device, start_ns, end_ns, before, after)
+    return Stretches(device[:count], start_ns[:count], end_ns[:count] - start_ns[:count], before[:count], after[:count])
+
+
+@jit
+def _extend(device: Indexes, start_ns: Integers, duration_ns: Integers, first: Integers, last: Integers) -> None:
+    for row in range(start_ns.size):
+        place, start = device[row], start_ns[row]
+        first[place] = min(first[place], start)
+        last[place] = max(last[place], start + max(duration_ns[row], 0))
+
+
+@jit
+def _find(
+    kernel_device: Indexes,
+    kernel_start: Integers,
+    kernel_duration: Integers,
+    reach: Integers,
+    reached_by: Indexes,
+    last: Integers,
+    device: Indexes,
+    start_ns: Integers,
+    end_ns: Integers,
+    before: Indexes,
+    after: Indexes,
+) -> int:
+    """reach: the furthest end of a device's kernels so far, at first its beginning; reached_by: the first kernel that went so far."""
+    count = 0
+    for row in range(kernel_start.size):
+        place, start = kernel_device[row], kernel_start[row]
+        if start > reach[place]:
+            device[count], start_ns[count], end_ns[count] = place, reach[place], start
+            before[count], after[count] = reached_by[place], row
+            count += 1
+        end = start + max(kernel_duration[row], 0)
+        if end > reach[place] or reached_by[place] == NONE:
+            reach[place], reached_by[place] = end, row
+    for place in range(reach.size):
+        if last[place] > reach[place]:
+            device[count], start_ns[count], end_ns[count] = place, reach[place], last[place]
+            before[count], after[count] = reached_by[place], NONE
+            count += 1
+    return count
+
+
+def covered_within(stretches: Stretches, work: Work, device_count: int) -> Integers:
+    """Nanoseconds of each stretch in which some of the work of its device went on."""
+    order = np.argsort(work.device, kind="stable")
+    bounds = np.searchsorted(work.device[order], np.arange(device_count + 1))
+    found = np.zeros(stretches.start_ns.size, dtype=np.int64)
+    start_ns, end_ns = _apart(work.device[order], work.start_ns[order], work.duration_ns[order])
+    _cover_devices(stretches.device, stretches.start_ns, stretches.duration_ns, bounds[:-1].copy(), bounds, start_ns, end_ns, found)
+    return found
+
+
+def _apart(group: Indexes, start_ns: Integers, duration_ns: Integers) -> tuple[Integers, Integers]:
+    """What each interval adds to those of its group before it: intervals that do not overlap. Groups lie one after the other."""
+    starts, ends = np.empty(start_ns.size, dtype=np.int64), np.empty(start_ns.size, dtype=np.int64)
+    _take_apart(group, start_ns, duration_ns, starts, ends)
+    return starts, ends
+
+
+@jit
+def _take_apart(group: Indexes, start_ns: Integers, duration_ns: Integers, starts: Integers, ends: Integers) -> None:
+    reach = _NEVER
+    for row in range(start_ns.size):
+        if row > 0 and group[row] != group[row - 1]:
+            reach = _NEVER
+        starts[row] = max(start_ns[row], reach)
+        ends[row] = reach = max(start_ns[row] + max(duration_ns[row], 0), reach)
+
+
+@jit
+def _cover_devices(
+    device: Indexes,
+    start_ns: Integers,
+    duration_ns: Integers,
+    places: Integers,
+    bounds: Integers,
+    work_start: Integers,
+    work_end: Integers,
+    found: Integers,
+) -> None:
+    """places: the next work of each device, at first the first."""
+    for row in range(start_ns.size):
+        start, end, bound = start_ns[row], start_ns[row] + duration_ns[row], bounds[device[row] + 1]
+        place = places[device[row]]
+        while place < bound and work_end[place] <= start:
+            place += 1
+        places[device[row]] = place  # one that outlasts the stretch may fill the next as well
+        while place < bound and work_start[place] < end:
+            found[row] += min(work_end[place], end) - max(work_start[place], start)
+            place += 1
+
+
+def causes_of(stretches: Stretches, memory_ns: Integers, kernel_call: Indexes, calls: Calls) -> Causes:
+    """Why each stretch was.
+
+    Of a stretch, the part before the call that launched the kernel after it began is the host's; the rest is on the way to
+    the device. The first of these that holds is the reason:
+    1. memory: a copy or fill went on for at least half of the stretch.
+    2. unknown: no kernel comes after, or no call that launched it was recorded.
+    3. launch_latency: the host's part is no longer than the rest, as when the call began before the stretch did.
+    4. sync, api_call, host_busy: what the thread of that call did for most of the host's part: it was in a call that waits,
+       in another one, or in none. Of equal times the one named first.
+
+    Args:
+        memory_ns: of each stretch, see covered_within.
+        kernel_call: row of calls that launched each kernel, NONE where it is not known.
+    """
+    count = stretches.start_ns.size
+    reason, call = np.full(count, UNKNOWN, dtype=np.int8), np.full(count, NONE, dtype=np.int32)
+    host_ns, sync_ns, api_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
+    order = np.argsort(calls.thread, kind="stable")
+    bounds = np.searchsorted(calls.thread[order], np.arange(int(calls.thread.max(initial=NONE)) + 2))
+    _starts, reach = _apart(calls.thread[order], calls.start_ns[order], calls.duration_ns[order])
+    _explain(
+        stretches.start_ns,
+        stretches.duration_ns,
+        stretches.after,
+        memory_ns,
+        kernel_call,
+        calls.thread,
+        calls.start_ns,
+        calls.duration_ns,
+        calls.is_sync,
+        order,
+        bounds,
+        reach,
+        reason,
+        call,
+        host_ns,
+        sync_ns,
+        api_ns,
+    )
+    return Causes(reason, call, host_ns, sync_ns, api_ns)
+
+
+@jit
+def _explain(
+    start_ns: Integers,
+    duration_ns: Integers,
+    after: Indexes,
+    memory_ns: Integers,
+    kernel_call: Indexes,
+    thread: Indexes,
+    call_start: Integers,
+    call_duration: Integers,
+    is_sync: Flags,
+    order: Integers,
+    bounds: Integers,
+    reach: Integers,
+    reason: npt.NDArray[np.int8],
+    call: Indexes,
+    host_ns: Integers,
+    sync_ns: Integers,
+    api_ns: Integers,
+) -> None:
+    """order: calls by thread, within one by start; bounds: of each thread in it; reach: the furthest end so far."""
+    for row in range(start_ns.size):
+        start, duration = start_ns[row], duration_ns[row]
+        launch = kernel_call[after[row]] if after[row] != NONE else NONE
+        longest_sync, longest_api = NONE, NONE
+        if launch != NONE:
+            limit = min(max(call_start[launch], start), start + duration)
+            host_ns[row] = limit - start
+            low, high = bounds[thread[launch]], bounds[thread[launch] + 1]
+            stop = high
+            while low < high:  # the first call after which the thread's calls reach into the stretch
+                middle = (low + high) // 2
+                if reach[middle] <= start:
+                    low = middle + 1
+                else:
+                    high = middle
+            in_calls, in_sync = start, start  # how far calls reach, and those that wait
+            called_ns, sync_longest_ns, api_longest_ns = 0, 0, 0
+            while low < stop and call_start[order[low]] < limit:
+                one = order[low]
+                end = min(call_start[one] + call_duration[one], limit)
+                length = end - max(call_start[one], start)
+                if end > in_calls:
+                    called_ns += end - max(call_start[one], in_calls)
+                    in_calls = end
+                if is_sync[one]:
+                    if end > in_sync:
+                        sync_ns[row] += end - max(call_start[one], in_sync)
+                        in_sync = end
+                    if length > sync_longest_ns:
+                        sync_longest_ns, longest_sync = length, one
+                elif length > api_longest_ns:
+                    api_longest_ns, longest_api = length, one
+                low += 1
+            api_ns[row] = called_ns - sync_ns[row]
+        if 2 * memory_ns[row] >= duration:
+            reason[row] = MEMORY
+            call[row] = launch
+        elif launch == NONE:
+            reason[row] = UNKNOWN
+        elif 2 * host_ns[row] <= duration:
+            reason[row] = LAUNCH_LATENCY
+            call[row] = launch
+        elif sync_ns[row] >= max(api_ns[row], host_ns[row] - sync_ns[row] - api_ns[row]):
+            reason[row] = SYNC
+            call[row] = longest_sync
+        elif api_ns[row] >= host_ns[row] - sync_ns[row] - api_ns[row]:
+            reason[row] = API_CALL
+            call[row] = longest_api
+        else:
+            reason[row] = HOST_BUSY
+            call[row] = launch

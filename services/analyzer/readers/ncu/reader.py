@@ -1,0 +1,232 @@
+"""Read reports of Nsight Compute; .ncu-rep files through the ncu program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
+from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport, decode_report, read_ncu_report
+from kernalyse.services.analyzer.tables.base import COUNT, INDEX
+from kernalyse.services.analyzer.tables.runs import COUNTERS
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+from kernalyse.services.core.errors import InvalidRequestError, InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
+from kernalyse.services.core.external_programs import find_ncu, run_limited
+
+# ---------------------------------------------------------------- ncu trace
+# Reads reports of Nsight Compute as traces: profiled launches with their counters. CSV (`ncu --csv`, pages raw and details), or as
+# stored (.ncu-rep), which an installed ncu prints first.
+#
+# ncu runs one launch at a time, several times over, and does not tell when: launches have an order, but no start. Durations and
+# whatever else counters come to are worked out by whoever reads the trace.
+
+FORMAT: Final = "ncu"
+
+SIGN: Final = re.compile(r'^(?>[^\n]*?"ID",)[^\n]*"Kernel Name"|^ID,[^\n]*Kernel Name|^==(?:PROF|WARNING|ERROR)== ', re.MULTILINE)
+"""The header, or what ncu says while it works: output of the program may fill the beginning."""
+
+STORED_OPENING: Final = b"NVR\x00"
+
+MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
+"""Rows are Python objects while they are read, about ten times their size: more could end the whole service."""
+
+AXES: Final = ("x", "y", "z")
+DEVICE_NAME: Final = "device__attribute_display_name"
+SM_COUNT: Final = "device__attribute_multiprocessor_count"
+
+
+class NcuReader:
+    format = FORMAT
+    description = "a report of ncu as CSV, or as .ncu-rep where ncu is installed"
+
+    def matches(self, head: bytes) -> bool:
+        return head.startswith(STORED_OPENING) or SIGN.search(decode_report(head)) is not None
+
+    def read(self, files: TraceFiles) -> ImportedTables:
+        """Raises as `read_report`."""
+        return report_tables(read_report(files), files.file_name)
+
+
+def read_report(files: TraceFiles) -> NcuReport:
+    """Raises:
+    InvalidTraceError: no table of launches is in it, or ncu cannot read it.
+    LimitReachedError: it is too large.
+    UnmetConditionError: it is stored, and there is no ncu here.
+    TimeLimitError: ncu does not come to an end with it.
+    """
+    with files.path.open("rb") as file:
+        is_stored = file.read(len(STORED_OPENING)) == STORED_OPENING
+    if not is_stored:
+        return _read_csv(files)
+    with printed(files.path, files.file_name) as path:
+        return _read_csv(replace(files, path=path))
+
+
+def _read_csv(files: TraceFiles) -> NcuReport:
+    size_bytes = files.path.stat().st_size
+    if size_bytes > MAX_REPORT_BYTES:
+        raise LimitReachedError(
+            f"file {files.file_name}",
+            found=f"{size_bytes} bytes of a report",
+            expected=f"at most {MAX_REPORT_BYTES}",
+            remedy="Profile fewer launches or metrics a report.",
+        )
+    try:
+        return read_ncu_report(files.path.read_bytes())
+    except InvalidRequestError as error:
+        raise InvalidTraceError(f"file {files.file_name}", found=error.found, expected=error.expected, remedy=error.remedy) from error
+
+
+def report_tables(report: NcuReport, file_name: str) -> ImportedTables:
+    """A report as rows of the canonical tables, its counters as they are."""
+    launches = _placed(report.launches)
+    names = TraceNames({})
+    frames = {
+        KERNEL_LAUNCHES.table_name: _kernel_launches(launches, names),
+        TRACE_NAMES.table_name: names.frame(),
+        TRACE_PROCESSES.table_name: TRACE_PROCESSES.own_rows(
+            row | {"file_name": file_name}
+            for row in launches.select("process_id", "system_process_id", "process_name", "host_name")
+            .unique(maintain_order=True)
+            .to_dicts()
+            if row["process_id"] is not None
+        ),
+        TRACE_DEVICES.table_name: _devices(launches, report.counters),
+        COUNTERS.table_name: report_counters(report),
+    }
+    return ImportedTables(frames, notes="\n".join(_notes(report)))
+
+
+def report_counters(report: NcuReport) -> pl.DataFrame:
+    """Rows of table counters, without what says where they belong."""
+    own = ("run_id", "event_index", "configuration_index")
+    return report.counters.join(report.launches, on="launch_index", how="left", maintain_order="left").select(
+        name for name in COUNTERS.column_names if name not in own
+    )
+
+
+def extents_of(launches: pl.DataFrame) -> pl.DataFrame:
+    """grid_x to block_z of each launch; null of what is no text such as 64x64x1."""
+    return launches.select(
+        pl.col(what)
+        .str.extract(r"^(\d+)x(\d+)x(\d+)$", number)
+        .cast(KERNEL_LAUNCHES.column(f"{what}_{axis}").dtype, strict=False)
+        .alias(f"{what}_{axis}")
+        for what in ("grid", "block")
+        for number, axis in enumerate(AXES, start=1)
+    )
+
+
+def _placed(launches: pl.DataFrame) -> pl.DataFrame:
+    """With numbers instead of text; processes of several hosts that share a number are numbered anew."""
+    system_process_id = pl.col("process_id").cast(COUNT, strict=False)
+    place = pl.struct("host_name", system_process_id).rank("dense").cast(COUNT) - 1
+    is_shared = pl.struct("host_name", system_process_id).n_unique() > system_process_id.n_unique()
+    return launches.with_columns(
+        system_process_id=system_process_id,
+        process_id=pl.when(is_shared).then(place).otherwise(system_process_id),
+        device_index=pl.col("device_index").cast(INDEX, strict=False),
+        stream_index=pl.col("stream_id").cast(COUNT, strict=False),
+    )
+
+
+def _kernel_launches(launches: pl.DataFrame, names: TraceNames) -> pl.DataFrame:
+    name_indexes = [names.index_of(name or "") for name in launches["kernel_name"]]
+    columns = launches.select(
+        pl.col("launch_index").cast(INDEX), pl.Series("name_index", name_indexes, dtype=INDEX), "process_id", "device_index", "stream_index"
+    )
+    return columns.hstack(extents_of(launches))
+
+
+def _devices(launches: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
+    """Devices that something ran on, with what pages raw tell of them."""
+    told = counters.group_by("launch_index").agg(
+        device_name=pl.col("text").filter(pl.col("metric_name") == DEVICE_NAME).first(),
+        sm_count=pl.col("value").filter(pl.col("metric_name") == SM_COUNT).first(),
+    )
+    rows = (
+        launches.join(told, on="launch_index", how="left")
+        .group_by("process_id", "device_index", maintain_order=True)
+        .agg(pl.col("device_name", "sm_count", "compute_capability").drop_nulls().first())
+    )
+    return TRACE_DEVICES.own_rows(row for row in rows.to_dicts() if row["device_index"] is not None)
+
+
+def _notes(report: NcuReport) -> Iterator[str]:
+    yield f"Report of ncu: {report.launches.height} launches, {report.counters.height} counters."
+    if report.launches.is_empty():
+        yield "It has no kernels: nothing was profiled."
+    else:
+        yield "ncu runs one launch at a time, with its own clock and caches: gaps, the breakdown and layers are not known."
+    yield from report.notes
+
+
+# ---------------------------------------------------------------- ncu program
+# The program ncu, where it is installed: it alone reads the reports that it stores, and prints them as CSV.
+
+BASE_LIMIT_S: Final = 120.0
+LIMIT_S_PER_BYTE: Final = 1e-5
+"""A launch of a hundred kilobytes takes it some tens of milliseconds. With less, a large report on a busy machine would be
+given up; with more, somebody would wait for one that hangs."""
+
+SHOWN_LINES: Final = 8
+REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv"
+
+
+@contextmanager
+def printed(report: Path, name: str) -> Iterator[Path]:
+    """A file with page raw of a stored report as CSV; gone when the block ends.
+
+    Args:
+        name: of the report, for people.
+
+    Raises:
+        UnmetConditionError: there is no ncu here.
+        TimeLimitError: it did not come to an end.
+        InvalidTraceError: it could not read the report; has its own words.
+    """
+    program = find_ncu()
+    if program is None:
+        raise UnmetConditionError(
+            f"report {name}",
+            found="no ncu on this machine",
+            expected="Nsight Compute, which alone reads the reports that it stores",
+            remedy=f"Install it, or print the report where it is installed: {REMEDY}",
+        )
+    with tempfile.TemporaryDirectory(prefix="kernalyse-ncu-") as private:
+        # It goes by the ending, which a received file does not have.
+        link, target = Path(private) / "report.ncu-rep", Path(private) / "report.csv"
+        link.symlink_to(report.absolute())
+        _print(program, link, target, name, BASE_LIMIT_S + report.stat().st_size * LIMIT_S_PER_BYTE)
+        yield target
+
+
+def _print(program: str, report: Path, target: Path, name: str, limit_s: float) -> None:
+    command = [program, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
+    errors = target.with_suffix(".errors")
+    with target.open("wb") as output, errors.open("wb") as error_output:
+        try:
+            status = run_limited(command, folder=target.parent, output=output, errors=error_output, limit_s=limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeLimitError(
+                f"report {name}",
+                found=f"ncu --import, which had not ended after {limit_s:.0f} s",
+                expected="the report as CSV",
+                remedy=f"Print it by hand: {REMEDY}",
+            ) from error
+    if status != 0:
+        said = (errors.read_bytes() + target.read_bytes()).decode(errors="replace").strip().splitlines()[-SHOWN_LINES:]
+        raise InvalidTraceError(
+            f"report {name}",
+            found=f"ncu --import ended with status {status}: {' '.join(said)}",
+            expected="the report as CSV",
+            remedy="Copy it again if it is damaged; if a newer ncu wrote it, print it with that one.",
+        )

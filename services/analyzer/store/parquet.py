@@ -1,0 +1,180 @@
+"""Parquet files of finished runs: one file a table, under a prefix of its own for each state of a run.
+
+A prefix has never been used before, and its files become visible by one row of the database that names it. Nothing is renamed,
+as object stores cannot do that, and a process that is killed in the middle leaves files that no row names.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+import polars as pl
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from kernalyse.services.analyzer.store.database import Catalogue, parquet_prefixes, runs
+from kernalyse.services.analyzer.tables.base import Table
+
+TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance
+CACHED_RESULTS = "results"
+
+
+class RunFiles:
+    """The files of one kind: rows that came with events and imports, or traces that were read when their run had ended.
+
+    Args:
+        root: directory of all prefixes; what no row of the database names in it is deleted here.
+        kind: tells the rows of parquet_prefixes from those of the other kind.
+    """
+
+    def __init__(self, root: Path, database: Catalogue, kind: str) -> None:
+        self._root = root
+        self._database = database
+        self._kind = kind
+        self._replaced: dict[str, Path] = {}  # the state before the visible one, by run
+        self._schemas: dict[Path, tuple[tuple[str, pl.DataType], ...]] = {}
+        root.mkdir(parents=True, exist_ok=True)
+        with database.reading() as connection:
+            visible = {path.name for path in self.directories(connection, None).values()}
+        for path in root.iterdir():
+            if path.name not in visible:
+                shutil.rmtree(path, ignore_errors=True)
+
+    # ------------------------------------------------------------ writing
+
+    def reserve(self, run_id: str) -> Path:
+        """Return a directory that is not there yet, for `write_frames` to fill and `publishing` to make visible."""
+        return self._root / f"{run_id}-{secrets.token_hex(TOKEN_BYTES)}"
+
+    def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> Path:
+        """Write the tables that have rows to a directory of their own, and return it. Nobody sees it before `publishing`."""
+        directory = self.reserve(run_id)
+        directory.mkdir()
+        try:
+            write_frames(directory, frames)
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)  # on a full disk a part of a run would take what little is left
+            raise
+        return directory
+
+    @contextmanager
+    def publishing(self, run_id: str, directory: Path) -> Iterator[Connection]:
+        """Yield a transaction at whose end a written directory is the run's visible one; where it fails, the directory goes.
+
+        A directory that was visible before stays until the next one is replaced: a query that has begun finds its files to its end.
+        """
+        try:
+            sync(self._root)
+            with self._database.writing() as connection:
+                yield connection
+                replaced = self.directories(connection, [run_id]).get(run_id)
+                connection.execute(sa.delete(parquet_prefixes).where(self._is_of([run_id])))
+                connection.execute(sa.insert(parquet_prefixes), {"kind": self._kind, "run_id": run_id, "prefix": directory.name})
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        earlier = self._replaced.pop(run_id, None)
+        if earlier is not None:
+            self._delete_directory(earlier)
+        if replaced is not None:
+            self._replaced[run_id] = replaced
+
+    def delete(self, run_id: str, directory: Path | None) -> None:
+        """Delete the files of a run whose row is gone. directory: the one visible before that."""
+        for path in (self._replaced.pop(run_id, None), directory):
+            if path is not None:
+                self._delete_directory(path)
+
+    def _delete_directory(self, directory: Path) -> None:
+        for path in [path for path in self._schemas.copy() if path.parent == directory]:
+            self._schemas.pop(path, None)
+        shutil.rmtree(directory, ignore_errors=True)
+
+    # ------------------------------------------------------------ reading
+
+    def directories(self, connection: Connection, run_ids: Sequence[str] | None) -> dict[str, Path]:
+        """Return the visible directory of each of these runs, or of all, by run_id, oldest run first."""
+        columns = parquet_prefixes.c
+        query = sa.select(columns.run_id, columns.prefix).join(runs, runs.c.run_id == columns.run_id).where(self._is_of(run_ids))
+        return {run_id: self._root / prefix for run_id, prefix in connection.execute(query.order_by(runs.c.create_unix_ns))}
+
+    def directory(self, run_id: str) -> Path | None:
+        """Return the run's visible directory; None: it has none."""
+        with self._database.reading() as connection:
+            return self.directories(connection, [run_id]).get(run_id)
+
+    def _is_of(self, run_ids: Sequence[str] | None) -> sa.ColumnElement[bool]:
+        is_kind = parquet_prefixes.c.kind == self._kind
+        return is_kind if run_ids is None else sa.and_(is_kind, parquet_prefixes.c.run_id.in_(run_ids))
+
+    def scan(self, table: Table, directories: Iterable[Path]) -> list[pl.LazyFrame]:
+        """Return the table's rows in these directories, with this version's columns.
+
+        Files of one schema in a row are one scan: the plan of a query over hundreds of scans takes longer than the query.
+        """
+        paths = [path for directory in directories if (path := table_path(directory, table)).exists()]
+        return [table.conform(pl.scan_parquet(list(alike))) for _, alike in groupby(paths, self._schema)]
+
+    def _schema(self, path: Path) -> tuple[tuple[str, pl.DataType], ...]:
+        """Return the columns of a file, read once: files never change."""
+        if path not in self._schemas:
+            self._schemas[path] = tuple(pl.read_parquet_schema(path).items())
+        return self._schemas[path]
+
+    def damaged_file(self, run_id: str) -> tuple[Path, str] | None:
+        """Return the first of the run's files that cannot be read, and why. Reads all of them."""
+        directory = self.directory(run_id)
+        for path in sorted(directory.glob("*.parquet")) if directory is not None else ():
+            try:
+                pl.read_parquet(path)
+            except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+                return path, str(error)
+        return None
+
+
+def table_path(directory: Path, table: Table) -> Path:
+    """Return the file of a table; a table without rows has none."""
+    return directory / f"{table.table_name}.parquet"
+
+
+def cached_result_path(directory: Path, result_name: str) -> Path:
+    """Return the file of a result computed from the rows of a directory, which goes with it."""
+    return directory / CACHED_RESULTS / f"{result_name}.parquet"
+
+
+def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
+    """Write a result to its `cached_result_path`, complete or not at all. Raises OSError, polars' ComputeError."""
+    path.parent.mkdir(exist_ok=True)  # not its parents: of a run that has been deleted nothing is kept
+    temporary = path.with_suffix(".part")
+    try:
+        frame.write_parquet(temporary)
+        sync(temporary)
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame]) -> None:
+    """Write a file for each table that has rows; they are on the disk at return. Raises OSError or polars' ComputeError."""
+    for table_name, frame in frames.items():
+        if frame.height > 0:
+            path = directory / f"{table_name}.parquet"
+            frame.write_parquet(path)
+            sync(path)
+    sync(directory)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the entries of a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,507 @@
+"""Records of the store's database: runs, nodes and their tokens, traces, hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from kernalyse.services.analyzer.store import database
+from kernalyse.services.analyzer.store.database import (
+    Catalogue,
+    cursors,
+    device_ceilings,
+    device_descriptions,
+    device_thresholds,
+    nodes,
+    runs,
+    traces,
+)
+from kernalyse.services.analyzer.tables.event_rows import unix_ns
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.disturbance import is_busy
+from kernalyse.services.core.errors import InvalidSettingError, RunLostError, RunNotFinishedError, RunNotFoundError
+from kernalyse.services.core.model import Ceiling, Device, Node, Run, RunError, RunEvent, RunState, Thresholds, TraceStored
+
+# ---------------------------------------------------------------- run records
+# What the catalogue knows of each run besides its rows.
+
+LAST = "last"
+NAMED_CANDIDATE_COUNT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """next_event_index: one more than the last event collected; device_event_index: from which on its device was known."""
+
+    run: Run
+    journal_id: str | None
+    is_compacted: bool
+    next_event_index: int
+    device_event_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPosition:
+    """Where a page of runs ends: newest first, so the next one begins with older ones."""
+
+    create_unix_ns: int
+    run_id: str
+
+
+class RunRecords:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def add(self, run: Run) -> None:
+        """Keeps a run that is not known yet; one that is stays as it is."""
+        with self._catalogue.writing() as connection:
+            insert_run(connection, run)
+
+    def get(self, run_id: str) -> RunRecord:
+        """Raises RunNotFoundError."""
+        with self._catalogue.reading() as connection:
+            return read_run(connection, run_id)
+
+    def resolve(self, text: str) -> str:
+        """The run_id that a whole one, the beginning of exactly one, or "last" stands for. Raises RunNotFoundError."""
+        with self._catalogue.reading() as connection:
+            found = _matching(connection, text)
+        if len(found) == 1 or text in found:
+            return text if text in found else found[0]
+        if not found:
+            raise RunNotFoundError(
+                f"run {text!r}",
+                found="no such run" if text != LAST else "no run at all",
+                expected='a run_id, the beginning of one, or "last"',
+                remedy="List the runs to see which there are.",
+            )
+        raise RunNotFoundError(
+            f"run {text!r}",
+            found=f"several runs that begin so: {', '.join(found[:NAMED_CANDIDATE_COUNT])}",
+            expected="the beginning of exactly one run_id",
+            remedy="Give more of it.",
+        )
+
+    def known(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of the run_ids that are in the catalogue."""
+        with self._catalogue.reading() as connection:
+            return set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.run_id.in_(run_ids))))
+
+    def newest(self, count: int, before: RunPosition | None = None) -> list[RunRecord]:
+        """At most `count` records, newest first, older than the position."""
+        query = sa.select(runs).order_by(runs.c.create_unix_ns.desc(), runs.c.run_id.desc()).limit(count)
+        if before is not None:
+            query = query.where(sa.tuple_(runs.c.create_unix_ns, runs.c.run_id) < (before.create_unix_ns, before.run_id))
+        return self._select(query)
+
+    def of(self, run_ids: Sequence[str] | None) -> list[RunRecord]:
+        """Records of these runs, or of all, oldest first."""
+        query = sa.select(runs).order_by(runs.c.create_unix_ns, runs.c.run_id)
+        return self._select(query if run_ids is None else query.where(runs.c.run_id.in_(run_ids)))
+
+    def unfinished(self, node_id: str) -> list[RunRecord]:
+        return self._select(sa.select(runs).where(runs.c.node_id == node_id, ~runs.c.is_final))
+
+    def to_compact(self) -> list[str]:
+        """Final runs whose rows are still in the database."""
+        with self._catalogue.reading() as connection:
+            return list(connection.scalars(sa.select(runs.c.run_id).where(runs.c.is_final, ~runs.c.is_compacted)))
+
+    def annotate(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
+        """Replaces tags and notes. Raises RunNotFoundError."""
+        with self._catalogue.writing() as connection:
+            run = replace(read_run(connection, run_id).run, tags=tags, notes=notes)
+            update_run(connection, run)
+            return run
+
+    def tell_activity(self, run_id: str, activity: str) -> Run | None:
+        """What is done for a run that has ended; None: it says so already, is over with, or has been deleted."""
+        with self._catalogue.writing() as connection:
+            try:
+                run = read_run(connection, run_id).run
+            except RunNotFoundError:
+                return None
+            if run.is_settled or run.activity == activity:
+                return None
+            run = replace(run, activity=activity)
+            update_run(connection, run)
+            return run
+
+    def lose(self, run_id: str, end_time: datetime) -> Run:
+        """Ends a run whose further events will never come. A final one stays as it is."""
+        with self._catalogue.writing() as connection:
+            run = read_run(connection, run_id).run
+            if not run.state.is_final:
+                run = replace(run, state=RunState.LOST, end_time=end_time, error=_lost(run_id), activity="")
+                update_run(connection, run)
+            return run
+
+    def delete(self, run_id: str) -> None:
+        """Raises RunNotFoundError, RunNotFinishedError."""
+        with self._catalogue.writing() as connection:
+            state = read_run(connection, run_id).run.state
+            if not state.is_final:
+                raise RunNotFinishedError(
+                    f"run {run_id}", found=f"state {state.value}", expected="a run that has ended", remedy="Cancel it first."
+                )
+            for table in (*database.ROW_TABLES, database.traces, database.parquet_prefixes, runs):
+                connection.execute(sa.delete(table).where(table.c.run_id == run_id))
+
+    def _select(self, query: sa.Select[tuple[object, ...]]) -> list[RunRecord]:
+        with self._catalogue.reading() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
+
+def insert_run(connection: Connection, run: Run) -> None:
+    connection.execute(
+        sa.insert(runs).prefix_with("OR IGNORE"),
+        {
+            "run_id": run.run_id,
+            "node_id": run.node_id,
+            "run": protobuf.encode_bytes(run),
+            "create_unix_ns": unix_ns(run.create_time),
+            "is_final": run.state.is_final,
+            "is_compacted": False,
+            "next_event_index": 0,
+        },
+    )
+
+
+def insert_compacted_run(connection: Connection, run: Run, next_event_index: int) -> None:
+    """Store a run whose rows are in Parquet already. One that was there keeps its tags and its position among the others."""
+    insert_run(connection, run)
+    before = read_run(connection, run.run_id).run
+    update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
+    values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
+    connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
+
+
+def read_run(connection: Connection, run_id: str) -> RunRecord:
+    row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        raise RunNotFoundError(f"run {run_id!r}", found="no such run", expected="a run of this store", remedy="List the runs.")
+    return _record(row)
+
+
+def update_run(connection: Connection, run: Run) -> None:
+    values = {"run": protobuf.encode_bytes(run), "is_final": run.state.is_final}
+    connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
+
+
+def update_record(connection: Connection, record: RunRecord) -> None:
+    run = record.run
+    connection.execute(
+        sa.update(runs)
+        .where(runs.c.run_id == run.run_id)
+        .values(
+            run=protobuf.encode_bytes(run),
+            is_final=run.state.is_final,
+            journal_id=record.journal_id,
+            next_event_index=record.next_event_index,
+            device_event_index=record.device_event_index,
+        )
+    )
+
+
+def _record(row: Row[tuple[object, ...]]) -> RunRecord:
+    return RunRecord(protobuf.decode_bytes(row.run, Run), row.journal_id, row.is_compacted, row.next_event_index, row.device_event_index)
+
+
+def _matching(connection: Connection, text: str) -> list[str]:
+    query = sa.select(runs.c.run_id).order_by(runs.c.create_unix_ns.desc(), runs.c.run_id.desc())
+    if text == LAST:
+        return list(connection.scalars(query.limit(1)))
+    # substr, not LIKE: % and _ are no wildcards here.
+    begins_so = sa.func.substr(runs.c.run_id, 1, len(text)) == text
+    return list(connection.scalars(query.where(begins_so))) if text else []
+
+
+def _lost(run_id: str) -> RunError:
+    error = RunLostError(
+        f"run {run_id}",
+        found="a node whose journal no longer has the run's events",
+        expected="its events up to the last",
+        remedy="What was collected before is kept; start the run again for the rest.",
+    )
+    return RunError(error.code, error.reason, error.message)
+
+
+# ---------------------------------------------------------------- node records
+# Which nodes to collect from, and how far each journal has been collected.
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node that was added. node: what it last said of itself."""
+
+    address: str
+    node: Node
+    ca_certificate: bytes | None = None
+    client_certificate: bytes | None = None
+
+
+class NodeRecords:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def all(self) -> list[NodeRecord]:
+        with self._catalogue.reading() as connection:
+            rows = connection.execute(sa.select(nodes).order_by(nodes.c.address)).all()
+        return [NodeRecord(row.address, protobuf.decode_bytes(row.node, Node), row.ca_certificate, row.client_certificate) for row in rows]
+
+    def put(self, record: NodeRecord) -> None:
+        values = {
+            "address": record.address,
+            "node_id": record.node.node_id,
+            "ca_certificate": record.ca_certificate,
+            "client_certificate": record.client_certificate,
+            "node": protobuf.encode_bytes(record.node),
+        }
+        with self._catalogue.writing() as connection:
+            connection.execute(sa.insert(nodes).prefix_with("OR REPLACE"), values)
+
+    def delete(self, address: str) -> None:
+        """Its cursors stay: added again, the node is collected from where it was left."""
+        with self._catalogue.writing() as connection:
+            connection.execute(sa.delete(nodes).where(nodes.c.address == address))
+
+    def next_event_index(self, node_id: str, journal_id: str) -> int:
+        """The first event of the journal not collected yet. 0: none has been."""
+        with self._catalogue.reading() as connection:
+            return read_cursor(connection, node_id, journal_id)
+
+
+def read_cursor(connection: Connection, node_id: str, journal_id: str) -> int:
+    query = sa.select(cursors.c.next_event_index).where(cursors.c.node_id == node_id, cursors.c.journal_id == journal_id)
+    return connection.scalar(query) or 0
+
+
+def write_cursor(connection: Connection, node_id: str, journal_id: str, next_event_index: int) -> None:
+    values = {"node_id": node_id, "journal_id": journal_id, "next_event_index": next_event_index}
+    connection.execute(sa.insert(cursors).prefix_with("OR REPLACE"), values)
+
+
+# ---------------------------------------------------------------- trace records
+# What the catalogue knows of the traces that runs leave on their nodes: which wait to be read, and whose are there.
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTrace:
+    """artifact_names: its files, the one to read first. collector: what wrote them."""
+
+    artifact_names: tuple[str, ...]
+    collector: str
+
+
+class TraceRecords:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def waiting_run_ids(self, node_id: str) -> list[str]:
+        """Runs of the node that have ended and whose traces are still to be read, oldest first."""
+        query = (
+            sa.select(runs.c.run_id)
+            .where(runs.c.node_id == node_id, runs.c.is_final, runs.c.run_id.in_(sa.select(traces.c.run_id).where(~traces.c.is_read)))
+            .order_by(runs.c.create_unix_ns)
+        )
+        with self._catalogue.reading() as connection:
+            return list(connection.scalars(query))
+
+    def unread_run_ids(self) -> set[str]:
+        """Of all nodes, with runs that have not ended yet."""
+        with self._catalogue.reading() as connection:
+            return set(connection.scalars(sa.select(traces.c.run_id).where(~traces.c.is_read)))
+
+    def of(self, run_id: str) -> list[LeftTrace]:
+        """In the order in which the run has left them."""
+        query = sa.select(traces).where(traces.c.run_id == run_id).order_by(traces.c.event_index)
+        with self._catalogue.reading() as connection:
+            return [LeftTrace(tuple(json.loads(row.artifact_names)), row.collector) for row in connection.execute(query)]
+
+    def read_run_ids(self, run_ids: Sequence[str] | None) -> set[str]:
+        """Those of the runs, or of all, whose traces have been read."""
+        query = sa.select(traces.c.run_id).where(traces.c.is_read)
+        with self._catalogue.reading() as connection:
+            return set(connection.scalars(query if run_ids is None else query.where(traces.c.run_id.in_(run_ids))))
+
+
+def keep_trace(connection: Connection, event: RunEvent, stored: TraceStored) -> None:
+    """Remembers that the trace is to be read, whatever becomes of this process."""
+    values = {"run_id": event.run_id, "event_index": event.event_index, "collector": stored.collector, "is_read": False}
+    connection.execute(sa.insert(traces), values | {"artifact_names": json.dumps(stored.artifact_names)})
+
+
+def has_waiting_trace(connection: Connection, run_id: str) -> bool:
+    return connection.scalar(sa.select(traces.c.event_index).where(traces.c.run_id == run_id, ~traces.c.is_read).limit(1)) is not None
+
+
+def settle_traces(connection: Connection, run_id: str, *, is_read: bool) -> None:
+    """All of the run's are read, or never will be."""
+    of_run = traces.c.run_id == run_id
+    connection.execute(sa.update(traces).where(of_run).values(is_read=True) if is_read else sa.delete(traces).where(of_run))
+
+
+# ---------------------------------------------------------------- hardware records
+# What is known of devices beyond any single run, and beyond their node's stay: descriptions, ceilings, thresholds.
+
+USER = "user"
+MEASURED = "measured"
+PUBLISHED = ("datasheet", "clock")
+_CEILING_FIELDS = tuple(field.name for field in fields(Ceiling))
+
+
+class HardwareRecords:
+    """Of devices that a run alone knows the run's id stands for the node's."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def device(self, node_id: str, device_id: str) -> Device | None:
+        """As its node last described it; None: no node has."""
+        query = sa.select(device_descriptions.c.device).where(
+            device_descriptions.c.node_id == node_id, device_descriptions.c.device_id == device_id
+        )
+        with self._catalogue.reading() as connection:
+            data = connection.scalar(query)
+        return None if data is None else protobuf.decode_bytes(data, Device)
+
+    def devices(self, node_id: str) -> list[Device]:
+        """All that the node has described."""
+        query = sa.select(device_descriptions.c.device).where(device_descriptions.c.node_id == node_id)
+        with self._catalogue.reading() as connection:
+            return [protobuf.decode_bytes(data, Device) for data in connection.scalars(query)]
+
+    def ceilings(self, node_id: str, device_id: str) -> tuple[Ceiling, ...]:
+        """Of every source."""
+        query = sa.select(device_ceilings).where(device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id)
+        with self._catalogue.reading() as connection:
+            return tuple(Ceiling(**{name: getattr(row, name) for name in _CEILING_FIELDS}) for row in connection.execute(query))
+
+    def thresholds(self, node_id: str, device_id: str) -> Thresholds:
+        """Those set by hand, or the defaults."""
+        query = sa.select(device_thresholds.c.memory_inefficient_ratio, device_thresholds.c.compute_inefficient_ratio).where(
+            device_thresholds.c.node_id == node_id, device_thresholds.c.device_id == device_id
+        )
+        with self._catalogue.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return Thresholds() if row is None else Thresholds(*row)
+
+    def of_runs(self, run_ids: Collection[str] | None) -> dict[str, dict[str, tuple[tuple[Ceiling, ...], Thresholds]]]:
+        """What was set by hand for devices that runs alone know, by run and device; of these runs, or of all that have such."""
+        with self._catalogue.reading() as connection:
+            known = connection.execute(sa.select(device_thresholds.c.node_id, device_thresholds.c.device_id)).all()
+        found: dict[str, dict[str, tuple[tuple[Ceiling, ...], Thresholds]]] = {}
+        for owner_id, device_id in known:
+            if run_ids is None or owner_id in run_ids:
+                found.setdefault(owner_id, {})[device_id] = (self.ceilings(owner_id, device_id), self.thresholds(owner_id, device_id))
+        return found
+
+    def forget(self, run_id: str) -> None:
+        """What was set for devices of the run goes with it."""
+        with self._catalogue.writing() as connection:
+            for table in (device_ceilings, device_thresholds):
+                connection.execute(sa.delete(table).where(table.c.node_id == run_id))
+
+    def publish(self, node_id: str, device: Device, ceilings: Sequence[Ceiling]) -> None:
+        """Keeps the device's description, and replaces what datasheet and clock say of it."""
+        description = {"node_id": node_id, "device_id": device.device_id, "device": protobuf.encode_bytes(device)}
+        with self._catalogue.writing() as connection:
+            connection.execute(sa.insert(device_descriptions).prefix_with("OR REPLACE"), description)
+            _replace(connection, node_id, device.device_id, PUBLISHED, ceilings)
+
+    def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds) -> None:
+        """Replaces the user's ceilings and thresholds."""
+        with self._catalogue.writing() as connection:
+            _replace(connection, node_id, device_id, (USER,), ceilings)
+            row = {"node_id": node_id, "device_id": device_id, **asdict(thresholds)}
+            connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
+
+
+def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> frozenset[str]:
+    """Keep the newest measurement of each ceiling for its device; one of a busy host lowers none that is known.
+
+    Returns:
+        Devices of which something else is known now.
+    """
+    changed = set()
+    for ceiling in ceilings:
+        if ceiling.source != MEASURED:
+            continue
+        row = {"node_id": node_id, **asdict(ceiling)}
+        is_same = (column == row[column.name] for column in device_ceilings.primary_key.columns)
+        known = connection.execute(sa.select(device_ceilings.c.value, device_ceilings.c.host_busy_ratio).where(*is_same)).one_or_none()
+        if known is not None and is_busy(ceiling.host_busy_ratio) and known.value > ceiling.value:
+            continue
+        connection.execute(sa.insert(device_ceilings).prefix_with("OR REPLACE"), row)
+        if known is None or tuple(known) != (ceiling.value, ceiling.host_busy_ratio):
+            changed.add(ceiling.device_id)
+    return frozenset(changed)
+
+
+def _replace(connection: Connection, node_id: str, device_id: str, sources: Sequence[str], ceilings: Sequence[Ceiling]) -> None:
+    connection.execute(
+        sa.delete(device_ceilings).where(
+            device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id, device_ceilings.c.source.in_(sources)
+        )
+    )
+    rows = [{"node_id": node_id, **asdict(ceiling)} for ceiling in ceilings]
+    if rows:
+        connection.execute(sa.insert(device_ceilings), rows)
+
+
+# ---------------------------------------------------------------- node secrets
+# Tokens and client keys of nodes, in a file of their own that only its owner reads; the database may be copied and shown.
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSecret:
+    """What one node is called with. client_key: PEM; None where it asks for no client certificate."""
+
+    token: str
+    client_key: str | None = None
+
+
+class NodeSecrets:
+    """Secrets by node address, in one JSON file of mode 0600."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def secret(self, address: str) -> NodeSecret:
+        """An empty token when none is kept: the node then answers WRONG_TOKEN, which says more than a missing entry."""
+        return self._read().get(address, NodeSecret(""))
+
+    def keep(self, address: str, secret: NodeSecret) -> None:
+        self._write(self._read() | {address: secret})
+
+    def forget(self, address: str) -> None:
+        self._write({known: secret for known, secret in self._read().items() if known != address})
+
+    def _read(self) -> dict[str, NodeSecret]:
+        try:
+            kept: dict[str, str | dict[str, str]] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise InvalidSettingError(
+                f"file of node tokens {self._path}", found=str(error), expected="JSON", remedy="Delete it and add the nodes again."
+            ) from error
+        # A text is the token alone, as files of before client certificates have it.
+        return {address: NodeSecret(secret) if isinstance(secret, str) else NodeSecret(**secret) for address, secret in kept.items()}
+
+    def _write(self, secrets: dict[str, NodeSecret]) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({address: asdict(secret) for address, secret in secrets.items()}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)

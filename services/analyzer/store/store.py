@@ -1,0 +1,452 @@
+"""The store: a catalogue database for what arrives, Parquet for finished runs, all under one folder.
+
+Events land in one transaction together with the cursor that says how far their journal has been collected, so each is
+stored exactly once whenever the process dies. A finished run is written to Parquet under a prefix of its own, and its rows
+leave the database in the transaction that names the prefix: until then the files count for nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
+from kernalyse.services.analyzer.store.column_cache import HeldColumns
+from kernalyse.services.analyzer.store.database import (
+    ROW_TABLES,
+    Catalogue,
+    RunCommit,
+    between,
+    insert_rows,
+    read_configuration,
+    read_live,
+    runs,
+    sample_batches,
+)
+from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
+from kernalyse.services.analyzer.store.repositories import (
+    USER,
+    HardwareRecords,
+    NodeRecords,
+    NodeSecrets,
+    RunRecord,
+    RunRecords,
+    TraceRecords,
+    has_waiting_trace,
+    insert_compacted_run,
+    insert_run,
+    keep_measured,
+    keep_trace,
+    read_cursor,
+    read_run,
+    settle_traces,
+    update_record,
+    write_cursor,
+)
+from kernalyse.services.analyzer.tables.base import Table, together
+from kernalyse.services.analyzer.tables.event_rows import Row, advanced, before_events, log_row, sample_row, table_rows
+from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
+from kernalyse.services.analyzer.tables.traces import TRACE_NAMES, TRACE_TABLES
+from kernalyse.services.core.errors import RunNotFoundError, StoredRunDamagedError, StoreLockedError
+from kernalyse.services.core.model import (
+    CeilingsMeasured,
+    Configuration,
+    ConfigurationFailed,
+    CountersStored,
+    LogLevel,
+    LogLines,
+    Measurement,
+    PairedComparison,
+    Run,
+    RunEvent,
+    SampleBatch,
+    TraceStored,
+)
+
+PRIVATE_MODE = 0o700
+READING_ACTIVITY: Final = "reading the trace"
+"""Of a run that has ended and left traces on its node."""
+
+TABLES_OF_TRACES: Final = (*TRACE_TABLES, COUNTERS)
+
+logger = logging.getLogger(__name__)
+
+
+class Store:
+    """Opened by one process at a time. Methods block; call them in threads.
+
+    Raises:
+        StoreLockedError: another process has it open.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        self._lock = StoreLock(folder / "store.lock")
+        self._catalogue = Catalogue(folder / "catalogue.sqlite")
+        self._files = RunFiles(folder / "runs", self._catalogue, "rows")
+        self._trace_files = RunFiles(folder / "traces", self._catalogue, "traces")  # of runs of nodes; imported ones came whole
+        self.history_folder = folder / "history"  # figures of all runs; follows from the rest
+        self.summary_folder = folder / "summary"  # kernels of all runs; the same
+        self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
+        self.held = HeldColumns()  # of runs that never change
+        self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
+        self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
+        shutil.rmtree(self.arrivals_folder, ignore_errors=True)
+        self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
+        self.fetched_folder = folder / "fetched"  # of files on their way from nodes, by run: the next analyzer goes on with them
+        self.fetched_folder.mkdir(exist_ok=True, mode=PRIVATE_MODE)
+        self.secrets = NodeSecrets(folder / "node_tokens.json")
+        self.nodes = NodeRecords(self._catalogue)
+        self.runs = RunRecords(self._catalogue)
+        self.traces = TraceRecords(self._catalogue)
+        self.hardware = HardwareRecords(self._catalogue)
+        self._delete_fetched(all_but=self.traces.unread_run_ids())
+
+    def close(self) -> None:
+        self._catalogue.close()
+        self._lock.release()
+
+    # ------------------------------------------------------------ events in
+
+    def commit_events(
+        self,
+        node_id: str,
+        journal_id: str,
+        events: Sequence[RunEvent],
+        new_runs: Sequence[Run] = (),
+        reports: Mapping[int, CounterReport] | None = None,
+    ) -> list[RunCommit]:
+        """Stores events that the journal's cursor has not passed yet, and moves the cursor behind the last.
+
+        Args:
+            events: of one journal, in order of event_index.
+            new_runs: runs that events belong to and the catalogue lacks. Events of a run that is in neither are passed over.
+            reports: what the reports say that events name, by event_index.
+        """
+        with self._catalogue.writing() as connection:
+            cursor = read_cursor(connection, node_id, journal_id)
+            fresh = [event for event in events if event.event_index >= cursor]
+            if not fresh:
+                return []
+            for run in new_runs:
+                insert_run(connection, before_events(run))
+            events_by_run: defaultdict[str, list[RunEvent]] = defaultdict(list)
+            for event in fresh:
+                events_by_run[event.run_id].append(event)
+            commits = [self._commit_run(connection, run_id, journal_id, part, reports or {}) for run_id, part in events_by_run.items()]
+            write_cursor(connection, node_id, journal_id, fresh[-1].event_index + 1)
+            return [commit for commit in commits if commit is not None]
+
+    def _commit_run(
+        self, connection: Connection, run_id: str, journal_id: str, events: Sequence[RunEvent], reports: Mapping[int, CounterReport]
+    ) -> RunCommit | None:
+        try:
+            record = read_run(connection, run_id)
+        except RunNotFoundError:
+            return None
+        run, device_event_index = record.run, record.device_event_index
+        commit = RunCommit(run_id, events[0].event_index, events[-1].event_index + 1)
+        announced: dict[int, Row] = {}
+
+        def configuration_of(configuration_index: int) -> Row | None:
+            return announced.get(configuration_index) or read_configuration(connection, run_id, configuration_index)
+
+        for event in events:
+            run = advanced(run, event)
+            configuration: Row | None = None
+            baseline: Row | None = None
+            if run.device_id is not None and device_event_index is None:
+                device_event_index = event.event_index
+                commit.has_new_ceilings = True
+            match event.payload:
+                case SampleBatch() as batch:
+                    commit.samples.append(sample_row(event, batch))
+                    continue
+                case Measurement(configuration_index) | ConfigurationFailed(configuration_index):
+                    configuration = configuration_of(configuration_index)
+                case PairedComparison(configuration_index, baseline_index):
+                    configuration, baseline = configuration_of(configuration_index), configuration_of(baseline_index)
+                case CeilingsMeasured(ceilings):
+                    commit.has_new_ceilings = True
+                    commit.changed_device_ids |= keep_measured(connection, run.node_id, ceilings)
+                case CountersStored() if event.event_index in reports:
+                    commit.has_new_ceilings = True
+                    commit.counters.append(reports[event.event_index].rows)
+                    commit.rows += [log_row(event, LogLevel.WARNING, "analyzer", note) for note in reports[event.event_index].notes]
+                case TraceStored() as stored:
+                    keep_trace(connection, event, stored)
+            rows = list(table_rows(event, run, configuration, baseline))
+            if isinstance(event.payload, Configuration):
+                announced[event.payload.configuration_index] = rows[0].values
+            commit.rows += rows
+        if run.state.is_final and has_waiting_trace(connection, run_id):
+            run = replace(run, activity=READING_ACTIVITY)
+        insert_rows(connection, commit)
+        update_record(connection, RunRecord(run, journal_id, record.is_compacted, commit.next_event_index, device_event_index))
+        commit.run = run if run is not record.run else None
+        return commit
+
+    def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
+        """Store a final run with all its rows at once, in the place of an earlier state of it; return whether it was new.
+
+        An earlier state leaves its tags, its time and what was set by hand, unless the file itself states other ceilings or
+        thresholds than before.
+
+        Args:
+            folder: one of `reserve_rows`, with the rows as `archive.write_frames` leaves them. The store's from here on.
+        """
+        with self._files_lock:
+            if self.has_imported(run.run_id, run.imported_digest):
+                shutil.rmtree(folder)
+                return False
+            stated = self._stated_by_hand(run.run_id)
+            with self._files.publishing(run.run_id, folder) as connection:
+                insert_compacted_run(connection, run, next_event_index)
+            if self._stated_by_hand(run.run_id) != stated:
+                self.hardware.forget(run.run_id)
+            self.held.forget(run.run_id)
+            return True
+
+    def reserve_rows(self, run_id: str) -> Path:
+        """Return a directory that is not there yet, for the rows of an imported run."""
+        return self._files.reserve(run_id)
+
+    def reserve_trace(self, run_id: str) -> Path:
+        """Return a directory that is not there yet, for the rows of the traces that a run of a node has left."""
+        return self._trace_files.reserve(run_id)
+
+    def has_imported(self, run_id: str, digest: str) -> bool:
+        """Whether the run is there; with a digest, whether it was read from what has that one."""
+        known = self.runs.of([run_id])
+        return bool(known) and digest in ("", known[0].run.imported_digest)
+
+    def _stated_by_hand(self, run_id: str) -> list[tuple[object, ...]]:
+        """What its file itself states of its device."""
+        directory = self._files.directory(run_id)
+        directories = [] if directory is None else [directory]
+        by_hand = [part.filter(pl.col("source") == USER) for part in self._files.scan(CEILINGS, directories)]
+        parts = (*by_hand, *self._files.scan(THRESHOLDS, directories))
+        return [row for part in parts for row in part.drop("event_index").collect().rows()]
+
+    def settle_traces(self, run_id: str, folder: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
+        """Takes over what was read of the traces of a run that has ended; its log and notes say so. None: the run has been deleted.
+
+        Args:
+            folder: one of `reserve_trace`, with the rows as `archive.write_frames` leaves them. The store's from here on.
+                None: nothing could be read.
+            notes: for people. level: of the first line, which the log gets.
+        """
+        with self._files_lock:
+            if not self.runs.known([run_id]):
+                if folder is not None:
+                    shutil.rmtree(folder)
+                return None
+            with self._catalogue.writing() if folder is None else self._trace_files.publishing(run_id, folder) as connection:
+                record = read_run(connection, run_id)
+                run = replace(record.run, activity="", notes="\n".join(filter(None, (record.run.notes, notes))))
+                said = LogLines(level, "analyzer", tuple(notes.splitlines()[:1]))
+                # As one more event of the run: who watches it is told as of any other.
+                event = RunEvent(record.next_event_index, record.journal_id or "", run_id, time.time_ns(), said)
+                commit = RunCommit(run_id, event.event_index, event.event_index + 1, run, has_new_ceilings=folder is not None)
+                commit.rows += table_rows(event, run, None)
+                settle_traces(connection, run_id, is_read=folder is not None)
+                insert_rows(connection, commit)
+                update_record(connection, replace(record, run=run, next_event_index=commit.next_event_index))
+            return commit
+
+    # ------------------------------------------------------------ rows out
+
+    def read(
+        self, table: Table, run_ids: Sequence[str] | None, first_event_index: int = 0, end_event_index: int | None = None
+    ) -> pl.LazyFrame:
+        """Rows of a stored table in order of event_index within each run.
+
+        Args:
+            run_ids: None for all runs.
+            first_event_index, end_event_index: rows from the first up to before the end; None: no end.
+        """
+        own = self._own_rows(table, run_ids, first_event_index, end_event_index)
+        if table not in TABLES_OF_TRACES:
+            return together(table, own)
+        with self._catalogue.reading() as connection:
+            directories = self._trace_files.directories(connection, run_ids)
+        return together(table, [*own, *self._trace_files.scan(table, directories.values())])
+
+    def _own_rows(
+        self, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
+    ) -> list[pl.LazyFrame]:
+        """What came with events or imports: of runs in Parquet, then of those in the database."""
+        with self._catalogue.reading() as connection:
+            directories = self._files.directories(connection, run_ids)
+            is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
+            live = [] if is_imported else [read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
+        archived = [between(frame, first_event_index, end_event_index) for frame in self._files.scan(table, directories.values())]
+        # Both, always: events may still come in after a run was compacted.
+        return [*archived, *live]
+
+    def trace_run_ids(self, run_ids: Sequence[str] | None, without: Table | None = None) -> list[str]:
+        """Those of the runs that have a trace, or all that have, oldest first. without: a table that they never have rows of."""
+        with self._catalogue.reading() as connection:
+            directories = self._files.directories(connection, run_ids)
+            of_nodes = self._trace_files.directories(connection, run_ids)
+
+        def has(run_id: str, table: Table) -> bool:
+            return run_id in directories and table_path(directories[run_id], table).exists()
+
+        def is_requested(run_id: str) -> bool:
+            if run_id not in of_nodes and not has(run_id, TRACE_NAMES):
+                return False
+            return without is None or (run_id in directories and not has(run_id, without))
+
+        return [record.run.run_id for record in self.runs.of(run_ids) if is_requested(record.run.run_id)]
+
+    def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
+        """Return a result of a run that never changes: computed and stored at the first request, read at every other one.
+
+        Args:
+            answer_name: of the result and of the code that computes it.
+        """
+        directory = self._trace_files.directory(run_id) or self._files.directory(run_id)
+        if directory is None:  # deleted meanwhile
+            return work_out().lazy()
+        path = cached_result_path(directory, answer_name)
+        with nullcontext() if path.exists() else self._answer_lock:
+            if path.exists():
+                return pl.scan_parquet(path)
+            frame = work_out()
+            try:
+                write_cached_result(path, frame)
+            except (OSError, pl.exceptions.ComputeError) as error:
+                logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
+            return frame.lazy()
+
+    def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
+        """Rows of what a watcher is shown, all tables together, by event: columns event_index, row_count, in order."""
+        counts = [
+            self.read(table, [run_id], first_event_index).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
+            for table in WATCHED_TABLES
+        ]
+        return (
+            pl.concat([*counts, self._sample_counts(run_id, first_event_index)])
+            .group_by("event_index")
+            .agg(pl.col("row_count").sum())
+            .sort("event_index")
+            .collect()
+        )
+
+    def _sample_counts(self, run_id: str, first_event_index: int) -> pl.LazyFrame:
+        columns = sample_batches.c
+        query = sa.select(columns.event_index, columns.sample_count).where(
+            columns.run_id == run_id, columns.event_index >= first_event_index
+        )
+        with self._catalogue.reading() as connection:
+            directories = self._files.directories(connection, [run_id])
+            rows = [tuple(row) for row in connection.execute(query)]
+        live = pl.LazyFrame(rows, schema={"event_index": pl.Int64, "row_count": pl.Int64}, orient="row")
+        archived = [
+            between(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
+            for frame in self._files.scan(SAMPLES, directories.values())
+        ]
+        return pl.concat([*archived, live])
+
+    # ------------------------------------------------------------ finished runs
+
+    def compact(self, run_id: str) -> None:
+        """Moves the rows of a final run from the database to Parquet. Does nothing when that has been done.
+
+        Raises RunNotFoundError.
+        """
+        with self._files_lock:
+            record = self.runs.get(run_id)
+            if record.is_compacted:
+                return
+            end = record.next_event_index
+            directory = self._files.write(
+                run_id, {table.table_name: together(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES}
+            )
+            with self._files.publishing(run_id, directory) as connection:
+                for table in ROW_TABLES:
+                    # Only what was written: a late event may have come in meanwhile.
+                    connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
+                connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True))
+
+    def check_files(self, run_ids: Sequence[str] | None) -> None:
+        """Reads all files of these runs, or of all: what to do when rows could not be read.
+
+        Raises:
+            StoredRunDamagedError: one is not what was written.
+        """
+        for record in self.runs.of(run_ids):
+            run_id = record.run.run_id
+            for files in (self._files, self._trace_files):
+                if (damage := files.damaged_file(run_id)) is not None:
+                    path, found = damage
+                    raise StoredRunDamagedError(
+                        f"run {run_id}",
+                        found=f"{path} cannot be read: {found}",
+                        expected="the file as it was written",
+                        remedy=f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}.",
+                    )
+
+    def _delete_fetched(self, all_but: Collection[str]) -> None:
+        for path in self.fetched_folder.iterdir():
+            if path.name not in all_but:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def delete_run(self, run_id: str) -> None:
+        """Raises RunNotFoundError, RunNotFinishedError."""
+        with self._files_lock:
+            directories = [(files, files.directory(run_id)) for files in (self._files, self._trace_files)]
+            self.runs.delete(run_id)
+            self.hardware.forget(run_id)
+            for files, directory in directories:
+                files.delete(run_id, directory)
+            self.held.forget(run_id)
+
+
+# ---------------------------------------------------------------- store lock
+# Only one process opens a store.
+
+
+class StoreLock:
+    """Held from construction to `release`; the operating system lets go when the process dies, however it dies.
+
+    Raises:
+        StoreLockedError: another process has it; names its id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "r+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = self._file.read().strip() or "unknown"
+            self._file.close()
+            raise StoreLockedError(
+                f"store {path.parent}",
+                found=f"in use by process {holder}",
+                expected="a store that no other analyzer has open",
+                remedy=f"Use that analyzer, stop it (kill {holder}), or choose another data folder.",
+            ) from error
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Does nothing the second time."""
+        self._file.close()

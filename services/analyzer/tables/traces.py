@@ -1,0 +1,431 @@
+"""Tables of traces, of their activity and of their timeline."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernalyse.services.analyzer.tables.base import COUNT, FLAG, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
+from kernalyse.services.analyzer.tables.base import keyed_table as _table
+
+# ---------------------------------------------------------------- trace tables
+# The canonical tables of traces: what programs did on the host and its devices, as other tools recorded it.
+#
+# Made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Whoever reads a trace gives rows in
+# order of start within each table, so that launch_index, call_index, range_index and op_index are row numbers. Times are int64
+# nanoseconds since the session's start, one clock for all of a run.
+
+NAME_INDEX: Final = Column("name_index", INDEX, "Row of trace_names.")
+PROCESS_ID: Final = Column("process_id", COUNT, "Process, unique within the run: a row of trace_processes.")
+DEVICE_INDEX: Final = Column("device_index", INDEX, "Device as its process numbers it, from 0.")
+DEVICE_NAME: Final = Column("device_name", TEXT, "Of the product.")
+OP_KIND: Final = Column("kind", TEXT, "copy or set.")
+DIRECTION: Final = Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known.")
+HOST_DEVICE: Final = "CPU"
+"""device_name of what stands for the processor, in traces of programs that used no other device."""
+
+HOST_NAME: Final = Column("host_name", TEXT, "Machine that it ran on.")
+FILE_NAME: Final = Column("file_name", TEXT, "File of the run that it is from.")
+SM_COUNT: Final = Column("sm_count", INDEX, "Multiprocessors.")
+REGISTERS_PER_THREAD: Final = Column("registers_per_thread", INDEX, "Allocated.")
+BUSY_COLUMNS: Final = (
+    Column("busy_ns", COUNT, "At least one kernel ran."),
+    Column("idle_ns", COUNT, "No kernel ran."),
+    Column("compute_ns", COUNT, "At least one kernel ran that is not of a communication library."),
+    Column("communication_ns", COUNT, "At least one kernel of a communication library ran."),
+)
+STREAM_INDEX: Final = Column("stream_index", COUNT, "Stream as the recorder numbers it; unique within its process and device.")
+THREAD_ID: Final = Column("thread_id", COUNT, "Thread as the system numbers it.")
+START_NS: Final = Column("start_ns", COUNT, "Since the start of the session.")
+DURATION_NS: Final = Column("duration_ns", COUNT, "End less start.")
+CORRELATION_ID: Final = Column("correlation_id", COUNT, "Same in a call and in what it started; unique within its process only.")
+LAUNCH_START_NS: Final = Column("launch_start_ns", COUNT, "When the call that started it began; null: no such call was recorded.")
+
+LAUNCH_INDEX: Final = Column("launch_index", INDEX, "In order of start, from 0.")
+
+TRACE_NAMES: Final = _table(
+    "trace_names",
+    "Every name of a trace once: kernels, calls, ranges, scopes, domains.",
+    NAME_INDEX,
+    Column("name", TEXT, "As recorded; kernels demangled."),
+)
+
+TRACE_PROCESSES: Final = _table(
+    "trace_processes",
+    "One row per process of a trace.",
+    PROCESS_ID,
+    Column("system_process_id", COUNT, "As its system numbers it: processes of several machines may share one."),
+    Column("process_name", TEXT, "Of its program."),
+    Column("rank_index", INDEX, "Among the processes of a distributed job, from 0."),
+    Column("world_size", INDEX, "Processes of that job."),
+    HOST_NAME,
+    FILE_NAME,
+    Column("session_start_unix_ns", COUNT, "What its times count from, nanoseconds since the Unix epoch by the clock of its machine."),
+)
+
+TRACE_DEVICES: Final = _table(
+    "trace_devices",
+    "One row per process and device that it used; a device that several processes used has several.",
+    DEVICE_INDEX,
+    PROCESS_ID,
+    DEVICE_NAME,
+    Column("compute_capability", TEXT, "E.g. 9.0."),
+    SM_COUNT,
+    Column("clock_hz", COUNT, "Highest SM clock."),
+    Column("memory_bandwidth_bytes_per_s", COUNT, "Of the device memory, as the driver states it."),
+    Column("memory_bytes", COUNT, "Of the device."),
+    Column("uuid", TEXT, "Of the device."),
+)
+
+KERNEL_LAUNCHES: Final = _table(
+    "kernel_launches",
+    "One row per execution of a kernel.",
+    LAUNCH_INDEX,
+    NAME_INDEX,
+    PROCESS_ID,
+    DEVICE_INDEX,
+    STREAM_INDEX,
+    Column("start_ns", COUNT, "Since the start of the session; null: not recorded, as in reports of ncu."),
+    Column("duration_ns", COUNT, "End less start; null: not counted."),
+    CORRELATION_ID,
+    Column("api_call_index", INDEX, "Call that launched it; null: none was recorded, as of most kernels inside a CUDA graph."),
+    Column("launch_thread_id", COUNT, "Thread of that call."),
+    LAUNCH_START_NS,
+    Column("range_index", INDEX, "Innermost range at the launch; its parent_range_index leads to those around it."),
+    Column(
+        "operator_index", INDEX, "Row of ranges: innermost operator at the launch, whose shapes say what the kernel has to do; null: none."
+    ),
+    Column("layer_source", TEXT, "What range_index stands on: module, range, forward, graph, node or guessed; null: there is no range."),
+    Column("graph_node_id", COUNT, "Node of the CUDA graph that ran it."),
+    Column("grid_x", COUNT, "Blocks."),
+    Column("grid_y", INDEX, "Blocks."),
+    Column("grid_z", INDEX, "Blocks."),
+    Column("block_x", INDEX, "Threads."),
+    Column("block_y", INDEX, "Threads."),
+    Column("block_z", INDEX, "Threads."),
+    REGISTERS_PER_THREAD,
+    Column("static_shared_bytes", COUNT, "Per block."),
+    Column("dynamic_shared_bytes", COUNT, "Per block."),
+    Column("shared_bytes", COUNT, "Per block, where the recorder states the sum of both alone; null: see these."),
+)
+
+API_CALLS: Final = _table(
+    "api_calls",
+    "One row per call of the runtime or the driver.",
+    Column("call_index", INDEX, "In order of start, from 0."),
+    NAME_INDEX,
+    PROCESS_ID,
+    THREAD_ID,
+    START_NS,
+    DURATION_NS,
+    CORRELATION_ID,
+    Column("return_value", INDEX, "0: success."),
+)
+
+RANGES: Final = _table(
+    "ranges",
+    "One row per stretch of a host thread that has a name: NVTX ranges, modules, operators, annotations.",
+    Column("range_index", INDEX, "In order of start, of equal starts the longer first, from 0."),
+    NAME_INDEX,
+    Column("domain_name_index", INDEX, "Row of trace_names: the NVTX domain; null: the default one."),
+    Column("kind", TEXT, "push_pop, start_end, module, operator or annotation."),
+    PROCESS_ID,
+    THREAD_ID,
+    START_NS,
+    Column("duration_ns", COUNT, "End less start; of one that was still open, up to the session's end."),
+    Column("is_open", FLAG, "It had not ended when the recording did; no kernel is counted as inside of it."),
+    Column("parent_range_index", INDEX, "Innermost range of the thread that holds all of it; null: none does."),
+    Column("depth", INDEX, "Ranges around it, by parent_range_index."),
+    Column("sequence_number", COUNT, "Autograd's: a forward operator and its backward one share it."),
+    Column("is_backward", FLAG, "Of the backward pass; null: not known."),
+    Column("flop", NUMBER, "As the recorder counts it, of one call."),
+    Column("input_shapes", TEXT, "JSON, as recorded."),
+    Column("input_dtypes", TEXT, "JSON, as recorded."),
+    Column("input_values", TEXT, "JSON, as recorded: of inputs that are no tensors, as strides and dimensions."),
+)
+
+MEMORY_OPS: Final = _table(
+    "memory_ops",
+    "One row per copy or fill that a device carried out.",
+    Column("op_index", INDEX, "In order of start, from 0."),
+    OP_KIND,
+    DIRECTION,
+    PROCESS_ID,
+    DEVICE_INDEX,
+    STREAM_INDEX,
+    START_NS,
+    DURATION_NS,
+    Column("bytes", COUNT, "Moved or written."),
+    CORRELATION_ID,
+    LAUNCH_START_NS,
+)
+
+LAUNCH_WORK: Final = _table(
+    "launch_work",
+    "One row per launch whose work the trace itself tells: by hardware counters, those of a report of ncu that was read with it or"
+    " is it, or by the shapes of a node of ONNX Runtime.",
+    LAUNCH_INDEX,
+    Column("flop", NUMBER, "Of all data types and paths together; null: some of it is not known."),
+    Column("bytes", NUMBER, "To and from device memory; null: not counted."),
+    Column("l2_bytes", NUMBER, "Out of the L2 cache; null: not counted."),
+    Column("l1_bytes", NUMBER, "Out of the L1 cache; null: not counted."),
+    Column("dtype", TEXT, "Data type of most of the flop; null: there is none."),
+    Column("path", TEXT, "fma or tensor: path of most of it."),
+    Column(
+        "work_source",
+        TEXT,
+        "counters: its own; counters of the same launch configuration: the mean of those of its kernel's; op model: shapes.",
+    ),
+)
+
+SCOPES: Final = _table(
+    "scopes",
+    "One row per path of names that a recorder sums under instead of keeping when things happened.",
+    Column("scope_index", INDEX, "From 0; those around it come before."),
+    NAME_INDEX,
+    Column("parent_scope_index", INDEX, "Scope around it; null: none."),
+    Column("depth", INDEX, "Scopes around it."),
+)
+
+KERNEL_TOTALS: Final = _table(
+    "kernel_totals",
+    "One row per kernel and scope of a recorder that keeps sums over launches only, such as Triton's Proton.",
+    NAME_INDEX,
+    Column("scope_index", INDEX, "Innermost scope; null: none."),
+    PROCESS_ID,
+    DEVICE_INDEX,
+    Column("launch_count", COUNT, "Executions."),
+    Column("duration_sum_ns", COUNT, "Device time of these; null: not recorded."),
+    Column("flop", NUMBER, "Of these together; null: not stated."),
+    Column("bytes", NUMBER, "Of these together; null: not stated."),
+    Column("dtype", TEXT, "Data type of all the flop, by the width stated; null: several, or not stated."),
+)
+
+_OF_DEVICE: Final = ("process_id", "device_index")
+WORK_COLUMNS: Final = {
+    "kernel_launches": ("name_index", "duration_ns", "operator_index", "range_index", "layer_source", *_OF_DEVICE),
+    "ranges": ("name_index", "parent_range_index", "flop", "input_shapes", "input_dtypes", "input_values"),
+    "trace_names": ("name_index", "name"),
+    "trace_devices": (*_OF_DEVICE, "device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"),
+    "launch_work": ("launch_index", "flop", "bytes", "dtype", "path", "work_source"),
+}
+"""By table, what tells how much work the launches of a trace did on what. launch_work: what counters say, where it is there."""
+
+TIMELINE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
+"""Of recorders that keep every event with its time."""
+
+TRACE_TABLES: Final = (*TIMELINE_TABLES, LAUNCH_WORK, SCOPES, KERNEL_TOTALS)
+"""Stored with a run that is a trace, and only there: no events bring them."""
+
+
+# ---------------------------------------------------------------- timeline tables
+# The tables that are answered from a timeline in memory: what a window of time shows, what went on in it, where a name is.
+
+TRACK: Final = Column("track", TEXT, "kernels and memory, of each stream; ranges, of each thread and depth; calls, of each thread.")
+LANE_COLUMNS: Final = (
+    TRACK,
+    PROCESS_ID,
+    DEVICE_INDEX,
+    STREAM_INDEX,
+    THREAD_ID,
+    Column("depth", INDEX, "Of ranges: those around it."),
+)
+
+TIMELINE: Final = _table(
+    "timeline",
+    "What a drawing of a window of time shows, row after row of it. Kernels, copies, ranges and calls one by one where a row has no more "
+    "of them than pixels, else pixel by pixel; pixels with nothing in them are left out.",
+    *LANE_COLUMNS,
+    START_NS,
+    Column("duration_ns", COUNT, "Of the pixel; of one that is shown as it is, its own."),
+    Column("busy_ratio", NUMBER, "Of the pixel, time in which something went on."),
+    Column("begun_count", COUNT, "Kernels, copies, ranges or calls that began in the pixel."),
+    Column(
+        "name",
+        TEXT,
+        "Which took most of the pixel. Where more than 32 begin in one, they are summed by 32, and of each sum what took most counts.",
+    ),
+    Column("row_index", INDEX, "launch_index, op_index, range_index or call_index of one that is shown as it is; null: a pixel."),
+    Column("category", TEXT, "Of kernels and copies: what the name tells that they do, e.g. matmul; null: it tells nothing."),
+)
+
+TIMELINE_MATCHES: Final = _table(
+    "timeline_matches",
+    "One row per kernel, copy, range or call of a timeline, in order of start; a filter on name finds those of it at once. A window leaves "
+    "those that start in it.",
+    Column("match_index", INDEX, "Among all that match, in order of start, from 0; without regard to the window."),
+    *LANE_COLUMNS,
+    START_NS,
+    Column("duration_ns", COUNT, "End less start."),
+    Column("name", TEXT, "Of it."),
+    Column("row_index", INDEX, "launch_index, op_index, range_index or call_index."),
+)
+
+WINDOW_SUMMARY: Final = _table(
+    "window_summary",
+    "What devices did in a window of time: one row per process and device, then one per kernel and per kind of copy, longest first. "
+    "What reaches over an edge counts for its part within.",
+    PROCESS_ID,
+    DEVICE_INDEX,
+    Column("subject_kind", TEXT, "device, kernel or memory."),
+    Column("subject", TEXT, "Name of the kernel, or what was copied where; null: of a device."),
+    Column("op_count", COUNT, "Kernels, or copies and fills, in the window; of a device its kernels."),
+    Column("duration_sum_ns", COUNT, "Of these within the window, overlap counted twice; of a device the window's length."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels in the window, or of all copies; null: of a device."),
+    *BUSY_COLUMNS,
+    Column("overlap_ns", COUNT, "Computing and communicating at once; null: of a kernel or copy, as the four before and the two after."),
+    Column("memory_ns", COUNT, "At least one copy or fill went on."),
+    Column("memory_only_ns", COUNT, "Of idle_ns, while a copy or fill went on."),
+)
+
+WINDOWED_TABLES: Final = (TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY)
+
+
+# ---------------------------------------------------------------- activity tables
+# The tables that say of a trace what its devices, its host and its ranks did over time, worked out when somebody asks.
+
+GAPS: Final = _table(
+    "gaps",
+    "One row per stretch in which a device ran no kernel, between the first start and the last end of its work, longest first.",
+    PROCESS_ID,
+    DEVICE_INDEX,
+    START_NS,
+    Column("duration_ns", COUNT, "Until the next kernel started, or the work ended."),
+    Column(
+        "reason",
+        TEXT,
+        "memory: copies or fills went on for at least half of it. unknown: no kernel comes next, or not the call that launched it. "
+        "launch_latency: at most half of it went by before that call. Else what that call's thread did most before it: sync, in "
+        "calls that wait; api_call, in others; host_busy, in none.",
+    ),
+    Column("kernel_before", TEXT, "Whose end began it; null: none ran before."),
+    Column("kernel_after", TEXT, "Whose start ended it; null: none ran after."),
+    Column("call", TEXT, "Of sync and api_call the call that took most of it, else the one that launched the kernel after."),
+    Column("layer", TEXT, "Innermost range or module that launched the kernel after."),
+    Column("thread_id", COUNT, "Thread that launched the kernel after."),
+    Column("host_ns", COUNT, "Of it, before that launch; null: not known, as the next two."),
+    Column("sync_ns", COUNT, "Of host_ns, that thread was in calls that wait for a device."),
+    Column("api_ns", COUNT, "Of host_ns, it was in other calls."),
+    Column("memory_ns", COUNT, "Of it, a copy or fill of the device went on."),
+)
+
+GAP_REASONS: Final = _table(
+    "gap_reasons",
+    "One row per process, device and reason: gaps summed, of each device the most time first.",
+    PROCESS_ID,
+    DEVICE_INDEX,
+    Column("reason", TEXT, "As in table gaps."),
+    Column("gap_count", COUNT, "Stretches without a kernel."),
+    Column("duration_sum_ns", COUNT, "Of these."),
+    Column("share_ratio", NUMBER, "Of the device's time without a kernel."),
+    Column("duration_median_ns", NUMBER, "Of one."),
+    Column("duration_max_ns", COUNT, "Of the longest."),
+)
+
+LAUNCHES: Final = _table(
+    "launches",
+    "One row per kernel name: how its launches came to the device, most launches first.",
+    KERNEL_NAME,
+    Column("launch_count", COUNT, "Executions."),
+    Column("call_duration_median_ns", NUMBER, "Of the calls that launched them: what a launch costs its thread."),
+    Column("queue_delay_median_ns", NUMBER, "From the start of the call to the start of the kernel; null: no calls are known."),
+    Column("queue_delay_p95_ns", NUMBER, "The same: 19 of 20 are no longer."),
+    Column("queue_delay_max_ns", COUNT, "The same: the longest."),
+    Column("short_count", COUNT, "Of launch_count, shorter than 10 microseconds: what a launch may cost the host."),
+    Column("short_share_ratio", NUMBER, "Of launch_count."),
+    Column("graph_kernel_count", COUNT, "Of launch_count, run by a graph."),
+    Column("graph_launch_count", COUNT, "Calls that launched a graph with it; without the call it is not counted."),
+    Column("launches_per_graph_count", NUMBER, "Its executions for each of these, on average."),
+)
+
+MEMORY: Final = _table(
+    "memory",
+    "One row per process, device, kind and direction of copies and fills, of each device the most time first.",
+    PROCESS_ID,
+    DEVICE_INDEX,
+    DEVICE_NAME,
+    OP_KIND,
+    DIRECTION,
+    Column("op_count", COUNT, "Copies or fills."),
+    Column("bytes_sum", COUNT, "Moved or written."),
+    Column("duration_sum_ns", COUNT, "Time of these, overlap counted twice."),
+    Column("duration_median_ns", NUMBER, "Of one."),
+    Column("achieved_bytes_per_s", NUMBER, "Bytes over time, of those whose bytes are known."),
+    Column(
+        "bandwidth_ratio",
+        NUMBER,
+        "Of the device's memory bandwidth, a copy within the device counted twice; null: not known, or to the host.",
+    ),
+    Column("small_op_count", COUNT, "Of less than 64 KiB: their time is that of starting, not of moving."),
+)
+
+OCCUPANCY: Final = _table(
+    "occupancy",
+    "One row per kernel, launch configuration and device: how much of a multiprocessor it can fill, longest in all first.",
+    KERNEL_NAME,
+    DEVICE_NAME,
+    Column("compute_capability", TEXT, "E.g. 9.0; of an unknown one nothing is known below."),
+    SM_COUNT,
+    Column("grid_block_count", COUNT, "Blocks of the grid."),
+    Column("block_thread_count", COUNT, "Threads of a block."),
+    REGISTERS_PER_THREAD,
+    Column("shared_bytes", COUNT, "Of a block, static and dynamic."),
+    Column("launch_count", COUNT, "Executions."),
+    Column("duration_sum_ns", COUNT, "Of these."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels."),
+    Column("blocks_per_sm_count", INDEX, "Blocks that a multiprocessor holds at once."),
+    Column("theoretical_occupancy_ratio", NUMBER, "Their warps over the most that a multiprocessor holds."),
+    Column(
+        "wave_count",
+        NUMBER,
+        "Grid over what all multiprocessors hold at once; a last wave that is hardly begun costs as much as a full one.",
+    ),
+    Column("limiting_resource", TEXT, "Why not more: threads, blocks, registers or shared_memory."),
+)
+
+RANK_INDEX: Final = Column("rank_index", INDEX, "Among the processes of a distributed job, from 0; null: the trace does not say.")
+
+COLLECTIVES: Final = _table(
+    "collectives",
+    "One row per collective operation and rank that took part, in order of time. Kernels of a communication library are matched by "
+    "name and order within their rank; clocks are aligned as table ranks says.",
+    Column("collective_index", INDEX, "In order of its first start, from 0."),
+    KERNEL_NAME,
+    Column("rank_count", INDEX, "Ranks that took part."),
+    RANK_INDEX,
+    PROCESS_ID,
+    DEVICE_INDEX,
+    Column("start_ns", COUNT, "By the clock of the first rank."),
+    Column("duration_ns", COUNT, "Of its kernel, waiting included."),
+    Column("late_ns", COUNT, "It started so long after the first rank did."),
+    Column("wait_ns", COUNT, "It started so long before the last rank did: time that its kernel waited."),
+    Column("wait_ratio", NUMBER, "Of its duration."),
+    Column("end_spread_ns", COUNT, "Between the first and the last end: what is left of the clocks' difference, or of the matching."),
+    Column("is_straggler", FLAG, "It started last."),
+)
+
+RANKS: Final = _table(
+    "ranks",
+    "One row per rank, a process with one of its devices: what it did, and how long it waited for others.",
+    RANK_INDEX,
+    PROCESS_ID,
+    DEVICE_INDEX,
+    DEVICE_NAME,
+    HOST_NAME,
+    FILE_NAME,
+    Column("span_ns", COUNT, "As in table breakdown, and so the next five."),
+    *BUSY_COLUMNS,
+    Column("overlap_ns", COUNT, "Both at once."),
+    Column("collective_count", COUNT, "Operations that other ranks are known to have taken part in."),
+    Column("wait_ns", COUNT, "Of communication_ns, kernels of these waited for the last rank; null: there are none."),
+    Column("straggler_count", COUNT, "Of collective_count, it was the last to start."),
+    Column(
+        "clock_source",
+        TEXT,
+        "shared: its clock is that of the first rank. collectives: aligned by the ends of operations that both took part in. session: "
+        "only by when its session began.",
+    ),
+    Column("clock_offset_ns", COUNT, "Its clock was ahead by that much, which its times in table collectives are without."),
+    Column("clock_residual_ns", NUMBER, "How well clocks agree: median of end_spread_ns of its collectives."),
+)
+
+ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, *WINDOWED_TABLES)

@@ -1,0 +1,288 @@
+"""Measure Python callables: `kernalyse.bench` and `kernalyse.compare`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from kernalyse.errors import RequestError
+from kernalyse.measuring import Measuring
+from kernalyse.revision import git_revision
+from kernalyse.services.callables.results import Bench, Comparison, Record
+from kernalyse.services.callables.timers import Call, CallableLaunch, CallableSession, Stopwatch, choose_stopwatch
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.comparison import MIN_PAIR_COUNT
+from kernalyse.services.core.errors import InvalidParameterError, KernalyseError
+from kernalyse.services.core.model import (
+    CacheMode,
+    Configuration,
+    DataType,
+    Device,
+    Dim3,
+    EventPayload,
+    Measurement,
+    MeasuringOptions,
+    ParameterValue,
+    Revision,
+    StopReason,
+)
+from kernalyse.services.profiler.measuring.benchmark import Benchmark, Method, Observer
+from kernalyse.services.profiler.measuring.device_state import ClockMeter, Neighbours, open_clock_meter, open_use_meter
+from kernalyse.services.profiler.measuring.paired import Turns
+from kernalyse.services.profiler.measuring.stopping import StoppingRule
+from kernalyse.services.profiler.measuring.verification import NO_REFERENCE
+
+# ---------------------------------------------------------------- benching
+# `kernalyse.bench` and `kernalyse.compare`; what they take is described there, in `kernalyse.timing`.
+
+
+def bench(
+    function: Callable[[], object],
+    *,
+    name: str | None,
+    parameters: Mapping[str, int],
+    flop: float | None,
+    bytes: float | None,
+    dtype: str,
+    category: str,
+    timer: str,
+    measuring: Measuring,
+) -> Bench:
+    with _request_errors(), _opened(timer, function=function) as stopwatch:
+        work = Work(function, name or _name_of(function), parameters, flop, bytes, dtype, category)
+        record = _record(work.name, stopwatch)
+        run = CallableRun(0, work, _desk(stopwatch, measuring, record))
+        run.start()
+        return _bench(run, run.sample(), stopwatch, record)
+
+
+def compare(
+    judged: Callable[[], object],
+    baseline: Callable[[], object],
+    *,
+    names: tuple[str, str] | None,
+    parameters: Mapping[str, int],
+    timer: str,
+    measuring: Measuring,
+) -> Comparison:
+    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as stopwatch:
+        judged_name, baseline_name = _different(_name_of(judged), _name_of(baseline)) if names is None else _checked(names)
+        record = _record(f"{judged_name} against {baseline_name}", stopwatch)
+        desk = _desk(stopwatch, measuring, record)
+        runs = (
+            CallableRun(0, Work(baseline, baseline_name, parameters), desk),
+            CallableRun(1, Work(judged, judged_name, parameters), desk),
+        )
+        for run in runs:
+            run.start()
+        turns = Turns(*runs, on_activity=lambda _: None)
+        paired = turns.compare(MIN_PAIR_COUNT)
+        baseline_bench, judged_bench = (_bench(run, turns.stop_reason, stopwatch, record) for run in runs)
+        record.write(paired)
+        return Comparison(judged_bench, baseline_bench, paired, record)
+
+
+def _bench(run: CallableRun, stop_reason: StopReason, stopwatch: Stopwatch, record: Record) -> Bench:
+    return Bench(run.configuration, run.finish(stop_reason), stopwatch.device, stopwatch.description, stopwatch.notice, record)
+
+
+def _record(title: str, stopwatch: Stopwatch) -> Record:
+    revision = git_revision(Path.cwd())
+    return Record(title, stopwatch, None if revision is None else Revision(*revision))
+
+
+def _desk(stopwatch: Stopwatch, measuring: Measuring, record: Record) -> Desk:
+    device = stopwatch.device
+    return Desk(
+        stopwatch,
+        protobuf.decode(measuring.message(), MeasuringOptions),
+        open_clock_meter(device),
+        Neighbours(open_use_meter(device)),
+        record.write,
+    )
+
+
+def _name_of(function: Callable[[], object]) -> str:
+    """Its own; of what has none, such as a functools.partial, the name of what it calls or of its class."""
+    inner = getattr(function, "func", function)
+    name: str = getattr(inner, "__name__", type(inner).__name__)
+    return "callable" if name == "<lambda>" else name
+
+
+def _different(judged_name: str, baseline_name: str) -> tuple[str, str]:
+    return (judged_name, baseline_name) if judged_name != baseline_name else (f"{judged_name} (judged)", f"{baseline_name} (baseline)")
+
+
+def _checked(names: tuple[str, ...]) -> tuple[str, str]:
+    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+        raise InvalidParameterError("argument names", found=repr(names), expected="two different names, the judged one's first")
+    return names[0], names[1]
+
+
+@contextmanager
+def _opened(timer: str, **functions: object) -> Iterator[Stopwatch]:
+    """functions: by the names of their arguments."""
+    for name, function in functions.items():
+        refuse_no_function(function, name)
+    stopwatch = choose_stopwatch(timer)
+    try:
+        yield stopwatch
+    finally:
+        stopwatch.close()
+
+
+@contextmanager
+def _request_errors() -> Iterator[None]:
+    """What is refused here is raised as what a service refuses."""
+    try:
+        yield
+    except KernalyseError as error:
+        raise RequestError(error.code, error.reason, error.message, error.metadata) from error
+
+
+# ---------------------------------------------------------------- callable run
+# One Python function on its way to a measurement.
+
+MIN_WARM_UP_COUNT: Final = 5
+"""The fastest of them decides whether calls are timed one by one; fewer may all have met caches and pages for the first time."""
+
+LONG_CALL_NS: Final = 500_000_000
+"""Such calls are timed one by one whatever else; each further one to warm up would only be waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is called, and what is known of it. flop, bytes: of one call; None: not known."""
+
+    function: Call
+    name: str
+    parameters: Mapping[str, int]
+    flop: float | None = None
+    bytes: float | None = None
+    dtype: str = DataType.FLOAT32
+    category: str = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all functions of one measurement share."""
+
+    stopwatch: Stopwatch
+    options: MeasuringOptions
+    clock_meter: ClockMeter
+    neighbours: Neighbours
+    write: Callable[[EventPayload], None]
+
+
+class CallableRun:
+    """Call `start` first. Then `sample`, or turns with another one; then `finish`."""
+
+    def __init__(self, configuration_index: int, work: Work, desk: Desk) -> None:
+        self._desk = desk
+        self._method = Method.of(desk.options, desk.stopwatch.device)
+        self._method = replace(self._method, warm_up_count=max(self._method.warm_up_count, MIN_WARM_UP_COUNT))
+        if self._method.cache_mode is CacheMode.BOTH:
+            raise InvalidParameterError("argument cache", found="'both'", expected="cold or hot", remedy="Measure once with each.")
+        self.configuration = _configuration(configuration_index, work, self._method.cache_mode)
+        self._further_ns = 0  # wall clock beside the benchmark's
+        self._session, self._launch = CallableSession(desk.stopwatch), CallableLaunch(work.function)
+        self.benchmark = self._new_benchmark()
+
+    def _new_benchmark(self) -> Benchmark:
+        desk, index = self._desk, self.configuration_index
+        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: desk.write(batch.event(index)))
+        return Benchmark(self._session, self._launch, self._method, desk.clock_meter, observer)
+
+    @property
+    def configuration_index(self) -> int:
+        return self.configuration.configuration_index
+
+    @property
+    def label(self) -> str:
+        return self.configuration.label
+
+    @property
+    def device(self) -> Device:
+        return self._desk.stopwatch.device
+
+    @property
+    def rule(self) -> StoppingRule:
+        return self._method.rule
+
+    def start(self) -> None:
+        """Tells the configuration, warms up and chooses how to time. The first call, which may compile for minutes, is no sample."""
+        start_ns = time.perf_counter_ns()
+        self._desk.write(self.configuration)
+        self._desk.neighbours.wait_or_refuse(self._desk.options.busy_policy, lambda _: None)
+        self._refuse_unfinished(self._launch.function())
+        if self._takes_long(start_ns) and self._takes_long():
+            self._method = replace(self._method, warm_up_count=max(self._desk.options.warm_up_count, 1))
+            self.benchmark = self._new_benchmark()
+        self._further_ns = time.perf_counter_ns() - start_ns
+        self.benchmark.start(lambda: NO_REFERENCE)
+
+    def _takes_long(self, start_ns: int | None = None) -> bool:
+        """Whether a call does, of which the first may have compiled. start_ns: of one that has begun; None: of one more."""
+        if start_ns is None:
+            start_ns = time.perf_counter_ns()
+            self._launch.function()
+        self._desk.stopwatch.synchronize()
+        return time.perf_counter_ns() - start_ns > LONG_CALL_NS
+
+    def _refuse_unfinished(self, answer: object) -> None:
+        """Raises InvalidParameterError: the call has only made something that would do the work."""
+        if isinstance(answer, Coroutine):
+            answer.close()
+        if isinstance(answer, Awaitable | Generator | AsyncGenerator):
+            raise InvalidParameterError(
+                f"function {self.configuration.kernel_name}",
+                found=f"a {type(answer).__name__} that has not run yet",
+                expected="a call that does the work",
+                remedy="Wrap it: lambda: asyncio.run(work()) for a coroutine, lambda: list(work()) for a generator.",
+            )
+
+    def sample(self) -> StopReason:
+        return self.benchmark.sample()
+
+    def finish(self, stop_reason: StopReason) -> Measurement:
+        """Writes the measurement."""
+        result = self.benchmark.result(stop_reason)
+        use = self._desk.neighbours.read()
+        measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._further_ns)
+        self._desk.write(measurement)
+        return measurement
+
+
+def refuse_no_function(function: object, name: str) -> None:
+    """name: of the argument. Raises InvalidParameterError."""
+    if not callable(function):
+        raise InvalidParameterError(f"argument {name}", found=repr(function), expected="a function without arguments")
+
+
+def _configuration(index: int, work: Work, cache_mode: CacheMode) -> Configuration:
+    if work.dtype not in DataType.__members__.values():
+        raise InvalidParameterError("argument dtype", found=repr(work.dtype), expected=", ".join(DataType))
+    for name, value in work.parameters.items():
+        if not isinstance(value, int):
+            raise InvalidParameterError(f"parameter {name}", found=repr(value), expected="a whole number")
+    for argument, amount in (("flop", work.flop), ("bytes", work.bytes)):
+        if amount is not None and not (math.isfinite(amount) and amount >= 0):
+            raise InvalidParameterError(f"argument {argument}", found=str(amount), expected="a number of 0 or more, or None")
+    return Configuration(
+        configuration_index=index,
+        kernel_name=work.name,
+        parameters=tuple(ParameterValue(name, value) for name, value in work.parameters.items()),
+        block=Dim3(1),
+        grid=Dim3(1),
+        dynamic_shared_memory_bytes=0,
+        category=work.category,
+        dtype=DataType(work.dtype),
+        flop=work.flop,
+        bytes=work.bytes,
+        cache_mode=cache_mode,
+    )

@@ -1,0 +1,319 @@
+"""Timers of Python callables: CUDA events of a stream, or the host's clock, and the choice between them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from numpy import float64
+
+from kernalyse.services.core.errors import InternalError, InvalidParameterError, UnmetConditionError
+from kernalyse.services.core.model import BackendName, CacheMode, Device, DeviceKind, TimingMethod
+from kernalyse.services.profiler.backends.base import PreparedLaunch, TimedSamples, Timing, without_garbage_collector
+from kernalyse.services.profiler.backends.cuda.driver import LIBRARY, CudaDriver
+
+# ---------------------------------------------------------------- session
+# Calls of a Python function as launches of the measuring engine.
+
+Call = Callable[[], object]
+
+METHODS: Final = frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
+
+
+@dataclass(frozen=True, slots=True)
+class CallableLaunch:
+    function: Call
+
+
+class Stopwatch(Protocol):
+    """Times calls on one device."""
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def description(self) -> str:
+        """Whose clock it is, for the record."""
+        ...
+
+    @property
+    def notice(self) -> str:
+        """What whoever reads the times has to know of it."""
+        ...
+
+    def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[float64]:
+        """Mean duration of a call in ns for each of `count` samples, shape (count,); cold: after the last-level cache was overwritten."""
+        ...
+
+    def synchronize(self) -> None:
+        """Waits until what was enqueued is done."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class CallableSession:
+    """What a benchmark needs of a device, for functions of this process."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        return METHODS
+
+    def run(self, launch: PreparedLaunch) -> None:
+        assert isinstance(launch, CallableLaunch)
+        launch.function()
+        self._stopwatch.synchronize()
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        assert isinstance(launch, CallableLaunch)
+        with without_garbage_collector():
+            is_cold = timing.cache_mode is CacheMode.COLD
+            return TimedSamples(self._stopwatch.time(launch.function, timing.launches_per_sample, count, is_cold=is_cold))
+
+
+# ---------------------------------------------------------------- stopwatches
+# Which clock times a function: that of the GPU library which this program has put to use, else the host's.
+
+HOST: Final = "host"
+AUTO: Final = "auto"
+
+
+def _torch_stream(torch: Any) -> int | None:
+    """None: this PyTorch has no CUDA, or has not used it. Initialized is not enough: its context has to be this thread's."""
+    if torch.version.cuda is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    torch.cuda.synchronize()
+    return int(torch.cuda.current_stream().cuda_stream)
+
+
+def _cupy_stream(cupy: Any) -> int | None:
+    return int(cupy.cuda.get_current_stream().ptr) if has_context() else None
+
+
+def _default_stream(_: Any) -> int | None:
+    return 0 if has_context() else None
+
+
+STREAMS: Final[dict[str, tuple[str, str, Callable[[Any], int | None]]]] = {
+    "torch": ("torch", "PyTorch", _torch_stream),
+    "cupy": ("cupy", "CuPy", _cupy_stream),
+    "cuda": ("cuda.bindings.driver", "CUDA Python", _default_stream),
+    "pycuda": ("pycuda.driver", "PyCUDA", _default_stream),
+}
+"""By the name of the choice: module, library, its current stream. Triton launches on PyTorch's."""
+
+
+def choose_stopwatch(timer: str) -> Stopwatch:
+    """The clock that `timer` names: auto, host, or one of STREAMS.
+
+    Raises:
+        InvalidParameterError: there is no such choice.
+        UnmetConditionError: that library is not loaded, or has not opened a device.
+    """
+    if timer == AUTO:
+        return next((found for name in STREAMS if (found := _opened(name)) is not None), None) or HostClock()
+    if timer == HOST:
+        return HostClock()
+    if timer not in STREAMS:
+        raise InvalidParameterError("argument timer", found=repr(timer), expected=", ".join((AUTO, HOST, *STREAMS)))
+    found = _opened(timer)
+    if found is None:
+        _, library, _ = STREAMS[timer]
+        raise UnmetConditionError(
+            f"timer {timer}",
+            found=f"no CUDA device that {library} has opened in this thread",
+            expected="a program that uses one",
+            remedy="Call the function once before, or choose timer='host'.",
+        )
+    return found
+
+
+def _opened(name: str) -> Stopwatch | None:
+    module_name, library, stream_of = STREAMS[name]
+    module: ModuleType | None = sys.modules.get(module_name)
+    stream = None if module is None else stream_of(module)
+    return None if stream is None else CudaStream(library, stream)
+
+
+# ---------------------------------------------------------------- host clock
+# The host's clock, for work of the CPU and for functions that wait for their device themselves.
+
+CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+UNKNOWN_CACHE_BYTES: Final = 64 * 2**20
+"""Overwritten where the size of the cache is not told: more than most have, still some milliseconds."""
+
+UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+class HostClock:
+    """time.perf_counter_ns around each sample."""
+
+    description = "the host's clock (time.perf_counter_ns)"
+    notice = "What a function leaves running on a device when it returns is not in its time."
+
+    def __init__(self) -> None:
+        self.device = _host()
+        self._filler: npt.NDArray[np.uint8] | None = None
+
+    def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
+        durations_ns = np.empty(count)
+        for index in range(count):
+            if is_cold:
+                self._overwrite_cache()
+            start_ns = time.perf_counter_ns()
+            for _ in repeat(None, calls_per_sample):
+                function()
+            durations_ns[index] = time.perf_counter_ns() - start_ns
+        # A clock that steps coarser than the function runs would tell 0, of which no ratio can be had.
+        return np.maximum(durations_ns, 1.0) / calls_per_sample
+
+    def synchronize(self) -> None:
+        """A function has done its work when it returns."""
+
+    def close(self) -> None:
+        self._filler = None
+
+    def _overwrite_cache(self) -> None:
+        if self._filler is None:
+            self._filler = np.zeros(self.device.l2_cache_bytes or UNKNOWN_CACHE_BYTES, np.uint8)
+        self._filler += 1
+
+
+def _host() -> Device:
+    return Device(
+        device_id="host",
+        name=_cpu_name(),
+        kind=DeviceKind.CPU,
+        backends=(),
+        runtime=f"{platform.python_implementation()} {platform.python_version()}",
+        compute_unit_count=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        l2_cache_bytes=last_level_cache_bytes(CACHES),
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.machine()
+
+
+def last_level_cache_bytes(folder: Path) -> int | None:
+    """The largest cache that the kernel tells of; None: it tells of none."""
+    sizes = []
+    for path in folder.glob("index*/size"):
+        text = path.read_text().strip()
+        if text[:-1].isdigit() and text[-1] in UNITS:
+            sizes.append(int(text[:-1]) * UNITS[text[-1]])
+    return max(sizes, default=None)
+
+
+# ---------------------------------------------------------------- cuda stream
+# CUDA events on a stream that another library of this process has opened, by NVIDIA's driver itself.
+#
+# One way for all of these libraries: they share the driver's streams and contexts, and differ only in which stream is current.
+
+NS_PER_MS: Final = 1e6
+MAX_SAMPLES_IN_FLIGHT: Final = 128
+"""Enqueued before the stream is waited for. Fewer let the device run dry between samples, and launch overhead into them; more
+fill the driver's queue of about 1024 entries with functions that launch several kernels."""
+
+
+class CudaStream:
+    """Args: library_name: whose stream it is. handle: of the driver; 0 is the default stream. Its context is this thread's."""
+
+    def __init__(self, library_name: str, handle: int, driver_library: str = LIBRARY) -> None:
+        self._cuda = ctypes.CDLL(driver_library)
+        self._stream = ctypes.c_void_p(handle)
+        self._events: list[tuple[ctypes.c_void_p, ctypes.c_void_p]] = []
+        self._filler: ctypes.c_uint64 | None = None
+        self.device = self._current_device(driver_library)
+        self.description = f"CUDA events on the current stream of {library_name}"
+        self.notice = (
+            "The stream was not held: launch overhead of hot calls that the device does sooner than the host enqueues them is in it."
+        )
+
+    def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
+        durations_ns = np.empty(count)
+        for first in range(0, count, MAX_SAMPLES_IN_FLIGHT):
+            events = self._take_events(min(MAX_SAMPLES_IN_FLIGHT, count - first))
+            for start, end in events:
+                if is_cold:
+                    self._overwrite_cache()
+                self._call("cuEventRecord", start, self._stream)
+                for _ in range(calls_per_sample):
+                    function()
+                self._call("cuEventRecord", end, self._stream)
+            self.synchronize()
+            durations_ns[first : first + len(events)] = [self._elapsed_ns(start, end) / calls_per_sample for start, end in events]
+        return durations_ns
+
+    def synchronize(self) -> None:
+        self._call("cuStreamSynchronize", self._stream)
+
+    def _take_events(self, count: int) -> list[tuple[ctypes.c_void_p, ctypes.c_void_p]]:
+        while len(self._events) < count:
+            self._events.append((self._new_event(), self._new_event()))
+        return self._events[:count]
+
+    def _new_event(self) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+        return event
+
+    def _elapsed_ns(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+        elapsed_ms = ctypes.c_float()
+        self._call("cuEventElapsedTime", ctypes.byref(elapsed_ms), start, end)
+        return max(elapsed_ms.value * NS_PER_MS, 1.0)
+
+    def _overwrite_cache(self) -> None:
+        size_bytes = ctypes.c_size_t(self.device.l2_cache_bytes or UNKNOWN_CACHE_BYTES)
+        if self._filler is None:
+            self._filler = ctypes.c_uint64()
+            self._call("cuMemAlloc_v2", ctypes.byref(self._filler), size_bytes)
+        self._call("cuMemsetD8Async", self._filler, ctypes.c_ubyte(1), size_bytes, self._stream)
+
+    def _current_device(self, driver_library: str) -> Device:
+        index = ctypes.c_int()
+        self._call("cuCtxGetDevice", ctypes.byref(index))
+        return CudaDriver("timing by CUDA events", driver_library).devices(BackendName.PYCUDA)[index.value]
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._cuda, name)(*arguments)
+        if status != 0:
+            raise InternalError("NVIDIA's driver", found=f"{name}: status {status}", remedy="Check the function by itself.")
+
+    def close(self) -> None:
+        for event in (event for pair in self._events for event in pair):
+            self._cuda.cuEventDestroy_v2(event)
+        self._events.clear()
+        if self._filler is not None:
+            self._cuda.cuMemFree_v2(self._filler)
+            self._filler = None
+
+
+def has_context(driver_library: str = LIBRARY) -> bool:
+    """Whether this thread has a CUDA context, whoever has opened it."""
+    try:
+        cuda = ctypes.CDLL(driver_library)
+    except OSError:
+        return False
+    context = ctypes.c_void_p()
+    return cuda.cuInit(0) == 0 and cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0 and bool(context.value)

@@ -1,0 +1,458 @@
+"""Documents of the model dashboards, from timed runs and from pairs of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from kernalyse.services.analyzer.analysis.comparison import ComparedRun, timings_of
+from kernalyse.services.analyzer.analysis.models import WHOLE_PASS, models
+from kernalyse.services.analyzer.tables.runs import CEILINGS, THRESHOLDS
+from kernalyse.services.cli.compare import ComparedTrace, compared_sides, run_of
+from kernalyse.services.compat.model_dashboards.document import (
+    NS_PER_MS,
+    Document,
+    benchmark_of,
+    compared_of,
+    file_name_of,
+    layer_of,
+    side_of,
+)
+from kernalyse.services.core.comparison import Timings, compare_processes
+from kernalyse.services.core.errors import DeviceNotFoundError, UnmetConditionError, UsageError
+from kernalyse.services.core.ml_models import MODEL_NAMES
+from kernalyse.services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.cli.options import Server
+
+
+# ---------------------------------------------------------------- model profiling
+# Runs of models for the dashboards: timed one after the other, and what they took as documents of the files' layout.
+
+PREPARING_S: Final = 5.0
+"""Of a model on a CPU: opening the device, compiling and checking. Said before, so that nobody thinks that it hangs."""
+
+SAMPLINGS: Final = 4 / 3  # launch by launch for a third of the time, then whole passes
+NS_PER_S: Final = 1e9
+
+DEFAULT_MAX_TIME_S: Final = 3.0
+"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
+
+VARIANT: Final = "fused"
+MISSING: Final = "not_timed"
+"""Member of a document's metadata that names models without an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingRequest:
+    """Models to time. model_names: empty for all built-in ones. backend: auto, pycuda or opencl."""
+
+    model_names: tuple[str, ...] = ()
+    variants: tuple[str, ...] = (VARIANT,)
+    batch_size: int = 4
+    sequence_length: int = 64
+    backend: str = "auto"
+    device_id: str | None = None
+    node: str = ""
+    max_duration_s: float = DEFAULT_MAX_TIME_S  # of sampling one variant
+
+    @property
+    def expected_s(self) -> float:
+        """Return the seconds that it takes on an idle CPU, at most."""
+        return len(self.model_names or MODEL_NAMES) * (PREPARING_S + len(self.variants) * SAMPLINGS * self.max_duration_s)
+
+    def specs(self) -> list[RunSpec]:
+        """Return one run for each model."""
+        return [RunSpec(work) for work in self.works()]
+
+    def works(self) -> list[ModelRun]:
+        """Return the work of each model's run."""
+        max_duration_ns = int(self.max_duration_s * NS_PER_S)
+        min_duration_ns = min(MeasuringOptions().min_duration_ns, max_duration_ns)
+        return [
+            ModelRun(
+                model_name=name.replace("_", "-"),
+                variants=self.variants,
+                batch_size=self.batch_size,
+                sequence_length=self.sequence_length,
+                backend=_backend_of(self.backend),
+                device_id=self.device_id,
+                measuring=MeasuringOptions(min_duration_ns=min_duration_ns, max_duration_ns=max_duration_ns),
+            )
+            for name in self.model_names or MODEL_NAMES
+        ]
+
+
+def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
+    """Return profiling_data.json of models that are timed now.
+
+    Args:
+        server: the analyzer to ask; None: the one of this machine, or one of its own.
+
+    Raises:
+        KernalyseError: what StartRun raises, or a run that did not succeed.
+    """
+    from kernalyse.services.cli.options import Server
+    from kernalyse.services.cli.session import analyzer_session
+
+    metadata: Document = {}
+    benchmarks: Document = {}
+    with analyzer_session(server or Server()) as client:
+        for run in finished_runs(client, request):
+            metadata = metadata or metadata_of(client, run)
+            benchmarks |= dict(_benchmarks(client, run))
+    metadata |= {"variant": request.variants[0]} | missing_models(request, benchmarks)
+    return {"metadata": metadata, "benchmarks": benchmarks}
+
+
+def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator[Run]:
+    """Start the request's runs one after the other and yield those that succeed; of the others it says why they did not.
+
+    Raises:
+        UnmetConditionError: none did.
+    """
+    from kernalyse.services.cli.output import console as make_console
+    from kernalyse.services.cli.run_output import follow
+
+    console = make_console(stderr=True)
+    _say_what_to_expect(console, request)
+    done_count, problem = 0, None
+    specs, start_s = request.specs(), time.monotonic()
+    for place, spec in enumerate(specs):
+        if place:
+            left_s = (time.monotonic() - start_s) / place * (len(specs) - place)
+            console.print(f"{place} of {len(specs)} models done, about {left_s:.0f} s left.", highlight=False)
+        run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
+        if run.state is RunState.SUCCEEDED:
+            done_count += 1
+            yield run
+            continue
+        problem = _problem_of(run)
+        console.print(problem.message, markup=False, highlight=False)
+        if run.state is RunState.CANCELLED:
+            break  # what has been timed until then is kept
+    if problem is not None and not done_count:
+        raise problem
+
+
+def missing_models(request: ProfilingRequest, entries: Document) -> Document:
+    """Return, for a document's metadata, those of the request that have no entry, where there are any."""
+    wanted = [file_name_of(work.model_name) for work in request.works()]
+    missing = [name for name in wanted if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
+    return {MISSING: ", ".join(missing)} if missing else {}
+
+
+def _backend_of(name: str) -> BackendName:
+    """Return the backend of a name. Raises UsageError that names those there are."""
+    try:
+        return BackendName[name.upper()]
+    except KeyError as error:
+        raise UsageError(
+            f"backend {name}", found="no such backend", expected=f"one of {', '.join(BackendName).lower()}", remedy="Correct the name."
+        ) from error
+
+
+def _problem_of(run: Run) -> UnmetConditionError:
+    return UnmetConditionError(
+        f"run {run.run_id}",
+        found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
+        expected="a model that was timed",
+        remedy=f"kernalyse show {run.run_id} log_lines has its log.",
+    )
+
+
+def metadata_of(client: AnalyzerClient, run: Run) -> Document:
+    """Return metadata of a document: when, with what and on which device a run of a model was. What is not known is left out."""
+    work = run.spec.work
+    backend = run.device_id.partition(":")[0] if run.device_id else None
+    known: dict[str, Any] = {
+        "timestamp": datetime.now(UTC).replace(tzinfo=None).isoformat(),
+        **_device_facts(client, run),
+        "backend": {"cuda": "pycuda"}.get(backend or "", backend),
+        "batch_size": getattr(work, "batch_size", None),
+        "seq_len": getattr(work, "sequence_length", None),
+        "run_id": run.run_id,
+        "kernalyse_version": version("kernalyse"),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _device_facts(client: AnalyzerClient, run: Run) -> Document:
+    node = next((status.node for status in client.nodes() if status.node is not None and status.node.node_id == run.node_id), None)
+    host = {} if node is None else {"cpu_model": node.cpu_model}
+    try:
+        device = client.device(run.node_id, run.device_id or "")
+    except DeviceNotFoundError:
+        return host
+    return host | {
+        "gpu_name": device.name,
+        "compute_capability": device.compute_capability,
+        "cuda_version": device.toolkit_version,
+        "driver_version": device.driver_version,
+        "runtime": device.runtime,
+    }
+
+
+def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Document]]:
+    """Yield name and entry of each variant that the run has timed."""
+    from kernalyse.services.analyzer.analysis.models import WHOLE_PASS
+
+    models, layers = (client.table(name, [run.run_id]) for name in ("models", "layers"))
+    points = client.table("roofline", [run.run_id])
+    roofs = {row["variant"]: row for row in points.iter_rows(named=True) if row["category"] == WHOLE_PASS}
+    in_order = client.table("configurations", [run.run_id])["layer_path"].drop_nulls().unique(maintain_order=True).to_list()
+    rank = {path: place for place, path in enumerate(in_order)}
+    for model in models.iter_rows(named=True):
+        own = [layer for layer in layers.iter_rows(named=True) if layer["variant"] == model["variant"]]
+        own.sort(key=lambda layer: rank.get(layer["layer"], len(rank)))
+        yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own], roofs.get(model["variant"], {}))
+
+
+def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:
+    count = len(request.specs())
+    what = "1 model" if count == 1 else f"{count} models"
+    console.print(
+        f"Timing {what}: at most about {request.expected_s:.0f} s on an idle machine, more on a busy one. Ctrl-C cancels.", highlight=False
+    )
+
+
+# ---------------------------------------------------------------- model comparison
+# AS-IS and TO-BE: variants of a model, runs, files and traces as comparison_data.json, with interval and verdict.
+
+Row = dict[str, Any]
+
+BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
+AS_IS: Final = "as_is"
+TO_BE: Final = "to_be"
+MAX_TRACE_LAYERS: Final = 16
+IN_TURNS: Final = "in turns"
+OF_MEDIANS: Final = "of medians"
+OF_MEANS: Final = "of means"
+"""What a speed-up is the ratio of: times of blocks that took turns, medians of processes, means of passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What models took in one run, or in one variant of it. passes: rows of table models; what follows has one entry a row."""
+
+    run: ComparedRun
+    passes: Sequence[Row]
+    indexes: Sequence[int]  # of configurations
+    timings: Sequence[Sequence[Timings]]  # of each process that has timed it
+    layers: Sequence[dict[str, float]]  # nanoseconds by kind of layer
+
+
+# ---------------------------------------------------------------- variants that are timed now
+
+
+def compared_models(request: ProfilingRequest, server: Server) -> Document:
+    """Return comparison_data.json of two variants that alternate in one run of each model. Raises as `finished_runs` does."""
+    from kernalyse.services.cli.session import analyzer_session
+
+    as_is, to_be = request.variants
+    metadata: Document = {}
+    comparisons: Document = {}
+    with analyzer_session(server) as client:
+        for run in finished_runs(client, request):
+            metadata = metadata or metadata_of(client, run)
+            compared = run_of(client, run)
+            comparisons |= dict(_entries(_side(compared, as_is), _side(compared, to_be), (as_is, to_be)))
+    metadata |= {AS_IS: as_is, TO_BE: to_be} | missing_models(request, comparisons)
+    return {"metadata": metadata, "comparisons": comparisons}
+
+
+def _verdict_of_pair(pair: Row) -> Document:
+    """Return the verdict on two variants in alternating blocks, whose ratio is the later one's time over the first's."""
+    verdict = _verdict(pair["duration_ratio"], pair["duration_ratio_low"], pair["duration_ratio_high"], pair["verdict"], pair["reason"])
+    return verdict | {"speedup_basis": IN_TURNS}
+
+
+# ---------------------------------------------------------------- runs, files and traces
+
+
+def compared_names(as_is: str, to_be: str, server: Server) -> Document:
+    """Return comparison_data.json of two of what `kernalyse compare` takes; RUN@VARIANT is one variant of a model's run.
+
+    Raises:
+        UsageError: a trace and a run that is none, or nothing that both have.
+        RunNotFoundError, InvalidTraceError: as `compared_sides`.
+    """
+    names, variants = zip(*(_split(text) for text in (as_is, to_be)), strict=True)
+    first, second = compared_sides(names, server, None)
+    metadata: Document = {AS_IS: as_is, TO_BE: to_be}
+    if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
+        return {"metadata": metadata, "comparisons": {"whole trace": _of_traces(first, second)}}
+    if isinstance(first, ComparedTrace) or isinstance(second, ComparedTrace):
+        raise UsageError(f"{as_is} and {to_be}", found="a trace and measurements", expected="two traces, or two runs of models")
+    metadata |= _devices_of(first, second)
+    before, after = _side(first, variants[0]), _side(second, variants[1])
+    comparisons = dict(_entries(before, after, (AS_IS, TO_BE)))
+    if not comparisons:
+        raise UsageError(
+            f"{as_is} and {to_be}",
+            found="no model of the same batch and sequence in both",
+            expected="runs of models: kernalyse model, or profiling_data.json",
+            remedy="kernalyse compare holds sweeps of kernels against each other.",
+        )
+    return {"metadata": metadata, "comparisons": comparisons}
+
+
+def _devices_of(*runs: ComparedRun) -> Document:
+    names = dict.fromkeys(device.name for run in runs for device in run.devices.values())
+    return {"gpu_name": " and ".join(names)} if names else {}
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    name, _, variant = text.partition("@")
+    return name, variant or None
+
+
+def _side(run: ComparedRun, variant: str | None) -> Side:
+    """Return one operand. variant: None for any.
+
+    Of several processes the one whose passes take the median time stands for all, but in verdicts.
+    """
+    of_all = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
+    measured = _of_typical_process(of_all)
+    found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
+    timings, passes = timings_of(run), found.to_dicts()
+    indexes = [_index_of(measured, row) for row in passes]
+    repeated = [[timings[again] for again in _repeated(of_all, index) if again in timings] for index in indexes]
+    layers = [_layers(measured, row["variant"]) for row in passes]
+    return Side(run, passes, indexes, repeated, layers)
+
+
+def _of_typical_process(measurements: pl.DataFrame) -> pl.DataFrame:
+    time_ns = pl.coalesce("duration_median_ns", "duration_mean_ns")
+    passes = measurements.filter(category=WHOLE_PASS).group_by("process_index").agg(pass_ns=time_ns.sum())
+    processes = passes.sort("pass_ns", "process_index")
+    if processes.is_empty():
+        return measurements
+    return measurements.filter(pl.col("process_index").eq_missing(processes["process_index"][processes.height // 2]))
+
+
+def _repeated(measurements: pl.DataFrame, index: int) -> Sequence[int]:
+    """Return the configurations that are the same as one, in whichever process."""
+    same = measurements.filter(configuration_index=index).select("label", "variant")
+    indexes: Sequence[int] = measurements.join(same, on=["label", "variant"], nulls_equal=True)["configuration_index"].to_list()
+    return indexes
+
+
+def _index_of(measurements: pl.DataFrame, model: Row) -> int:
+    own = measurements.filter(
+        pl.col("category").eq_missing(WHOLE_PASS),
+        pl.coalesce("model_name", "kernel_name") == model["model_name"],
+        pl.col("duration_mean_ns").eq_missing(model["duration_mean_ns"]),
+    )
+    return int(own["configuration_index"][0])
+
+
+def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]:
+    """Return nanoseconds of a pass by kind of layer, those of all blocks together."""
+    kinds = (
+        measurements.filter(pl.col("layer_path").is_not_null(), pl.col("variant").replace("", None).eq_missing(pl.lit(variant)))
+        .group_by(pl.col("layer_path").str.replace_all(BLOCK_NUMBER, ".*${1}"), maintain_order=True)
+        .agg(pl.col("duration_median_ns").sum())
+    )
+    return dict(kinds.iter_rows())
+
+
+def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
+    """Yield an entry of each model that both have, of several variants each with its like; of one model each, whatever the names are."""
+    if len(before.passes) == len(after.passes) == 1 and _inputs(before.passes[0]) == _inputs(after.passes[0]):
+        yield file_name_of(after.passes[0]["model_name"]), _entry(before, 0, after, 0, names)
+        return
+    for place, model in enumerate(before.passes):
+        shape = _shape(model)
+        candidates = [index for index, other in enumerate(after.passes) if _shape(other) == shape]
+        same = [index for index in candidates if after.passes[index]["variant"] == model["variant"]]
+        is_alone = sum(_shape(other) == shape for other in before.passes) == 1 and len(candidates) == 1
+        chosen = same or (candidates if is_alone else [])
+        if chosen:
+            name = file_name_of(model["model_name"]) + ("" if is_alone else f" {model['variant']}")
+            yield name, _entry(before, place, after, chosen[0], names)
+
+
+def _shape(model: Row) -> tuple[object, ...]:
+    return model["model_name"].replace("-", "_"), *_inputs(model)
+
+
+def _inputs(model: Row) -> tuple[int | None, int | None]:
+    return model["batch_size"], model["sequence_length"]
+
+
+def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, str]) -> Document:
+    first, second = before.passes[place], after.passes[other]
+    entry: Document = compared_of(first) | {names[0]: side_of(first), names[1]: side_of(second)}
+    entry["speedup"] = _time_ns(first) / _time_ns(second)
+    entry["speedup_basis"] = OF_MEDIANS if first["duration_median_ns"] and second["duration_median_ns"] else OF_MEANS
+    judged, baseline = after.timings[other], before.timings[place]
+    pair = _pair(before, place, after, other)
+    if pair is not None:
+        entry |= _verdict_of_pair(pair)
+    elif judged and baseline:
+        compared = compare_processes(judged, baseline, max(before.run.margin_ratio, after.run.margin_ratio))
+        ratio = compared.duration
+        entry |= _verdict(ratio.ratio, ratio.low, ratio.high, compared.verdict.value, compared.reason)
+        entry["speedup_basis"] = OF_MEDIANS
+    return entry | _layer_rows(before.layers[place], after.layers[other])
+
+
+def _pair(before: Side, place: int, after: Side, other: int) -> Row | None:
+    """Return what alternating blocks of one run say of two passes of it, or None where there is no such comparison."""
+    pairs = before.run.paired_comparisons
+    if pairs is None or before.run.run_id != after.run.run_id:
+        return None
+    found = pairs.filter(configuration_index=after.indexes[other], baseline_configuration_index=before.indexes[place])
+    return found.row(0, named=True) if found.height else None
+
+
+def _time_ns(model: Row) -> float:
+    return float(model["duration_median_ns"] or model["duration_mean_ns"])
+
+
+def _verdict(ratio: float, low: float, high: float, verdict: str, reason: str) -> Document:
+    """Return the verdict with ratios of durations as speed-ups: the ends of an interval change places."""
+    return {"speedup": 1 / ratio, "speedup_low": 1 / high, "speedup_high": 1 / low, "verdict": verdict, "reason": reason}
+
+
+def _layer_rows(before_ns: dict[str, float], after_ns: dict[str, float]) -> Document:
+    rows = [
+        {"layer": layer, "as_is_ms": _ms(before_ns.get(layer)), "to_be_ms": _ms(after_ns.get(layer))} for layer in {**before_ns, **after_ns}
+    ]
+    return {"layers": rows} if rows else {}
+
+
+def _of_traces(before: ComparedTrace, after: ComparedTrace) -> Document:
+    """Return an entry of device time of all kernels: one execution each, of which no interval can be told."""
+    totals_ms = [float(side.tables["kernels"]["duration_sum_ns"].sum()) / NS_PER_MS for side in (before, after)]
+    layers = [
+        dict(side.tables["layers"].drop_nulls("layer").group_by("layer").agg(pl.col("duration_sum_ns").sum()).iter_rows())
+        for side in (before, after)
+    ]
+    longest = sorted({**layers[0], **layers[1]}, key=lambda name: max(side.get(name, 0) for side in layers), reverse=True)[
+        :MAX_TRACE_LAYERS
+    ]
+    shown = [{name: side[name] for name in longest if name in side} for side in layers]
+    return {
+        AS_IS: {"mean_ms": totals_ms[0]},
+        TO_BE: {"mean_ms": totals_ms[1]},
+        "speedup": totals_ms[0] / totals_ms[1] if totals_ms[1] else None,
+        "speedup_basis": "of device times",
+        "reason": "Device time of all kernels of one execution each: that has no interval, and so no verdict.",
+        **_layer_rows(*shown),
+    }
+
+
+def _ms(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / NS_PER_MS

@@ -1,0 +1,461 @@
+"""Output of commands: consoles, tables that fit them, and results in three formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kernalyse.services.cli.options import ReadableFormat
+from kernalyse.services.core.formatting import (
+    UNKNOWN,
+    ceiling_rate,
+    duration,
+    median_with_interval,
+    operation,
+    operation_rate,
+    percentage,
+    rate,
+    size,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import ConsoleOptions, RenderResult
+
+    from kernalyse.services.analyzer.queries.filters import QueryResult
+
+
+# ---------------------------------------------------------------- terminal
+# Consoles, tables that stay readable at 80 columns and in files, and results in three formats.
+
+UNLIMITED_WIDTH: Final = 100_000
+"""Of a file or a pipe, which have none of their own: a row of a table is a line there, for programs that look for words."""
+
+MAX_NAME_LENGTH: Final = 64
+"""Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
+
+NAME_WIDTH: Final = 40
+WORD_WIDTH: Final = 24
+"""Characters that the first column, and a word of the others, get before they are broken: with less, a name takes a line a syllable;
+with more, one long name leaves no room for figures."""
+
+MAX_LINE_COUNT: Final = 6
+"""Lines that a sentence in a cell may take: with more, rows cannot be told apart; with fewer, a sentence needs a wide terminal."""
+
+GAP_WIDTH: Final = 2
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console of standard output or standard error; one that is no terminal has unlimited width."""
+    found = Console(stderr=stderr)
+    return found if found.is_terminal else Console(stderr=stderr, width=UNLIMITED_WIDTH)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    cells: tuple[str, ...]
+    is_number: bool
+    is_whole: bool  # never wrapped
+    breaks_after: int  # characters
+
+    @property
+    def has_values(self) -> bool:
+        """Return whether any cell says something."""
+        return any(cell not in ("", UNKNOWN) for cell in self.cells)
+
+    @property
+    def min_width(self) -> int:
+        """Return the characters that it needs without breaking a word, a number or what must stay whole."""
+        heading = max(map(cell_len, self.heading.split()), default=0)
+        longest = max((cell_len(word) for cell in self.cells for word in cell.split()), default=0)
+        if self.is_whole:
+            return max((heading, *map(cell_len, self.cells)))
+        return max(heading, min(longest, self.breaks_after), -(-self.full_width // MAX_LINE_COUNT))
+
+    @property
+    def full_width(self) -> int:
+        """Return the characters of its longest line when nothing is wrapped."""
+        return max(map(cell_len, (self.heading, *self.cells)))
+
+
+class FittedTable:
+    """A table without frames of the columns that have values, as many as the terminal has room for.
+
+    Headings wrap between words, numbers never. Columns are left out from the last on, never the first one, and are named below the
+    table. In a file or a pipe all are there.
+    """
+
+    def __init__(
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Iterable[str]],
+        *,
+        numeric: Container[str | int] = (),
+        whole: Container[str | int] = (),
+    ) -> None:
+        """Lay out rows. numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
+        found = [tuple(row) for row in rows]
+        columns = [
+            _Column(
+                heading,
+                cells,
+                is_number=heading in numeric or place in numeric,
+                is_whole=any(name in group for group in (numeric, whole) for name in (heading, place)),
+                breaks_after=WORD_WIDTH if place else NAME_WIDTH,
+            )
+            for place, (heading, cells) in enumerate(
+                zip(headings, zip(*found, strict=True) if found else ((),) * len(headings), strict=True)
+            )
+        ]
+        self._columns = [column for place, column in enumerate(columns) if place == 0 or not found or column.has_values]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(self._fitting(options.max_width)) if console.is_terminal else self._columns
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, GAP_WIDTH - 1, 0, 0))
+        for column, width in zip(shown, _widths(shown, options.max_width), strict=True):
+            table.add_column(column.heading, justify="right" if column.is_number else "left", width=width, overflow="fold")
+        for cells in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*map(Text, cells))
+        yield table
+        if left_out := [column.heading for column in self._columns[len(shown) :]]:
+            yield Text(f"No room for: {', '.join(left_out)}. A wider terminal, or | less -S, shows all columns.", style="dim")
+
+    def _fitting(self, width: int) -> Iterator[_Column]:
+        left = width
+        for place, column in enumerate(self._columns):
+            left -= column.min_width + GAP_WIDTH
+            if left < 0 and place > 0:
+                return
+            yield column
+
+
+def _widths(columns: Sequence[_Column], width: int) -> Iterator[int]:
+    """Yield the characters of each column: what it needs, and from left to right what it could use of what is left."""
+    left = max(0, width - sum(column.min_width + GAP_WIDTH for column in columns))
+    for column in columns:
+        more = min(column.full_width - column.min_width, left)
+        left -= more
+        yield min(column.min_width + more, width)
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table of text.
+
+    Attributes:
+        numeric: headings of the columns that are aligned to the right.
+        notes: lines that stand below it.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: Container[str] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A result in words and tables, which `print_rendering` writes as a table, as Markdown or as JSON.
+
+    Attributes:
+        document: the JSON object, with plain values.
+    """
+
+    tables: Sequence[TextTable]
+    summary: Sequence[str]
+    document: Mapping[str, object]
+
+
+def print_rendering(rendering: Rendering, output_format: ReadableFormat) -> None:
+    """Print a result in a format; the summary follows, on standard error where standard output is for a program or a file."""
+    match output_format:
+        case ReadableFormat.JSON:
+            typer.echo(as_json(rendering), nl=False)
+        case ReadableFormat.MARKDOWN:
+            typer.echo(as_markdown(rendering), nl=False)
+        case ReadableFormat.TABLE:
+            for table in rendering.tables:
+                console().print(FittedTable(table.headings, table.rows, numeric=table.numeric))
+                for note in table.notes:
+                    typer.echo(note)
+    for line in rendering.summary:
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
+
+
+def as_markdown(rendering: Rendering) -> str:
+    """Return the summary as a list, then the tables, each with its notes."""
+    lines = [f"- {line}" for line in rendering.summary]
+    for table in rendering.tables:
+        rule = ("--:" if heading in table.numeric else "---" for heading in table.headings)
+        lines += ["", *(_markdown_row(cells) for cells in (table.headings, rule, *table.rows))]
+        lines += [line for note in table.notes for line in ("", note)]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(rendering: Rendering) -> str:
+    """Return the document as text that ends with a line feed."""
+    return json.dumps(rendering.document, indent=1) + "\n"
+
+
+def cut_name(name: str) -> str:
+    """Return both ends of a name that is too long: names of templates begin alike."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+# ---------------------------------------------------------------- table display
+# Rows of the canonical tables on the terminal: the columns that matter most first, values with units, headings in words.
+
+CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer_path", "kernel_before", "kernel_after", "call")
+"""Of names that may be long; see terminal.MAX_NAME_LENGTH."""
+
+OVERVIEW_COLUMNS: Final = {
+    "measurements": (
+        "label", "duration_median_ns", "verification_state", "disturbance", "noise_ratio", "sample_count", "stop_reason", "cache_mode",
+        "model_name", "batch_size", "tokens_per_s", "stated_flop_per_s",
+    ),
+    "roofline": (
+        "label", "duration_median_ns", "launch_count", "duration_sum_ns", "efficiency_ratio", "bound", "is_implausible", "disturbance",
+        "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s", "intensity_flop_per_byte", "efficiency_category",
+        "model_name", "batch_size", "ceiling_source", "work_source", "symbol",
+    ),
+    "counted_roofline": (
+        "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
+    ),
+    "kernels": (
+        "kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_median_ns", "duration_min_ns", "duration_max_ns",
+        "duration_median_min_ns", "efficiency_ratio_max", "bound", "achieved_flop_per_s_max", "achieved_bytes_per_s_max",
+        "configuration_count", "failed_configuration_count", "implausible_count", "disturbed_count", "best_label", "category",
+    ),
+    "layers": (
+        "layer", "variant", "duration_sum_ns", "share_ratio", "pass_duration_median_ns", "launch_count", "call_count", "efficiency_ratio",
+        "bound", "disturbance", "achieved_flop_per_s", "achieved_bytes_per_s", "source", "flop", "bytes", "work_source",
+        "worked_share_ratio",
+    ),
+    "layer_roofline": (
+        "label", "duration_sum_ns", "share_ratio", "efficiency_ratio", "bound", "disturbance", "achieved_flop_per_s",
+        "achieved_bytes_per_s", "attainable_flop_per_s", "intensity_flop_per_byte", "ceiling_source", "work_source",
+    ),
+    "layer_tree": (
+        "layer", "variant", "duration_sum_ns", "own_duration_sum_ns", "share_ratio", "launch_count", "call_count", "efficiency_ratio",
+        "bound", "achieved_flop_per_s", "achieved_bytes_per_s",
+    ),
+    "layer_kernels": (
+        "layer_path", "variant", "kernel_name", "duration_sum_ns", "share_ratio", "launch_count", "own_launch_count", "efficiency_ratio",
+        "bound", "achieved_flop_per_s",
+    ),
+    "counted_layer_roofline": (
+        "label", "memory_level", "launch_count", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
+    ),
+    "opportunities": (
+        "subject", "subject_kind", "variant", "lost_ns", "duration_sum_ns", "share_ratio", "efficiency_ratio", "bound", "reason",
+    ),
+    "ceilings": ("ceiling_name", "path", "value", "host_busy_ratio", "source", "clock_hz", "confidence", "device_id"),
+    "breakdown": (
+        "device_index", "device_name", "process_id", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
+        "memory_ns", "memory_only_ns",
+    ),
+    "gaps": ("start_ns", "duration_ns", "reason", "device_index", "kernel_before", "kernel_after", "call", "layer"),
+    "launches": (
+        "kernel_name", "launch_count", "call_duration_median_ns", "queue_delay_median_ns", "queue_delay_p95_ns", "short_share_ratio",
+        "launches_per_graph_count",
+    ),
+    "memory": (
+        "kind", "direction", "device_index", "process_id", "op_count", "bytes_sum", "duration_sum_ns", "achieved_bytes_per_s",
+        "bandwidth_ratio", "small_op_count",
+    ),
+    "occupancy": (
+        "kernel_name", "grid_block_count", "block_thread_count", "registers_per_thread", "shared_bytes", "launch_count", "duration_sum_ns",
+        "theoretical_occupancy_ratio", "wave_count", "limiting_resource",
+    ),
+    "collectives": (
+        "collective_index", "kernel_name", "rank_count", "rank_index", "process_id", "start_ns", "duration_ns", "late_ns", "wait_ns",
+        "is_straggler",
+    ),
+    "ranks": (
+        "rank_index", "process_id", "device_index", "span_ns", "busy_ns", "compute_ns", "communication_ns", "collective_count", "wait_ns",
+        "straggler_count", "clock_source", "clock_residual_ns",
+    ),
+    "models": (
+        "model_name", "variant", "duration_median_ns", "tokens_per_s", "efficiency_ratio", "bound", "verification_state", "disturbance",
+        "batch_size", "sequence_length", "duration_mean_ns", "duration_standard_deviation_ns", "duration_p95_ns", "duration_p99_ns",
+        "launch_count",
+    ),
+    "layer_variants": (
+        "layer", "variant", "baseline_variant", "duration_sum_ns", "baseline_duration_sum_ns", "duration_ratio", "verdict",
+        "duration_delta_ns", "efficiency_ratio", "baseline_efficiency_ratio", "occurrence",
+    ),
+    "best": (
+        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
+    ),
+    "samples": ("configuration_index", "sample_index", "duration_ns"),
+    "counters": ("configuration_index", "kernel_name", "metric_name", "value", "unit", "text"),
+    "counted_work": (
+        "label", "duration_ns", "sm_clock_hz", "flop", "dtype", "path", "dram_bytes", "l2_bytes", "l1_bytes", "achieved_occupancy_ratio",
+        "sm_throughput_ratio", "memory_throughput_ratio",
+    ),
+}  # fmt: skip
+"""What a terminal shows of the widest tables, what matters most first: as many of them as there is room for. Tables not named here are
+shown whole."""
+
+KEYS: Final = ("run_id", "event_index")
+"""Left out of tables that are shown whole: the run was asked for, and the entry of its journal is for programs."""
+
+STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
+"""Shown after a column that some rows lack: results of other tools may have means only."""
+
+FACTORS: Final = ("duration_ratio", "duration_median_ratio", "cycle_ratio", "launch_ratio", "paired_ratio", "change_ratio")
+"""Ratios of one thing to another, which are shown as numbers: 1.05. The others are parts of a whole, or of what could be: 5 %."""
+
+ENUMERATIONS: Final = ("stop_reason", "verification_state", "recheck_state", "cache_mode", "state", "verdict", "occurrence", "backend")
+UNITS: Final = (("_flop_per_s", " flop rate"), ("_bytes_per_s", " byte rate"), ("_flop_per_byte", ""), ("_per_s", "/s"))
+PLAIN_UNITS: Final = ("_unix_ns", "_ns", "_hz", "_watts", "_celsius")
+
+
+def print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
+    """Print the first rows of a table, and what to say of those and of names that do not fit."""
+    frame, total_row_count = result.frame, result.total_row_count
+    columns = shown_columns(name, frame)
+    count = f"{frame.height}" if frame.height == total_row_count else f"{frame.height} of {total_row_count}"
+    console.print(f"{name}: {count} rows", highlight=False)
+    rows = frame.head(max_row_count).rows(named=True)
+    numeric = [place for place, column in enumerate(columns) if frame[column].dtype.is_numeric()]
+    cells = ([cell(column, row[column], row) for column in columns] for row in rows)
+    console.print(FittedTable([heading(column) for column in columns], cells, numeric=numeric))
+    if any(len(row[column] or "") > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
+        console.print("Long names are cut. Whole ones: --format json, csv or parquet.")
+    if name == "best":
+        for line in best_lines(frame):
+            console.print(line, markup=False, highlight=False)
+    if frame.height > max_row_count:
+        console.print(f"The first {max_row_count} rows. All of them: --format json, csv or parquet.")
+
+
+def shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
+    """Return the columns to show, without flags that no row has."""
+    import polars as pl
+
+    if frame.is_empty():
+        return [column for column in OVERVIEW_COLUMNS.get(name, frame.columns) if column in frame.columns]
+    columns = []
+    for column in OVERVIEW_COLUMNS.get(name, [column for column in frame.columns if column not in KEYS]):
+        if column not in frame.columns or (frame.schema[column] == pl.Boolean and not frame[column].any()):
+            continue
+        columns.append(column)
+        stand_in = STAND_INS.get(column)
+        if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:
+            columns.append(stand_in)
+    if "work_source" in columns and frame["work_source"].null_count() == frame.height:
+        columns = [column for column in columns if column != "worked_share_ratio"]  # a column of zeros
+    return columns or list(frame.columns)
+
+
+def heading(column: str) -> str:
+    """Return the words of a column's name, without the unit that its values are shown with."""
+    for unit, words in UNITS:
+        column = column.replace(unit, words)
+    for unit in PLAIN_UNITS:
+        column = column.removesuffix(unit)
+    if not column.startswith(FACTORS):
+        column = column.replace("_ratio", "")
+    if column not in ("bytes", "bytes_sum"):
+        column = column.removesuffix("_bytes")
+    return column.removeprefix("is_").replace("_", " ")
+
+
+def cell(column: str, value: Any, row: dict[str, Any]) -> str:
+    """Return a value as people read it. row: by column, for what stands in several of them."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        if column in CUT_COLUMNS:
+            return cut_name(value)
+        return value.lower().replace("_", " ") if column in ENUMERATIONS else value
+    if not isinstance(value, int | float):
+        return str(value)
+    if column == "duration_median_ns" and row.get("duration_median_low_ns") is not None:
+        return median_with_interval(value, row["duration_median_low_ns"], row["duration_median_high_ns"])
+    if column == "value" and row.get("unit") in ("flop_per_s", "bytes_per_s"):
+        return ceiling_rate(value, row["unit"], row.get("ceiling_name") or "")
+    return number(column, value, row.get("dtype"))
+
+
+def number(column: str, value: float, dtype: str | None = None) -> str:
+    """Return a number with the unit that its column's name ends with, whatever extreme of it the column holds.
+
+    dtype: of the kernel: operations on integers are no flop.
+    """
+    for extreme in ("_min", "_max", "_low", "_high", "_sum"):
+        column = column.removesuffix(extreme)
+    if column.endswith("_unix_ns"):
+        return datetime.fromtimestamp(value / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if column in ("start_ns", "end_ns"):  # of hours, to the microsecond: what a timeline is searched by
+        return f"{value / 1e9:.6f} s"
+    units: dict[str, Callable[[float], str]] = {
+        "_ns": duration,
+        "_flop_per_s": lambda value: operation_rate(value, dtype),
+        "_bytes_per_s": lambda value: rate(value, "B/s"),
+        "_flop_per_byte": lambda value: f"{value:.4g} flop/B",
+        "_hz": lambda value: rate(value, "Hz"),
+        "_watts": lambda value: f"{value:.4g} W",
+        "_celsius": lambda value: f"{value:.4g} °C",
+        "_bytes": size,
+        "_flop": lambda value: rate(value, operation(dtype)),
+        "_ratio": _factor if column.startswith(FACTORS) else percentage,
+    }
+    shown = next((shown for suffix, shown in units.items() if f"_{column}".endswith(suffix)), None)
+    if shown is not None:
+        return shown(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _factor(value: float) -> str:
+    return f"{value:.4g}"
+
+
+# ---------------------------------------------------------------- best display
+# The best configurations of a run, in words.
+
+MAX_PROBLEM_COUNT: Final = 10
+"""More fill the screen; the table has them all."""
+
+
+def best_lines(best: pl.DataFrame) -> Iterator[str]:
+    """Yield one line for each problem with more than one configuration. Input: table best of one run."""
+    contested = best.filter(best["candidate_count"] > 1)
+    for row in contested.head(MAX_PROBLEM_COUNT).iter_rows(named=True):
+        yield _line(row)
+    left = contested.height - MAX_PROBLEM_COUNT
+    if left > 0:
+        yield f"… and the best of {left} more: kernalyse show {best['run_id'][0]} best"
+
+
+def _without_parameters(label: str, parameters: str) -> str:
+    """Return what tells the runner-up from the best: parameters are those of the problem, and the same for both."""
+    shown = "".join(f" {name}={value}" for name, value in json.loads(parameters).items())
+    return label.replace(shown, "", 1)
+
+
+def _line(row: dict[str, Any]) -> str:
+    name = f"best of {row['candidate_count']}: {row['label']}, {duration(row['duration_median_ns'])}"
+    interval = f"{percentage(row['margin_ratio_low'])} to {percentage(row['margin_ratio_high'])}"
+    margin = f"{percentage(row['margin_ratio'])} ({interval}) ahead of {_without_parameters(row['runner_up_label'], row['parameters'])}"
+    return f"{name}, {margin}; {'real' if row['is_real'] else 'not shown to be real'}: {row['reason']}"

@@ -1,0 +1,162 @@
+"""`kernalyse resume` and `kernalyse rerun`: continue or repeat a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernalyse.services.cli.options import JsonOption, RunArgument, Server, takes_server
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import ArtifactNotFoundError, UnmetConditionError
+from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, TableQuery
+from kernalyse.services.core.reruns import KEPT_COLUMNS, SPEC_ARTIFACT, StoppedSweep, bundle_artifact_name
+
+if TYPE_CHECKING:
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+
+
+# ---------------------------------------------------------------- again
+# `kernalyse resume` and `kernalyse rerun`: a run once more, as far as it is left or all of it.
+
+
+@takes_server
+def resume(
+    run_id: RunArgument,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="SECONDS", help="Of a search, instead of what it has left.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try configurations that failed once more.")] = False,
+    json_path: JsonOption = None,
+    *,
+    server: Server,
+) -> None:
+    """Continue a sweep that was cancelled, failed or was lost, or a search that has spent its budget, as a new run.
+
+    What was measured is not measured again, and what failed is left out. Status 1: as for bench, also for what is left out.
+    """
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.request_syntax import parse_budget
+    from kernalyse.services.core.reruns import continued
+
+    budget_ns = parse_budget(budget)
+    with analyzer_session(server) as client:
+        run = client.run(run_id)
+        kept = kept_spec(client, run)
+        spec = continued(kept.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
+        is_good = _start_and_show(client, run, spec, (*kept.notices, *_left_out(spec)), json_path)
+    if not is_good:
+        raise typer.Exit(1)
+
+
+@takes_server
+def rerun(
+    run_id: RunArgument,
+    json_path: JsonOption = None,
+    *,
+    server: Server,
+) -> None:
+    """Repeat a run exactly: its kernels' sources as they were, its device, method, seeds and order.
+
+    Status 1: as for bench.
+    """
+    from kernalyse.services.cli.session import analyzer_session
+    from kernalyse.services.core.reruns import repeated
+
+    with analyzer_session(server) as client:
+        run = client.run(run_id)
+        kept = kept_spec(client, run)
+        is_good = _start_and_show(client, run, repeated(kept.spec), kept.notices, json_path)
+    if not is_good:
+        raise typer.Exit(1)
+
+
+def _left_out(spec: RunSpec) -> Iterator[str]:
+    from kernalyse.services.core.model import KernelSweep
+
+    count = len(spec.work.failed_configuration_indexes) if isinstance(spec.work, KernelSweep) else 0
+    if count:
+        which = f"{count} configurations that failed are" if count > 1 else "1 configuration that failed is"
+        yield f"{which} left out; --retry-failed tries {'them' if count > 1 else 'it'} again."
+
+
+def _start_and_show(
+    client: AnalyzerClient,
+    run: Run,
+    spec: RunSpec,
+    notices: tuple[str, ...],
+    json_path: Path | None,
+) -> bool:
+    from kernalyse.services.cli.model import follow_and_show_model
+    from kernalyse.services.cli.output import console as make_console
+    from kernalyse.services.cli.profile import follow_profile
+    from kernalyse.services.cli.run_output import follow_and_show
+    from kernalyse.services.core.errors import UsageError
+    from kernalyse.services.core.model import CommandProfile, ModelRun
+
+    if json_path is not None and isinstance(spec.work, CommandProfile):
+        raise UsageError("option --json", found="a command", expected="a run that measures", remedy="Show its tables with --format json.")
+    console = make_console(stderr=True)
+    for notice in notices:
+        console.print(notice, markup=False, highlight=False)
+    upload_headers(client, run, spec)
+    started = client.start_run(spec, node_id=run.node_id)
+    console.print(f"{'Continuing' if spec.continues_run_id else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
+    if isinstance(spec.work, CommandProfile):
+        return follow_profile(client, started, console)
+    if isinstance(spec.work, ModelRun):
+        return follow_and_show_model(client, started, json_path, console)
+    return follow_and_show(client, started, json_path, console)
+
+
+# ---------------------------------------------------------------- run specs
+# What a run was told to do, as it is needed to do it again.
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSpec:
+    """The spec of a run. notices: why a run of it may not be the same, one sentence each."""
+
+    spec: RunSpec
+    notices: tuple[str, ...] = ()
+
+
+def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
+    """Return the run's spec with the sources, definitions and device that it had.
+
+    Raises:
+        UnmetConditionError: not the kind of run that can be repeated.
+        InvalidRequestError: another version has written it.
+    """
+    if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
+        return KeptSpec(run.spec)
+    if not isinstance(run.spec.work, KernelSweep):
+        raise UnmetConditionError(
+            f"run {run.run_id}",
+            found="an imported trace",
+            expected="a sweep of kernels, a command, a model or a measurement of ceilings",
+            remedy="`kernalyse runs` lists the others.",
+        )
+    try:
+        return KeptSpec(protobuf.decode_json(client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec))
+    except ArtifactNotFoundError:  # it never began, or its artifacts have been deleted
+        catalogue_names = [kernel.kernel_name for kernel in run.spec.work.kernels if kernel.source is None]
+        notice = f"Its node no longer has {SPEC_ARTIFACT}: taken from the catalogue as they are now: {', '.join(catalogue_names)}."
+        return KeptSpec(run.spec, (notice,) if catalogue_names and run.start_time is not None else ())
+
+
+def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
+    """Return the run with what it has measured."""
+    frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
+    return StoppedSweep(run, **{name: frame.to_dicts() for name, frame in frames.items()})
+
+
+def upload_headers(client: AnalyzerClient, run: Run, spec: RunSpec) -> None:
+    """Give the node the headers that the run had: it may have deleted them since. It says so itself when they are nowhere."""
+    if not isinstance(spec.work, KernelSweep):
+        return
+    for digest in sorted({kernel.bundle_digest for kernel in spec.work.kernels if kernel.bundle_digest is not None}):
+        with suppress(ArtifactNotFoundError):
+            client.upload_bundle(client.artifact(run.run_id, bundle_artifact_name(digest)), run.node_id)

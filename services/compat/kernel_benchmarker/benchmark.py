@@ -1,0 +1,501 @@
+"""KernelBenchmarker: device, sweep and counters in the calling process."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kernalyse.services.compat.kernel_benchmarker.checks import MeasuredKernel, device_ceilings, implausible_reason, with_compared_outputs
+from kernalyse.services.compat.kernel_benchmarker.kernels import KernelConfig, ParameterRanges, Range, load_kernel
+from kernalyse.services.compat.kernel_benchmarker.progress import LOGGER, CallProgress, kept_when_ended, tell, tell_once
+from kernalyse.services.compat.kernel_benchmarker.results import (
+    INTERRUPTED_FILE,
+    REPORT_FILE,
+    RESULTS_FILE,
+    BenchmarkResult,
+    alarms,
+    report_text,
+    result_of,
+    write_results,
+)
+from kernalyse.services.core.errors import (
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    InvalidParameterError,
+    KernalyseError,
+    NotBuiltYetError,
+)
+from kernalyse.services.core.model import (
+    BackendName,
+    Ceiling,
+    Configuration,
+    ConfigurationFailed,
+    CountersStored,
+    Device,
+    EventPayload,
+    KernelSelection,
+    KernelSweep,
+    LogLevel,
+    LogLines,
+    Measurement,
+    MeasuringOptions,
+    Progress,
+    RunSpec,
+    StoppingCriterion,
+    VerificationState,
+)
+from kernalyse.services.core.protobuf import encode_bytes
+from kernalyse.services.profiler.backends.base import Backend, DeviceSession
+from kernalyse.services.profiler.backends.discovery import open_backend
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog
+from kernalyse.services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, prepare_counting
+from kernalyse.services.profiler.workloads.counters import count_launches as count_measured
+from kernalyse.services.profiler.workloads.events import ARTIFACTS_FOLDER, EventSink
+from kernalyse.services.profiler.workloads.sweeps.plan import SweepPlan, plan_sweep
+from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
+
+# ---------------------------------------------------------------- benchmarker
+# The benchmark itself: each kernel as one sweep of the profiler's engine, in the calling process.
+
+DEFAULT_ITERATIONS: Final = 100
+DEFAULT_ARCHITECTURE: Final = "sm_86"
+MIN_ITERATIONS: Final = 2  # one sample has no spread, and the engine no interval for it
+NO_CATALOG: Final = Catalog({}, {})  # every kernel brings its own source and definition
+NO_TIME_LIMIT_NS: Final = sys.maxsize  # the number of iterations ends the sampling, however long one takes
+
+
+class KernelBenchmarker:
+    """Benchmarks kernels on one device, which is opened at the first benchmark.
+
+    Args:
+        use_pycuda: run kernels through PyCUDA; False: as programs compiled by nvcc. Without an NVIDIA GPU both mean OpenCL.
+        compute_capability: architecture to compile for. Kernels are compiled for the device they run on; a notice says so
+            where it is another one.
+    """
+
+    load_kernel = staticmethod(load_kernel)
+
+    def __init__(self, use_pycuda: bool = True, compute_capability: str = DEFAULT_ARCHITECTURE) -> None:
+        self.use_pycuda = use_pycuda
+        self.compute_capability = compute_capability
+        self.results: list[BenchmarkResult] = []  # of every benchmark so far
+        self._interrupted_file = INTERRUPTED_FILE
+        self._opened: OpenedDevice | None = None
+        self._ceilings: tuple[Ceiling, ...] | None = None  # of the device, where they were asked for
+        self._close: weakref.finalize[..., Any] | None = None
+
+    def benchmark(
+        self,
+        kernels: Sequence[KernelConfig],
+        *param_ranges: Range,
+        iterations: int = DEFAULT_ITERATIONS,
+        profile: bool | str = True,
+        **keyword_ranges: Range,
+    ) -> list[BenchmarkResult]:
+        """Measures every kernel at every combination of parameters.
+
+        A configuration that cannot be measured is left out, and a notice says why.
+
+        Args:
+            param_ranges: values of the kernels' integer parameters, in their order. A parameter without a range copies the
+                last one given, value by value.
+            iterations: samples of each configuration.
+            profile: count with ncu too, where it is there. "nsys" and others are refused by name.
+            keyword_ranges: values by parameter name.
+
+        Raises:
+            InvalidRequestError: an argument that cannot be used.
+            BackendUnavailableError: no device.
+            NotBuiltYetError: `profile` names a profiler that is not available here.
+            KernalyseError: the first configuration's, when not a single one could be measured.
+        """
+        is_counted = _is_counted(profile)
+        _check_kernels(kernels)
+        ranges = ParameterRanges.read(param_ranges, keyword_ranges)
+        ranges.check(kernels)
+        sweeps = [_plan(kernel, ranges, _measuring(iterations)) for kernel in kernels]
+        first, errors = len(self.results), list[KernalyseError]()
+        measured = list[MeasuredKernel]()
+        progress = CallProgress(sum(sweep.plan.configuration_count for sweep in sweeps))
+        with kept_when_ended(lambda: self._keep(len(self.results) - first, progress.total_count)):
+            opened = self._device()
+            for kernel, sweep in zip(kernels, sweeps, strict=True):
+                if kernel.assumptions:
+                    tell_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")
+                begin = len(self.results)
+                try:
+                    self._measure(sweep, opened, is_counted, progress)
+                except KernalyseError as error:  # nothing of this kernel could be measured
+                    errors.append(error)
+                measured.append(MeasuredKernel(kernel, sweep.plan, self.results[begin:]))
+                progress.end_kernel(sweep.plan.configuration_count)
+            if not opened.session.is_lost:
+                self.results[first:] = with_compared_outputs(measured, opened.session)
+        if errors and len(self.results) == first:
+            raise errors[0]
+        for failure in errors:
+            tell(f"Not measured: {failure.message}")
+        for alarm in alarms(self.results[first:]):
+            tell(alarm)
+        return self.results[first:]
+
+    def save_results(self, file: str | Path = RESULTS_FILE) -> None:
+        """Writes every result so far as JSON; what was not measured is null."""
+        write_results(self.results, Path(file))
+
+    def generate_report(self, file: str | Path = REPORT_FILE) -> None:
+        """Writes every result so far as tables that people read."""
+        Path(file).write_text(report_text(self.results), encoding="utf-8")
+
+    def cleanup(self) -> None:
+        """Gives the device back. Results stay; a further benchmark opens it again."""
+        if self._close is not None:
+            self._close()
+        self._opened = self._close = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.cleanup()
+
+    def _keep(self, measured_count: int, total_count: int) -> str:
+        """Write what there is, for a script that ends now; answers with what it did."""
+        if not self.results:
+            return "Nothing had been measured."
+        self.save_results(self._interrupted_file)
+        return f"{measured_count} of {total_count} configurations had been measured; all results so far are in {self._interrupted_file}."
+
+    def _measure(self, planned: _PlannedSweep, opened: OpenedDevice, is_counted: bool, progress: CallProgress) -> None:
+        """Adds to the results, also where the sweep ends early: what was measured until then is kept."""
+        events, counters = CollectedEvents(call_progress=progress), dict[int, Mapping[str, float]]()
+        try:
+            with tempfile.TemporaryDirectory(prefix="kernalyse-benchmark-") as folder:
+                run_sweep(planned.sweep, planned.plan, opened.session, events, Path(folder))
+            if is_counted:
+                counters.update(count_launches(planned.sweep, planned.plan, opened, events))
+        finally:
+            for notice in events.notices():
+                tell(notice)
+            self.results += [
+                result_of(
+                    events.configurations[index],
+                    measurement,
+                    counters.get(index, {}),
+                    opened.session.device,
+                    opened.backend,
+                    implausible_reason(events.configurations[index], measurement, self._ceilings_for(events.configurations[index], opened)),
+                )
+                for index, measurement in sorted(events.measurements.items())
+            ]
+
+    def _ceilings_for(self, configuration: Configuration, opened: OpenedDevice) -> tuple[Ceiling, ...]:
+        """Of the device, asked for once, and only where something can be held against them."""
+        if not (configuration.flop or configuration.bytes) or opened.session.is_lost:
+            return ()
+        if self._ceilings is None:
+            self._ceilings = device_ceilings(opened.session)
+        return self._ceilings
+
+    def _device(self) -> OpenedDevice:
+        if self._opened is None:
+            self._opened = open_device(self.use_pycuda, self.compute_capability)
+            # Scripts end without cleanup; PyCUDA aborts a process that still has a context then.
+            self._close = weakref.finalize(self, self._opened.session.close)
+            for notice in self._opened.notices:
+                tell_once(notice)
+        return self._opened
+
+
+def benchmark(
+    kernels: Sequence[KernelConfig],
+    *param_ranges: Range,
+    iterations: int = DEFAULT_ITERATIONS,
+    profile: bool | str = True,
+    **keyword_ranges: Range,
+) -> list[BenchmarkResult]:
+    """As KernelBenchmarker().benchmark, with benchmark_results.json and benchmark_report.txt written to the working folder."""
+    with KernelBenchmarker() as benchmarker:
+        benchmarker._interrupted_file = RESULTS_FILE  # which is written in any case
+        try:
+            return benchmarker.benchmark(kernels, *param_ranges, iterations=iterations, profile=profile, **keyword_ranges)
+        finally:  # also after Ctrl-C; but files of an earlier benchmark stay where nothing was measured
+            if benchmarker.results:
+                benchmarker.save_results()
+                benchmarker.generate_report()
+
+
+def _is_counted(profile: bool | str) -> bool:
+    if isinstance(profile, bool):
+        return profile
+    if profile == "ncu":
+        return True
+    raise NotBuiltYetError(
+        f"profile={profile!r}",
+        found="a profiler that benchmarks cannot be run under here",
+        expected='True or "ncu" for counters of Nsight Compute, False for times alone',
+        remedy="A timeline is of a whole program: run your script under that profiler.",
+    )
+
+
+def _check_kernels(kernels: Any) -> None:
+    if not isinstance(kernels, Sequence) or not kernels or not all(isinstance(kernel, KernelConfig) for kernel in kernels):
+        raise InvalidParameterError(
+            "kernels", found=repr(kernels)[:80], expected="a list of what load_kernel returns", remedy="Write benchmark([kernel], …)."
+        )
+
+
+def _measuring(iterations: int) -> MeasuringOptions:
+    if iterations < 1:
+        raise InvalidParameterError("iterations", found=str(iterations), expected="at least 2", remedy="Choose a larger number.")
+    if iterations < MIN_ITERATIONS:
+        tell_once(f"iterations={iterations}: {MIN_ITERATIONS} samples are taken, for one has no spread.")
+    count = max(iterations, MIN_ITERATIONS)
+    return MeasuringOptions(
+        stopping_criterion=StoppingCriterion.SAMPLE_COUNT,
+        min_sample_count=count,
+        max_sample_count=count,
+        min_duration_ns=0,
+        max_duration_ns=NO_TIME_LIMIT_NS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedSweep:
+    sweep: KernelSweep
+    plan: SweepPlan
+
+
+def _plan(kernel: KernelConfig, ranges: ParameterRanges, measuring: MeasuringOptions) -> _PlannedSweep:
+    """Of one kernel alone: ties and axes go by name, and another kernel may use the names otherwise."""
+    axes, ties = ranges.of(kernel)
+    selection = KernelSelection(kernel.kernel_name, kernel.source, kernel.definition)
+    sweep = KernelSweep(kernels=(selection,), axes=axes, ties=ties, measuring=measuring, skip_confirmation=True)
+    plan = plan_sweep(sweep, NO_CATALOG, sys.maxsize)
+    return _PlannedSweep(sweep, replace(plan, kernels=tuple(replace(one, callables=kernel.callables) for one in plan.kernels)))
+
+
+# ---------------------------------------------------------------- collected events
+# What a sweep in this process tells, kept as it comes.
+
+TOLD_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
+
+
+@dataclass(slots=True)
+class CollectedEvents:
+    """An event sink; single samples and artifacts are not kept."""
+
+    configurations: dict[int, Configuration] = field(default_factory=dict)
+    measurements: dict[int, Measurement] = field(default_factory=dict)
+    failures: list[ConfigurationFailed] = field(default_factory=list)
+    call_progress: CallProgress | None = None
+
+    def write(self, payload: EventPayload) -> None:
+        if self.call_progress is not None:
+            self.call_progress.tick()
+        match payload:
+            case Configuration():
+                self.configurations[payload.configuration_index] = payload
+            case Measurement():
+                self.measurements[payload.configuration_index] = payload
+            case ConfigurationFailed():
+                self.failures.append(payload)
+            case LogLines(level=level) if level in TOLD_LEVELS:
+                tell_once(f"{payload.source}: " + "\n".join(payload.lines))
+            case Progress(activity=activity):
+                if self.call_progress is not None:
+                    self.call_progress.update(payload.completed_configuration_count, activity)
+                if activity:
+                    LOGGER.info("%d of %d: %s", payload.completed_configuration_count + 1, payload.total_configuration_count, activity)
+            case _:
+                pass
+
+    def notices(self) -> list[str]:
+        """What went wrong with single configurations. Where not one was measured the sweep's own error says it."""
+        return [*self._failures(), *self._wrong_results()] if self.measurements else []
+
+    def _failures(self) -> list[str]:
+        """One sentence for each message: the first configuration it befell, and how many more."""
+        indexes_by_message: dict[str, list[int]] = {}
+        for failure in self.failures:
+            indexes_by_message.setdefault(failure.error.message, []).append(failure.configuration_index)
+        return [
+            f"Not measured: {self._label(indexes[0])}{f' and {len(indexes) - 1} more' if len(indexes) > 1 else ''}: {message}"
+            for message, indexes in indexes_by_message.items()
+        ]
+
+    def _wrong_results(self) -> list[str]:
+        return [
+            f"WRONG RESULTS: {self._label(index)}: {measurement.verification.message}"
+            for index, measurement in self.measurements.items()
+            if measurement.verification.state is VerificationState.FAILED
+        ]
+
+    def _label(self, index: int) -> str:
+        """A configuration that could not even be worked out was never announced."""
+        return self.configurations[index].label if index in self.configurations else f"configuration {index}"
+
+
+# ---------------------------------------------------------------- opened device
+# The device that kernels are to run on, opened in this process, and what differs from what was asked for.
+
+PREFERRED: Final = {
+    True: (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL),
+    False: (BackendName.NVCC, BackendName.OPENCL),
+}
+"""By use_pycuda: the backends in the order in which they are tried."""
+
+SHOWN: Final = {
+    BackendName.PYCUDA: "PyCUDA",
+    BackendName.NVCC: "programs that nvcc compiles",
+    BackendName.OPENCL: "OpenCL",
+}
+ARCHITECTURE: Final = re.compile(r"sm_(\d+)(\d)[a-z]?")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDevice:
+    backend: BackendName
+    session: DeviceSession
+    notices: tuple[str, ...]
+
+
+def open_device(use_pycuda: bool, compute_capability: str) -> OpenedDevice:
+    """The first device of the first backend that has one.
+
+    Raises:
+        BackendUnavailableError: there is none; says of each backend why.
+        InvalidParameterError: compute_capability is no architecture of NVIDIA's.
+    """
+    if not ARCHITECTURE.fullmatch(compute_capability):
+        raise InvalidParameterError(
+            "compute_capability", found=compute_capability, expected="an architecture such as sm_86", remedy="Correct it."
+        )
+    backend, problems = _first_with_device(PREFERRED[use_pycuda])
+    session = backend.open()
+    notices = [*_backend_notice(backend.name, session.device, use_pycuda, problems)]
+    notices += _architecture_notice(backend.name, session.device, compute_capability)
+    return OpenedDevice(backend.name, session, tuple(notices))
+
+
+def _first_with_device(names: tuple[BackendName, ...]) -> tuple[Backend, list[str]]:
+    problems: list[str] = []
+    for name in names:
+        try:
+            backend = open_backend(name)
+            if backend.devices():
+                return backend, problems
+        except (BackendUnavailableError, DeviceNotFoundError) as error:
+            problems.append(error.message)
+        else:
+            problems.append(f"Backend {name.value}: no device.")
+    raise BackendUnavailableError(
+        "this machine", found="no device that kernels can run on", remedy=" ".join(problems) or "`kernalyse doctor` says what it needs."
+    )
+
+
+def _backend_notice(backend: BackendName, device: Device, use_pycuda: bool, problems: list[str]) -> list[str]:
+    """Empty where it is the backend that was asked for."""
+    wanted = PREFERRED[use_pycuda][0]
+    if backend is wanted:
+        return []
+    return [f"use_pycuda={use_pycuda}: kernels run through {SHOWN[backend]} on {device.name}, because: {' '.join(problems)}"]
+
+
+def _architecture_notice(backend: BackendName, device: Device, compute_capability: str) -> list[str]:
+    """Kernels are always compiled for the device they run on; this says so where something else was asked for."""
+    if device.compute_capability is None:
+        own = f"{device.name} by its {SHOWN[backend]} runtime"
+    elif compute_capability == architecture_of(device.compute_capability):
+        return []
+    else:
+        own = f"{architecture_of(device.compute_capability)}, the architecture of {device.name}"
+    return [f"compute_capability={compute_capability}: kernels are compiled for {own}."]
+
+
+def architecture_of(compute_capability: str) -> str:
+    """ "9.0" → "sm_90"."""
+    return f"sm_{compute_capability.replace('.', '')}"
+
+
+# ---------------------------------------------------------------- counters
+# Hardware counters of a benchmark: its launches once more under ncu.
+
+
+@dataclass(slots=True)
+class _Reports:
+    """An event sink that remembers reports and passes everything else on."""
+
+    events: EventSink
+    stored: list[CountersStored] = field(default_factory=list)
+
+    def write(self, payload: EventPayload) -> None:
+        if isinstance(payload, CountersStored):
+            self.stored.append(payload)
+        else:
+            self.events.write(payload)
+
+
+def count_launches(sweep: KernelSweep, plan: SweepPlan, opened: OpenedDevice, events: CollectedEvents) -> Mapping[int, Mapping[str, float]]:
+    """Runs the launches of a sweep once more under ncu; counters by configuration index and ncu's own names.
+
+    Empty: nothing was counted, and a notice says why.
+
+    Args:
+        events: of the sweep, with what it measured; takes what the counting has to say.
+    """
+    counting = way_to_count(opened.session.device, events)
+    if counting is None:
+        return {}
+    sweep = replace(sweep, backend=opened.backend, device_id=opened.session.device.device_id)
+    reports = _Reports(events)
+    measured = MeasuredLaunches(reports)
+    for measurement in events.measurements.values():
+        measured.indexes.setdefault(measurement.cache_mode, []).append(measurement.configuration_index)
+    with tempfile.TemporaryDirectory(prefix="kernalyse-counters-") as folder:
+        spec_file = Path(folder) / "spec"
+        spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
+        count_measured(counting, plan, measured, CountingFiles(spec_file, Path(folder)))
+        counted: dict[int, Mapping[str, float]] = {}
+        for stored in reports.stored:
+            counted.update(_read(stored, (Path(folder) / ARTIFACTS_FOLDER / stored.artifact_name).read_bytes()))
+    return counted
+
+
+def way_to_count(device: Device, events: EventSink) -> Counting | None:
+    """None after a notice that says why there is none."""
+    if device.compute_capability is None:
+        tell_once(f"profile: Nsight Compute reads no counters of {device.name}; throughput, occupancy and SM efficiency are NaN.")
+        return None
+    return prepare_counting(device, events)
+
+
+def _read(stored: CountersStored, data: bytes) -> dict[int, Mapping[str, float]]:
+    """What the report says of each configuration that it names."""
+    try:
+        from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
+        from kernalyse.services.analyzer.readers.ncu.run_counters import matched_configurations
+    except ModuleNotFoundError as error:
+        tell_once(f"profile: reading the report of ncu needs the Python module {error.name}: pip install 'kernalyse[analyzer]'.")
+        return {}
+    try:
+        report = read_ncu_report(data)
+    except KernalyseError as error:  # the times are worth more than the counters
+        tell(f"profile: {error.message}")
+        return {}
+    indexes, problems = matched_configurations(report.launches["kernel_name"].to_list(), stored)
+    for problem in (*problems, *report.notes):
+        tell(f"profile: {problem}")
+    counted: dict[int, dict[str, float]] = {}
+    for launch_index, metric_name, value in report.counters.select("launch_index", "metric_name", "value").iter_rows():
+        configuration_index = indexes[launch_index]
+        if configuration_index is not None and value is not None:
+            counted.setdefault(configuration_index, {})[metric_name] = value
+    return dict(counted)

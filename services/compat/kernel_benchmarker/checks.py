@@ -1,0 +1,215 @@
+"""Checks of results: outputs compared with each other, rates that no device can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from kernalyse.services.analyzer.hardware.datasheets import device_peaks
+from kernalyse.services.compat.kernel_benchmarker.kernels import KernelConfig
+from kernalyse.services.compat.kernel_benchmarker.progress import LOGGER
+from kernalyse.services.compat.kernel_benchmarker.results import COMPARED_WITH, UNVERIFIED, Agreement, BenchmarkResult
+from kernalyse.services.core.disturbance import undisturbed
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.formatting import rate
+from kernalyse.services.core.model import (
+    CacheMode,
+    Ceiling,
+    CeilingsMeasured,
+    Configuration,
+    DataType,
+    DeviceKind,
+    EventPayload,
+    InputDistribution,
+    Measurement,
+    VerificationState,
+)
+from kernalyse.services.core.settings import ProfilerSettings
+from kernalyse.services.profiler.backends.base import Build, DeviceSession
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
+from kernalyse.services.profiler.measuring.buffers import Array, DeviceBuffers, bind_arguments, input_values
+from kernalyse.services.profiler.measuring.verification import compare
+from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_before_sweep
+from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
+from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, SweepPlan
+
+# ---------------------------------------------------------------- plausibility
+# What no kernel can do: rates above what the device can do at most.
+
+MAX_PLAUSIBLE_RATIO: Final = 1.05
+"""Of the highest ceiling, as the analyzer has it: below, honest kernels on a device that boosts would be marked."""
+
+NS_PER_S: Final = 1e9
+COLD_LEVELS: Final = ("dram", "l2")
+SUMS_IN_HALF: Final = "_accumulate16"
+
+
+def device_ceilings(session: DeviceSession) -> tuple[Ceiling, ...]:
+    """Return what the device can do at most: of a GPU by its data sheet, of a CPU as measured, which takes some seconds once a day.
+
+    Empty where nothing is known, or nothing could be measured.
+    """
+    if session.device.kind is not DeviceKind.CPU:
+        return device_peaks(session.device).ceilings
+    told = _Told()
+    try:
+        report_ceilings_before_sweep(session, load_sources(), told, ProfilerSettings.load().ceilings_file, 1)
+    except KernalyseError as error:  # settings of a profiler that this process does not start
+        LOGGER.info("No ceilings: %s", error.message)
+    return told.ceilings
+
+
+def implausible_reason(configuration: Configuration, measurement: Measurement, ceilings: Sequence[Ceiling]) -> str | None:
+    """Return why a measurement cannot be true, in a sentence; None: it can, or nothing is known that could tell.
+
+    A ceiling of a busy host counts as what that host would do without the other programs.
+    """
+    duration_s = measurement.duration_median_ns / NS_PER_S
+    is_cold = measurement.cache_mode is CacheMode.COLD
+    of_dtype = [one for one in ceilings if one.unit == "flop_per_s" and one.ceiling_name.removesuffix(SUMS_IN_HALF) == configuration.dtype]
+    of_memory = [one for one in ceilings if one.unit == "bytes_per_s" and (not is_cold or one.ceiling_name in COLD_LEVELS)]
+    has_cache = any(one.ceiling_name != "dram" for one in of_memory)  # else bytes may be faster than all that is known
+    for work, unit, known in ((configuration.flop, "flop/s", of_dtype), (configuration.bytes, "B/s", of_memory if has_cache else [])):
+        if not work or not known or duration_s <= 0:
+            continue
+        highest = max(known, key=lambda one: undisturbed(one.value, one.host_busy_ratio))
+        ceiling = undisturbed(highest.value, highest.host_busy_ratio)
+        if work / duration_s > MAX_PLAUSIBLE_RATIO * ceiling:
+            times = f"{work / duration_s / ceiling:.3g} times the {highest.ceiling_name} ceiling of the device ({rate(ceiling, unit)})"
+            return f"{rate(work / duration_s, unit)} is {times}: less work than claimed, or a cached result."
+    return None
+
+
+class _Told:
+    """An event sink that keeps ceilings."""
+
+    def __init__(self) -> None:
+        self.ceilings: tuple[Ceiling, ...] = ()
+
+    def write(self, payload: EventPayload) -> None:
+        if isinstance(payload, CeilingsMeasured):
+            self.ceilings = payload.ceilings
+
+
+# ---------------------------------------------------------------- compared outputs
+# Kernels of one benchmark without a reference: whether they write the same as each other.
+#
+# Which of two is wrong cannot be told, but that they differ can: one that does nothing is faster than any that does the work.
+
+SEED: Final = 12_345  # any but the one that was measured with would do: what a kernel kept of those inputs is wrong here
+EPSILON: Final = {DataType.FLOAT16: 2.0**-10, DataType.BFLOAT16: 2.0**-7}
+"""Of types whose last digit is coarser than the tolerances that kernels have."""
+
+ROUNDINGS: Final = 4  # last digits that two right results may be apart, in sums of another order
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredKernel:
+    """A kernel of a benchmark, how its configurations are launched, and what they came to."""
+
+    kernel: KernelConfig
+    plan: SweepPlan
+    results: Sequence[BenchmarkResult]
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """One result, and the launch that it is of."""
+
+    kernel: KernelConfig
+    planned: PlannedConfiguration
+    result: BenchmarkResult
+    compared: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_verified(self) -> bool:
+        return bool(self.result.metrics["verification"]["state"] == VerificationState.PASSED)
+
+    @property
+    def is_unverified(self) -> bool:
+        return self.result.metrics["verification"]["state"] in UNVERIFIED
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Types of the parameters in their order: kernels of one signature can be given the same."""
+        function = parse_kernel_source(self.kernel.source).kernel(self.kernel.definition.function)
+        return tuple((parameter.is_pointer, parameter.dtype, parameter.component_count) for parameter in function.parameters)
+
+
+def with_compared_outputs(measured: Sequence[MeasuredKernel], session: DeviceSession) -> list[BenchmarkResult]:
+    """Return all results in their order; metrics["compared_with"] of those that could be compared says with which and how.
+
+    Of the kernels measured at the same parameters each without a reference is held against the first that has the same
+    signature, one with a verified result before others. What cannot be run once more is not compared.
+    """
+    candidates = [found for one in measured for found in _candidates(one)]
+    for candidate in candidates:
+        others = [one for one in candidates if one.kernel is not candidate.kernel and _is_of_one_problem(one, candidate)]
+        others = [one for one in others if one.is_verified or (one.is_unverified and candidates.index(one) < candidates.index(candidate))]
+        if candidate.is_unverified and others:
+            _compare(candidate, max(others, key=lambda one: one.is_verified), session)
+    return [
+        replace(one.result, metrics={**one.result.metrics, COMPARED_WITH: one.compared}) if one.compared else one.result
+        for one in candidates
+    ]
+
+
+def _candidates(measured: MeasuredKernel) -> list[_Candidate]:
+    by_parameters = {tuple(planned.values.items()): planned for planned in measured.plan.configurations()}
+    return [_Candidate(measured.kernel, by_parameters[tuple(one.parameters.items())], one) for one in measured.results]
+
+
+def _is_of_one_problem(first: _Candidate, second: _Candidate) -> bool:
+    return first.result.parameters == second.result.parameters and first.signature == second.signature
+
+
+def _compare(judged: _Candidate, other: _Candidate, session: DeviceSession) -> None:
+    """Notes on both what came out."""
+    try:
+        found, expected = (_written(one.planned, session) for one in (judged, other))
+        if [(name, values.shape) for name, values in found.items()] != [(name, values.shape) for name, values in expected.items()]:
+            return  # sizes of buffers that the caller gave apart
+        verification = compare(found, expected, _tolerance(judged.kernel, other.kernel))
+    except KernalyseError:  # as no room for a second set of buffers
+        return
+    is_same = verification.state is VerificationState.PASSED
+    for one, beside in ((judged, other), (other, judged)):
+        row = {"kernel": beside.kernel.kernel_name, "state": (Agreement.SAME if is_same else Agreement.DIFFERENT).value}
+        one.compared.append(row | {"max_relative_error": verification.max_relative_error})
+
+
+def _tolerance(first: KernelConfig, second: KernelConfig) -> float:
+    """Either may be off by as much as it is allowed to, and by the roundings of its type."""
+    rounding = max((EPSILON.get(buffer.dtype, 0.0) for buffer in first.definition.buffers), default=0.0)
+    return first.definition.relative_tolerance + second.definition.relative_tolerance + ROUNDINGS * rounding
+
+
+def _written(planned: PlannedConfiguration, session: DeviceSession) -> dict[str, Array]:
+    """What one launch writes, by the place of the buffer: names may differ. Buffers have equal contents at equal places.
+
+    Raises:
+        KernalyseError: what compiling, allocating and launching raise.
+    """
+    plan = plan_launch(planned)
+    function = parse_kernel_source(planned.kernel.source).kernel(plan.definition.function)
+    build = Build(source=planned.kernel.source, function_name=plan.definition.function, macros=planned.macro_values)
+    compiled = session.compile(build, planned.block)
+    places = {parameter.name: str(place) for place, parameter in enumerate(function.parameters)}
+    held = DeviceBuffers(session)
+    try:
+        buffers = held.take(plan.buffers())
+        for one in plan.buffers():
+            session.upload(buffers[one.name], input_values(replace(one, name=places[one.name]), SEED, InputDistribution.UNIFORM))
+        arguments = bind_arguments(plan.definition.kernel_name, function.parameters, buffers, plan.scalars)
+        session.run(session.prepare(compiled, arguments, plan.launch))
+        written: dict[str, Array] = {}
+        for one in plan.buffers():
+            if one.is_written:
+                written[places[one.name]] = np.empty(one.shape, one.array_type).reshape(-1)
+                session.download(buffers[one.name], written[places[one.name]])
+        return dict(sorted(written.items()))
+    finally:
+        held.release()

@@ -1,0 +1,156 @@
+"""Notices, progress of a long call, and what is kept when it is ended."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Final, NoReturn
+
+# ---------------------------------------------------------------- notices
+# What a caller should know and did not ask for: what was assumed, what runs where, what failed.
+#
+# Notices are logged as warnings, which Python shows on stderr unless told otherwise.
+
+LOGGER: Final = logging.getLogger("KernelBenchmarker")
+
+_told: Final[set[str]] = set()
+
+
+def tell(notice: str) -> None:
+    LOGGER.warning("%s", notice)
+
+
+def tell_once(notice: str) -> None:
+    """For what stays true: scripts benchmark in loops."""
+    if notice not in _told:
+        _told.add(notice)
+        tell(notice)
+
+
+def forget_notices() -> None:
+    """Lets everything be said again."""
+    _told.clear()
+
+
+# ---------------------------------------------------------------- call progress
+# How far a call of benchmark is, told once it has become a long one.
+
+FIRST_TOLD_S: Final = 3.0
+"""Shorter calls need no word: whoever reads it has the result by then."""
+
+TOLD_EVERY_S: Final = 10.0
+"""Seldom enough that hours of a sweep can be scrolled through, often enough that nobody takes it for hung."""
+
+
+class CallProgress:
+    """Of all kernels of a call.
+
+    Args:
+        total_count: configurations of all of them.
+        clock_s, say: stand-ins of tests.
+    """
+
+    def __init__(self, total_count: int, clock_s: Callable[[], float] = time.monotonic, say: Callable[[str], None] = tell) -> None:
+        self.total_count = total_count
+        self._clock_s = clock_s
+        self._say = say
+        self._start_s = clock_s()
+        self._next_told_s = self._start_s + FIRST_TOLD_S
+        self._earlier_count = 0  # of kernels before
+        self._done_count = 0
+        self._activity = ""
+
+    def end_kernel(self, configuration_count: int) -> None:
+        """Count all configurations of a kernel as done, measured or not."""
+        self._earlier_count += configuration_count
+        self._done_count = self._earlier_count
+
+    def update(self, done_count: int, activity: str) -> None:
+        """Take in what a kernel's sweep tells. activity: empty between two configurations."""
+        self._done_count = self._earlier_count + done_count
+        self._activity = activity or self._activity
+        self.tick()
+
+    def tick(self) -> None:
+        """Tell how far the call is where it is time for that."""
+        now_s = self._clock_s()
+        if now_s < self._next_told_s:
+            return
+        self._next_told_s = now_s + TOLD_EVERY_S
+        elapsed_s = now_s - self._start_s
+        left = ""
+        if self._done_count:
+            left = f", about {_clock_text(elapsed_s / self._done_count * (self.total_count - self._done_count))} left"
+        told = f"{self._done_count} of {self.total_count} configurations after {_clock_text(elapsed_s)}{left}"
+        self._say(f"{told}: {self._activity}" if self._activity else f"{told}.")
+
+
+def _clock_text(duration_s: float) -> str:
+    """0:01:15"""
+    return str(timedelta(seconds=round(duration_s)))
+
+
+# ---------------------------------------------------------------- interruption
+# A script that is ended while it benchmarks: by Ctrl-C, or by SIGTERM as a batch system sends it.
+
+TERMINATED_STATUS: Final = 128 + signal.SIGTERM
+
+
+class _TerminatedError(SystemExit):
+    """SIGTERM has come."""
+
+
+@contextmanager
+def kept_when_ended(keep: Callable[[], str]) -> Iterator[None]:
+    """Keep what the block has measured where it is ended, and say so in the place of a traceback.
+
+    The exception goes on as it is, KeyboardInterrupt or SystemExit: a script, a notebook or a shell that handles it goes on too.
+
+    Args:
+        keep: called then; answers with the sentence to say.
+    """
+    try:
+        with _sigterm_as_exit():
+            yield
+    except _TerminatedError:
+        tell(f"Ended by SIGTERM. {keep()}")
+        raise
+    except KeyboardInterrupt as error:
+        tell(f"Interrupted. {keep()}")
+        _print_no_traceback_of(error)
+        raise
+
+
+@contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """A program that handles SIGTERM itself is left alone; only the main thread can handle signals."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    raise _TerminatedError(TERMINATED_STATUS)
+
+
+def _print_no_traceback_of(error: BaseException) -> None:
+    """Until the end of the program; every other exception is printed as before."""
+    hook = sys.excepthook
+
+    def print_others(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if value is not error:
+            hook(kind, value, trace)
+
+    sys.excepthook = print_others

@@ -1,0 +1,524 @@
+"""Costs of ONNX operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from kernalyse.services.core.costs.contractions import multiply_flop
+from kernalyse.services.core.costs.elementwise import DEFINITIONS
+from kernalyse.services.core.costs.operator import ELEMENT_BYTES, Shape, Tensor, Weight, Work, moved_bytes
+from kernalyse.services.core.costs.reductions import normalising_flop, rms_norm_flop, softmax_flop
+
+# ---------------------------------------------------------------- onnx call
+# A call of a node of an ONNX model, as a profile of ONNX Runtime records it: operator, and the tensors that went in and came out.
+
+MAX_ELEMENT_COUNT: Final = 2**62
+"""Of a tensor. Damaged files have larger ones, whose products no float holds."""
+
+RECORDED_DTYPES: Final = {"float": "float32", "double": "float64"} | {
+    name: name for name in ELEMENT_BYTES if name not in ("float64", "float32", "float8")
+}
+"""Of the project, by the name that ONNX Runtime writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxCall:
+    """operator: without its domain. inputs: those that were tensors at the call, in order.
+
+    A weight that the runtime has packed for its kernel when it loaded the model is no longer among the inputs: what it was
+    follows from the others and the outputs.
+    """
+
+    operator: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @classmethod
+    def recorded(cls, arguments: Mapping[str, Any]) -> Self | None:
+        """From the arguments of an event of category Node: op_name, input_type_shape and output_type_shape, each
+        [{"float": [8, 64]}, …]. None: they are not there, or something else."""
+        operator = arguments.get("op_name")
+        inputs, outputs = (_tensors(arguments.get(name)) for name in ("input_type_shape", "output_type_shape"))
+        if not isinstance(operator, str) or inputs is None or outputs is None:
+            return None
+        return cls(operator, inputs, outputs)
+
+    @property
+    def first(self) -> Tensor | None:
+        """The first input."""
+        return self.inputs[0] if self.inputs else None
+
+    @property
+    def result(self) -> Tensor | None:
+        """The first output."""
+        return self.outputs[0] if self.outputs else None
+
+    def inputs_of(self, rank: int) -> list[Tensor]:
+        """Those with so many dimensions."""
+        return [tensor for tensor in self.inputs if len(tensor.shape) == rank]
+
+
+def _tensors(recorded: Any) -> tuple[Tensor, ...] | None:
+    if not isinstance(recorded, list) or not all(isinstance(part, dict) and len(part) == 1 for part in recorded):
+        return None
+    found = []
+    for part in recorded:
+        ((name, sizes),) = part.items()
+        shape = _shape(sizes)
+        if shape is None:
+            return None
+        found.append(Tensor(shape, RECORDED_DTYPES.get(name)))
+    return tuple(found)
+
+
+def _shape(sizes: Any) -> Shape | None:
+    """Sizes as tuple; None: they are no sizes, as those of a tensor of unknown shape, or more than any memory holds."""
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
+        return None
+    return tuple(sizes) if math.prod(max(size, 1) for size in sizes) <= MAX_ELEMENT_COUNT else None
+
+
+# ---------------------------------------------------------------- onnx moves
+# Operators of ONNX that move elements and compute nothing.
+
+
+def _moves(values: Tensor, *moved: Tensor) -> Work | None:
+    total = moved_bytes(moved)
+    return None if total is None else Work(Weight.MOVE, 0.0, total, values.dtype)
+
+
+def _copy(call: OnnxCall) -> Work | None:
+    """All of what goes in comes out: Transpose, Cast, Concat, Split, Expand, Tile, Pad."""
+    return None if call.first is None else _moves(call.first, *call.inputs, *call.outputs)
+
+
+def _taken(call: OnnxCall) -> Work | None:
+    """Gather and Slice: of the values what is taken, and the places (or limits) that say what."""
+    values, result = call.first, call.result
+    return None if values is None or result is None else _moves(values, result, *call.inputs[1:], result)
+
+
+def _scattered(call: OnnxCall) -> Work | None:
+    """ScatterND(values, places, updates): in place at the least."""
+    if len(call.inputs) < 3:
+        return None
+    values, places, updates = call.inputs[:3]
+    return _moves(values, places, updates, updates)
+
+
+def _filled(call: OnnxCall) -> Work | None:
+    """What comes out is written: Shape, Range, ConstantOfShape."""
+    return None if call.result is None else _moves(call.result, *call.outputs)
+
+
+def _seen_otherwise(call: OnnxCall) -> Work | None:
+    """Another shape of the same elements: nothing has to move."""
+    return None if call.result is None else Work(Weight.MOVE, 0.0, 0.0, call.result.dtype)
+
+
+MOVES: Final[Mapping[str, OnnxModel]] = {
+    **dict.fromkeys(("Transpose", "Cast", "Concat", "Split", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _copy),
+    **dict.fromkeys(("ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"), _copy),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Slice"), _taken),
+    **dict.fromkeys(("ScatterND", "ScatterElements"), _scattered),
+    **dict.fromkeys(("Shape", "Size", "Range", "ConstantOfShape"), _filled),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"), _seen_otherwise),
+}
+
+
+# ---------------------------------------------------------------- onnx passes
+# Operators of ONNX, and of ONNX Runtime's own domain, that pass over their elements: elementwise, norms, softmax, reductions.
+#
+# Every input is read and every output written once. Flop as in elementwise, norms and reductions.
+
+_NAMES: Final = {
+    **{name: name.lower() for name in ("Add", "Sub", "Mul", "Div", "Pow", "Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos", "Tan", "Tanh")},
+    **{
+        name: name.lower() for name in ("Erf", "Neg", "Abs", "Sign", "Floor", "Ceil", "Round", "Relu", "Sigmoid", "Elu", "Softplus", "Gelu")
+    },
+    **{name: name.lower() for name in ("Gelu", "HardSwish", "HardSigmoid", "Where", "IsNaN", "IsInf")},
+    **{"Mod": "fmod", "Clip": "clamp", "LeakyRelu": "leaky_relu", "PRelu": "leaky_relu", "Max": "maximum", "Min": "minimum"},
+    **{"Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge"},
+    **{"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor", "Not": "logical_not"},
+}
+"""What elementwise calls them."""
+
+_FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
+    **{name: DEFINITIONS[known].flop for name, known in _NAMES.items()},
+    "QuickGelu": 1 + DEFINITIONS["silu"].flop,  # x sigmoid(1.702 x)
+    "FastGelu": 9,  # x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), the cube two products
+    "BiasGelu": 1 + DEFINITIONS["gelu"].flop,
+    "Mish": 4,  # x tanh(softplus x)
+    "BiasAdd": 2,  # bias and residual
+    "QuantizeLinear": 1,  # by the scale; rounding and shifting are of whole numbers
+    "DequantizeLinear": 1,
+    "RotaryEmbedding": 3,  # x cos + rotated x sin
+}
+
+
+def pass_work(flop: float, call: OnnxCall, values: Tensor) -> Work | None:
+    """Of whole numbers nothing is floating-point. None: the type of a tensor is not known."""
+    moved = moved_bytes((*call.inputs, *call.outputs))
+    is_float = values.dtype is not None and "float" in values.dtype
+    return None if moved is None else Work(Weight.PASS, flop if is_float else 0.0, moved, values.dtype)
+
+
+def _elementwise(flop_per_element: float) -> OnnxModel:
+    def model(call: OnnxCall) -> Work | None:
+        result = call.result
+        if result is None or not call.inputs:
+            return None
+        floats = [tensor for tensor in (result, *call.inputs) if tensor.dtype is not None and "float" in tensor.dtype]
+        return pass_work(flop_per_element * result.count, call, floats[0] if floats else result)
+
+    return model
+
+
+def _fast_gelu(call: OnnxCall) -> Work | None:
+    """FastGelu(x, bias): an addition more with a bias."""
+    return _elementwise(_FLOP_PER_ELEMENT["FastGelu"] + (len(call.inputs) > 1))(call)
+
+
+def _sum(call: OnnxCall) -> Work | None:
+    """Sum of any number of tensors."""
+    return _elementwise(max(len(call.inputs) - 1, 0))(call)
+
+
+def _layer_norm(call: OnnxCall) -> Work | None:
+    """LayerNormalization(x, scale, shift): rows are as long as the scale."""
+    values, affine = call.first, call.inputs[1:]
+    length = affine[0].count if affine else values.shape[-1] if values is not None and values.shape else 0
+    return _normalising(call, values, length, has_shift=len(affine) > 1, added_count=0)
+
+
+def _skip_layer_norm(call: OnnxCall) -> Work | None:
+    """SkipLayerNormalization(x, skip, scale, shift, bias): x + skip (+ bias) normalised. Of the vectors, the first two are scale
+    and shift; a runtime may have packed them."""
+    values = call.first
+    length = values.shape[-1] if values is not None and values.shape else 0
+    vectors = [tensor for tensor in call.inputs_of(1) if tensor.count == length]
+    return _normalising(call, values, length, has_shift=True, added_count=1 + (len(vectors) > 2))
+
+
+def _embed_layer_norm(call: OnnxCall) -> Work | None:
+    """EmbedLayerNormalization(words, token types, tables, scale, shift): rows of two or three tables added and normalised.
+
+    Of a table the rows that are taken are read, not all.
+    """
+    result = call.result
+    if result is None or len(result.shape) != 3 or not result.count:
+        return None
+    tables = call.inputs_of(2)[1:]  # the first is the words'; of token types, too, there is one
+    row_count = sum("float" in (tensor.dtype or "") for tensor in tables)
+    length = result.shape[-1]
+    rows = result.count // length
+    flop = result.count * max(row_count - 1, 1) + normalising_flop(rows, length, has_scale=True, has_shift=True)
+    places = [tensor for tensor in call.inputs if "int" in (tensor.dtype or "")]
+    moved = moved_bytes((*places, *(result for _ in range(max(row_count, 2))), *call.outputs))
+    return None if moved is None else Work(Weight.PASS, float(flop), moved, result.dtype)
+
+
+def _normalising(call: OnnxCall, values: Tensor | None, length: int, *, has_shift: bool, added_count: int) -> Work | None:
+    if values is None or not length or values.count % length:
+        return None
+    flop = normalising_flop(values.count // length, length, has_scale=True, has_shift=has_shift)
+    return pass_work(flop + added_count * values.count, call, values)
+
+
+def _rms_norm(added_count: int) -> OnnxModel:
+    """SimplifiedLayerNormalization(x, scale), and with a skip before it: SkipSimplifiedLayerNormalization(x, skip, scale, bias)."""
+
+    def model(call: OnnxCall) -> Work | None:
+        values = call.first
+        length = values.shape[-1] if values is not None and values.shape else 0
+        if values is None or not length:
+            return None
+        return pass_work(added_count * values.count + rms_norm_flop(values.count // length, length, has_scale=True), call, values)
+
+    return model
+
+
+def _batch_norm(call: OnnxCall) -> Work | None:
+    """BatchNormalization(x [batch, channels, …], scale, shift, mean, variance) of inference: difference, product, scale, shift."""
+    values = call.first
+    if values is None or len(values.shape) < 2:
+        return None
+    return pass_work(4.0 * values.count + 2 * values.shape[1], call, values)
+
+
+def _instance_norm(call: OnnxCall) -> Work | None:
+    """InstanceNormalization(x [batch, channels, …], scale, shift): a row for each channel of each."""
+    values = call.first
+    rows = values.shape[0] * values.shape[1] if values is not None and len(values.shape) > 2 else 0
+    if values is None or not rows:
+        return None
+    return pass_work(normalising_flop(rows, values.count // rows, has_scale=True, has_shift=True), call, values)
+
+
+def _softmax(added_count: int) -> OnnxModel:
+    """Softmax and BiasSoftmax. The dimension is not recorded: the last, which is the default of today."""
+
+    def model(call: OnnxCall) -> Work | None:
+        values = call.first
+        if values is None or not values.shape or not values.shape[-1]:
+            return None
+        return pass_work(added_count * values.count + softmax_flop(values.count // values.shape[-1], values.shape[-1]), call, values)
+
+    return model
+
+
+def _log_softmax(call: OnnxCall) -> Work | None:
+    values = call.first
+    return None if values is None else pass_work(4.0 * values.count, call, values)
+
+
+def _reduction(flop_per_input: int, flop_per_result: int) -> OnnxModel:
+    def model(call: OnnxCall) -> Work | None:
+        values, result = call.first, call.result
+        if values is None or result is None:
+            return None
+        return pass_work(float(max(values.count * flop_per_input + result.count * flop_per_result, 0)), call, values)
+
+    return model
+
+
+def _average_pool(call: OnnxCall) -> Work | None:
+    """AveragePool(x): its window is an attribute, which is not recorded: what it adds up is unknown, what it moves is not."""
+    values = call.first
+    return (
+        None if values is None or call.result is None else Work(Weight.PASS, None, moved_bytes((*call.inputs, *call.outputs)), values.dtype)
+    )
+
+
+def _cumulative_sum(call: OnnxCall) -> Work | None:
+    """CumSum(x, axis): n - 1 additions of each row. Of the axis no value is recorded: known where all are of one size."""
+    values = call.first
+    if values is None or not values.count:
+        return None
+    if len(set(values.shape)) == 1:
+        return pass_work(float(values.count - values.count // values.shape[0]), call, values)
+    flop = None if "float" in (values.dtype or "") else 0.0
+    return Work(Weight.PASS, flop, moved_bytes((*call.inputs, *call.outputs)), values.dtype)
+
+
+_SELECTION: Final = _reduction(0, 0)
+
+ELEMENTWISE: Final[Mapping[str, OnnxModel]] = {
+    **{name: _elementwise(flop) for name, flop in _FLOP_PER_ELEMENT.items()},
+    "FastGelu": _fast_gelu,
+    "Sum": _sum,
+}
+NORMS: Final[Mapping[str, OnnxModel]] = {
+    "LayerNormalization": _layer_norm,
+    "SkipLayerNormalization": _skip_layer_norm,
+    "EmbedLayerNormalization": _embed_layer_norm,
+    **dict.fromkeys(("SimplifiedLayerNormalization", "RMSNormalization"), _rms_norm(0)),
+    "SkipSimplifiedLayerNormalization": _rms_norm(1),
+    "BatchNormalization": _batch_norm,
+    "InstanceNormalization": _instance_norm,
+    "Softmax": _softmax(0),
+    "BiasSoftmax": _softmax(1),
+    "LogSoftmax": _log_softmax,
+}
+REDUCTIONS: Final[Mapping[str, OnnxModel]] = {
+    "ReduceSum": _reduction(1, -1),
+    "ReduceProd": _reduction(1, -1),
+    "ReduceMean": _reduction(1, 0),
+    "ReduceSumSquare": _reduction(2, -1),
+    "ReduceL2": _reduction(2, 0),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "MaxPool", "GlobalMaxPool", "TopK"), _SELECTION),
+    "GlobalAveragePool": _reduction(1, 0),
+    "AveragePool": _average_pool,
+    "CumSum": _cumulative_sum,
+}
+
+
+# ---------------------------------------------------------------- onnx products
+# Operators of ONNX, and of ONNX Runtime's own domain, that are products: of matrices, convolutions, attention.
+#
+# As in products, convolutions and attention: a fused multiply-add counts two, what is added or applied to the result rides in the
+# accumulator and counts none.
+
+OnnxModel = Callable[[OnnxCall], Work | None]
+"""None: the shapes do not say what has to be done."""
+
+
+def product_work(flop: float, moved: tuple[Tensor | None, ...], values: Tensor) -> Work:
+    return Work(Weight.PRODUCT, flop, moved_bytes(moved), values.dtype)
+
+
+def _matmul(call: OnnxCall) -> Work | None:
+    """MatMul(a [..., m, k], b [..., k, n]); b may have been packed, which is done to matrices alone."""
+    left, result = call.first, call.result
+    if left is None or result is None or not left.shape:
+        return None
+    if len(call.inputs) > 1 and len(call.inputs[1].shape) == 1:  # a vector, which counts as a matrix of one column
+        return product_work(2.0 * result.count * left.shape[-1], (*call.inputs, *call.outputs), left)
+    return _product(call, left, result, left.shape[-1])
+
+
+def _transposing(call: OnnxCall) -> Work | None:
+    """FusedMatMul and Gemm: either factor may be transposed, which is not recorded, so k is what the left one has beside m."""
+    left, result = call.first, call.result
+    if left is None or result is None or len(left.shape) < 2 or len(result.shape) < 2 or not result.shape[-2]:
+        return None
+    inner, rest = divmod(left.shape[-1] * left.shape[-2], result.shape[-2])
+    return None if rest else _product(call, left, result, inner)
+
+
+def _product(call: OnnxCall, left: Tensor, result: Tensor, inner: int) -> Work | None:
+    """2 k flop for each element of the result."""
+    flop = 2.0 * result.count * inner
+    columns = result.shape[-1] if result.shape else 1
+    is_packed = not any(_is_matrix(tensor, inner, columns) for tensor in call.inputs[1:])
+    packed = left.shaped((inner, columns)) if is_packed else None
+    return product_work(flop, (*call.inputs, packed, *call.outputs), left)
+
+
+def _is_matrix(tensor: Tensor, rows: int, columns: int) -> bool:
+    """Or a stack of them, or transposed."""
+    return len(tensor.shape) > 1 and tensor.shape[-2:] in ((rows, columns), (columns, rows))
+
+
+def _quantized(call: OnnxCall) -> Work | None:
+    """MatMulNBits(a [..., k], b packed in blocks, scales, …) and DynamicQuantizeMatMul: weights as wide as they are stored."""
+    left, result = call.first, call.result
+    if left is None or result is None or not left.shape:
+        return None
+    return product_work(2.0 * result.count * left.shape[-1], (*call.inputs, *call.outputs), left)
+
+
+def _convolution(call: OnnxCall, *, is_transposed: bool) -> Work | None:
+    """Conv(x [batch, inputs, *sizes], weight [outputs, inputs / groups, *kernel], …), FusedConv and ConvTranspose."""
+    values, result = call.first, call.result
+    weight = call.inputs[1] if len(call.inputs) > 1 else None
+    if values is None or weight is None or result is None or not len(values.shape) == len(weight.shape) == len(result.shape) > 2:
+        return None
+    flop = multiply_flop(values.shape, weight.shape, result.shape, is_transposed=is_transposed)
+    return product_work(flop, (*call.inputs, *call.outputs), values)
+
+
+def _attention(call: OnnxCall) -> Work | None:
+    """Attention of ONNX itself is one of MultiHeadAttention's kind; that of ONNX Runtime projects its input first.
+
+    Attention(input [batch, length, inputs], weight [inputs, 3 * width], bias [3 * width], mask, past, …): with a past, present
+    [2, batch, heads, all lengths, head width] is the second output. Whether a mask is causal is not recorded: all pairs count.
+    """
+    values, result = call.first, call.result
+    if values is None or result is None:
+        return None
+    if len(call.inputs) > 1 and len(call.inputs[1].shape) > 2:
+        return _heads_attention(call)
+    biases = call.inputs_of(1)
+    if len(values.shape) != 3 or len(result.shape) != 3 or not biases:
+        return None
+    batch, length, inputs = values.shape
+    projected = biases[0].count
+    present = next((tensor.shape for tensor in call.outputs[1:] if len(tensor.shape) == 5), None)
+    key_length = length if present is None else present[3]
+    key_width = (projected - result.shape[-1]) // 2
+    flop = 2.0 * batch * length * inputs * projected + _pairs_flop(batch * length * key_length, key_width, result.shape[-1])
+    is_packed = not any(_is_matrix(tensor, inputs, projected) for tensor in call.inputs[1:])
+    weight = values.shaped((inputs, projected)) if is_packed else None
+    return product_work(flop, (*call.inputs, weight, *call.outputs), values)
+
+
+def _heads_attention(call: OnnxCall) -> Work | None:
+    """MultiHeadAttention(query [batch, length, width], key and value [batch, keys, width] or [batch, heads, keys, head width])."""
+    result = call.result
+    if len(call.inputs) < 3 or result is None:
+        return None
+    query, key, value = call.inputs[:3]
+    ranks = {len(tensor.shape) for tensor in (key, value)}
+    if len(query.shape) not in (3, 4) or not ranks <= {3, 4} or len(result.shape) != len(query.shape):
+        return None
+    head_count = math.prod(query.shape[:-2]) if len(query.shape) == 4 else query.shape[0]
+    pairs = head_count * query.shape[-2] * key.shape[-2]
+    return product_work(_pairs_flop(pairs, query.shape[-1], result.shape[-1]), (*call.inputs, *call.outputs), query)
+
+
+def _grouped_query_attention(call: OnnxCall) -> Work | None:
+    """GroupQueryAttention(query, key, value, past key, past value, …) of ONNX Runtime, always causal (docs/ContribOperators.md).
+
+    Query, or query, key and value packed, [batch, length, …]; past and present [batch, key heads, all lengths, head width]: each
+    query sees what is past and up to its own place. Where past and present share a buffer, how much of it is filled is a value;
+    a local window is an attribute: neither is recorded, and without a window all pairs count.
+    """
+    query, result = call.first, call.result
+    present, past = (next((tensor.shape for tensor in tensors if len(tensor.shape) == 4), None) for tensors in (call.outputs, call.inputs))
+    if query is None or result is None or present is None or len(query.shape) != 3 or len(result.shape) != 3:
+        return None
+    batch, length, width = result.shape
+    past_length = 0 if past is None else past[2]
+    if past_length + length != present[2]:
+        return None
+    pairs = length * past_length + length * (length + 1) // 2
+    return product_work(_pairs_flop(batch * pairs, width, width), (*call.inputs, *call.outputs), query)
+
+
+def _einsum(call: OnnxCall) -> Work | None:
+    """The equation is an attribute, which is not recorded: what it takes is unknown, what it moves is not."""
+    if call.first is None or call.result is None:
+        return None
+    return Work(Weight.PRODUCT, None, moved_bytes((*call.inputs, *call.outputs)), call.first.dtype)
+
+
+def _pairs_flop(pair_count: int, key_width: int, value_width: int) -> float:
+    """Scores, and scores times values, over all heads together."""
+    return 2.0 * pair_count * (key_width + value_width)
+
+
+MATRICES: Final[Mapping[str, OnnxModel]] = {
+    "MatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "Gemm": _transposing,
+    "FusedGemm": _transposing,
+    "FusedMatMul": _transposing,
+    "FusedMatMulActivation": _transposing,
+    "TransposeMatMul": _transposing,
+    "MatMulNBits": _quantized,
+    "DynamicQuantizeMatMul": _quantized,
+    "Einsum": _einsum,
+}
+CONVOLUTIONS: Final[Mapping[str, OnnxModel]] = {
+    **dict.fromkeys(("Conv", "FusedConv"), lambda call: _convolution(call, is_transposed=False)),
+    "ConvTranspose": lambda call: _convolution(call, is_transposed=True),
+}
+ATTENTION: Final[Mapping[str, OnnxModel]] = {
+    "Attention": _attention,
+    "MultiHeadAttention": _heads_attention,
+    "GroupQueryAttention": _grouped_query_attention,
+}
+
+
+# ---------------------------------------------------------------- onnx models
+# Which model tells the work of which node of an ONNX model, and what kind of operator it is.
+
+OTHER: Final = "other"
+CATEGORIES: Final[Mapping[str, Mapping[str, OnnxModel]]] = {
+    "matmul": MATRICES,
+    "convolution": CONVOLUTIONS,
+    "attention": ATTENTION,
+    "normalization": NORMS,
+    "elementwise": ELEMENTWISE,
+    "reduction": REDUCTIONS,
+    OTHER: MOVES,
+}
+"""Models by operator name, by the category that configurations and kernels have."""
+
+ONNX_MODELS: Final[Mapping[str, OnnxModel]] = {name: model for models in CATEGORIES.values() for name, model in models.items()}
+_CATEGORY: Final = {name: category for category, models in CATEGORIES.items() for name in models} | {"Transpose": "transpose"}
+
+
+def onnx_work(call: OnnxCall) -> Work | None:
+    """None: no model knows the operator, or its shapes do not tell."""
+    model = ONNX_MODELS.get(call.operator)
+    return None if model is None else model(call)
+
+
+def onnx_category(operator: str) -> str:
+    """E.g. matmul or elementwise; other for operators without a model."""
+    return _CATEGORY.get(operator, OTHER)

@@ -1,0 +1,82 @@
+"""Vocabulary of ONNX Runtime profiles and of roofline_config.json."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernalyse.services.core.model import Ceiling, Hardware
+
+# ---------------------------------------------------------------- onnxruntime profile
+# Words of ONNX Runtime's profiles (SessionOptions.enable_profiling), for whoever writes some and whoever reads them.
+#
+# A list of complete events of Chrome's kind, in whole microseconds, which are cut off, not rounded: categories Session (runs of the
+# model), Node (`NAME_kernel_time`, with operator, provider and shapes) and, of builds that trace the GPU, Kernel.
+
+FORMAT: Final = "onnxruntime"
+
+SESSION: Final = "Session"
+NODE: Final = "Node"
+KERNEL: Final = "Kernel"
+MODEL_RUN: Final = "model_run"
+"""Name of the Session event that is one run of the model."""
+NODE_ENDING: Final = "_kernel_time"
+"""Of events that are a node's execution; others say what was waited for before and after."""
+
+LAUNCHING_PROVIDERS: Final = (
+    *("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider", "TensorrtExecutionProvider"),
+    *("NvTensorRTRTXExecutionProvider", "DmlExecutionProvider", "WebGpuExecutionProvider", "JsExecutionProvider"),
+)
+"""Their kernels go on after the node has returned: its time is that of the launch. All others compute within it."""
+
+NS_PER_US: Final = 1000
+
+
+# ---------------------------------------------------------------- roofline config
+# roofline_config.json: peaks and thresholds of one device, as tools for lists of operations keep them.
+
+FILE_NAME: Final = "roofline_config.json"
+OP_PER_TERA_OP: Final = 1e12
+BYTES_PER_GB: Final = 1e9
+PERCENT: Final = 100
+PEAK, BANDWIDTH, MEMORY_THRESHOLD, COMPUTE_THRESHOLD = "peak_tops", "mem_bw", "mem_thresh", "comp_thresh"
+MEMBERS: Final = (PEAK, BANDWIDTH, MEMORY_THRESHOLD, COMPUTE_THRESHOLD)
+
+SOURCES: Final = ("user", "measured", "datasheet", "clock")
+"""Of ceilings, the one that counts first."""
+
+DIGITS: Final = 12
+"""Significant ones: values that came from such a file go back as they stood there, whatever a division by 1e12 does to the last."""
+
+
+def config_of(hardware: Hardware, dtype: str = "", path: str = "") -> dict[str, float]:
+    """Members of the file by their names; what is not known is left out.
+
+    Args:
+        dtype, path: of the compute ceiling that becomes its one peak; empty: the first that counts.
+    """
+    memory = known_ceiling(hardware, "bytes_per_s", "dram")
+    compute = known_ceiling(hardware, "flop_per_s", dtype, path)
+    rates = {PEAK: (compute, OP_PER_TERA_OP), BANDWIDTH: (memory, BYTES_PER_GB)}
+    limits = hardware.thresholds
+    return {
+        **{name: _rounded(ceiling.value / factor) for name, (ceiling, factor) in rates.items() if ceiling is not None},
+        MEMORY_THRESHOLD: _rounded(limits.memory_inefficient_ratio * PERCENT),
+        COMPUTE_THRESHOLD: _rounded(limits.compute_inefficient_ratio * PERCENT),
+    }
+
+
+def known_ceiling(
+    hardware: Hardware, unit: str, ceiling_name: str = "", path: str = "", sources: tuple[str, ...] = SOURCES
+) -> Ceiling | None:
+    """The one that counts, of the first source that knows it; an empty name or path stands for any. None: none knows it."""
+    for source in sources:
+        for ceiling in hardware.ceilings:
+            is_meant = (ceiling.unit, ceiling.source) == (unit, source) and ceiling_name in ("", ceiling.ceiling_name)
+            if is_meant and path in ("", ceiling.path):
+                return ceiling
+    return None
+
+
+def _rounded(value: float) -> float:
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded

@@ -1,0 +1,185 @@
+"""The spec of a run that resumes or repeats another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kernalyse.services.core.errors import RunNotFinishedError, UnmetConditionError
+from kernalyse.services.core.model import (
+    CommandProfile,
+    KernelSweep,
+    ModelRun,
+    Rival,
+    Run,
+    RunSpec,
+    RunState,
+    SearchStrategy,
+    StopReason,
+    Work,
+)
+
+# ---------------------------------------------------------------- continuing
+# What is left of a sweep that was stopped, or of a search whose budget is spent.
+
+KEPT_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "failures": ("configuration_index",),
+    "measurements": ("configuration_index", "stop_reason", "elapsed_ns"),
+    "best": ("configuration_index", "duration_median_ns", "runner_up_configuration_index", "runner_up_duration_median_ns"),
+}
+"""Of the run's tables: all that is asked to continue it."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedSweep:
+    """A run that has ended, and rows of its tables with their KEPT_COLUMNS."""
+
+    run: Run
+    failures: Rows = ()
+    measurements: Rows = ()
+    best: Rows = ()
+
+    def whole_indexes(self) -> frozenset[int]:
+        """Measured with all their samples, or with as many as showed that others are faster. Those that the end of a budget cut
+        short are not among them."""
+        return frozenset(row["configuration_index"] for row in self.measurements if row["stop_reason"] != StopReason.BUDGET_SPENT)
+
+    def failed_indexes(self) -> frozenset[int]:
+        return frozenset(row["configuration_index"] for row in self.failures)
+
+    def elapsed_ns(self, earlier_indexes: frozenset[int]) -> int:
+        """Wall clock that went into what was measured, without what runs before this one had."""
+        return sum(row["elapsed_ns"] or 0 for row in self.measurements if row["configuration_index"] not in earlier_indexes)
+
+    def rivals(self, done_indexes: frozenset[int]) -> Iterator[Rival]:
+        """The two fastest of each problem, as far as they are measured whole and were not left behind by a search."""
+        left_behind = {row["configuration_index"] for row in self.measurements if row["stop_reason"] == StopReason.ELIMINATED}
+        for row in self.best:
+            for prefix in ("", "runner_up_"):
+                index = row[f"{prefix}configuration_index"]
+                if index in done_indexes and index not in left_behind:
+                    yield Rival(index, row[f"{prefix}duration_median_ns"])
+
+
+def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None, *, retries_failed: bool = False) -> RunSpec:
+    """What is left of the run.
+
+    Args:
+        spec: of the run, as its node has kept it.
+        budget_ns: of a search; None: what is left of its own.
+        retries_failed: also what failed. A kernel that ends the worker would do so each time, and keep it from all that follow.
+
+    Raises:
+        RunNotFinishedError: it goes on by itself.
+        UnmetConditionError: nothing is left, of the configurations or of the budget, or it is not a sweep.
+    """
+    run, sweep = stopped.run, spec.work
+    subject = f"run {run.run_id}"
+    if not run.state.is_final:
+        raise RunNotFinishedError(subject, found=f"state {run.state}", expected="a run that has ended", remedy="Cancel it first.")
+    if not isinstance(sweep, KernelSweep):
+        raise UnmetConditionError(subject, found=_kind(sweep), expected="a sweep of kernels", remedy="Use kernalyse rerun.")
+    done = frozenset(sweep.done_configuration_indexes) | stopped.whole_indexes()
+    failed = (frozenset(sweep.failed_configuration_indexes) | stopped.failed_indexes()) - done
+    _check_some_left(run, len(done), 0 if retries_failed else len(failed))
+    new_budget_ns = _budget_ns(sweep, stopped, budget_ns)
+    left = replace(
+        sweep,
+        budget_ns=new_budget_ns,
+        earlier_budget_ns=None if new_budget_ns is None else _spent_ns(sweep, stopped),
+        done_configuration_indexes=tuple(sorted(done)),
+        rivals=tuple(stopped.rivals(done)),
+        failed_configuration_indexes=() if retries_failed else tuple(sorted(failed)),
+    )
+    return replace(spec, work=left, continues_run_id=run.run_id)
+
+
+def _check_some_left(run: Run, done_count: int, failed_count: int) -> None:
+    """Raises UnmetConditionError. failed_count: of those that are not to be tried again."""
+    if run.total_configuration_count is None or done_count + failed_count < run.total_configuration_count:
+        return
+    failures = f"the {failed_count} left failed" if failed_count > 1 else "the one left failed"
+    raise UnmetConditionError(
+        f"run {run.run_id}",
+        found=f"every configuration measured, {failures}" if failed_count else "every configuration measured",
+        expected="some that are left",
+        remedy="kernalyse resume --retry-failed tries them again." if failed_count else "kernalyse rerun measures them all again.",
+    )
+
+
+def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) -> int | None:
+    """What was asked for, or what is left. Time that went into configurations without a measurement is not counted: nothing is
+    left of them. Raises UnmetConditionError."""
+    subject = f"run {stopped.run.run_id}"
+    if sweep.strategy is SearchStrategy.ALL:
+        if asked_ns is not None:
+            raise UnmetConditionError(
+                subject, found="a sweep over everything", expected="a search, for a budget", remedy="Leave the budget out."
+            )
+        return None
+    if asked_ns is not None or sweep.budget_ns is None:
+        return asked_ns
+    left_ns = sweep.budget_ns - _elapsed_ns(sweep, stopped)
+    if left_ns <= 0 or stopped.run.state is RunState.SUCCEEDED:
+        raise UnmetConditionError(
+            subject,
+            found=f"its budget of {sweep.budget_ns / 1e9:g} s spent",
+            expected="a budget for what is left",
+            remedy=f"Give it one: kernalyse resume {stopped.run.run_id} --budget SECONDS.",
+        )
+    return left_ns
+
+
+def _spent_ns(sweep: KernelSweep, stopped: StoppedSweep) -> int:
+    """Of budgets, by this run and those that it continued. A search that came to its end had all of its own, comparisons included."""
+    earlier_ns = sweep.earlier_budget_ns or 0
+    if stopped.run.state is RunState.SUCCEEDED and sweep.budget_ns is not None:
+        return earlier_ns + sweep.budget_ns
+    return earlier_ns + _elapsed_ns(sweep, stopped)
+
+
+def _elapsed_ns(sweep: KernelSweep, stopped: StoppedSweep) -> int:
+    return stopped.elapsed_ns(frozenset(sweep.done_configuration_indexes))
+
+
+def _kind(work: Work) -> str:
+    match work:
+        case CommandProfile():
+            return "a command"
+        case ModelRun():
+            return "a model"
+        case _:
+            return "ceilings"
+
+
+# ---------------------------------------------------------------- repeating
+# Runs done again exactly, and what they keep on their node for it.
+
+SPEC_ARTIFACT: Final = "run_spec.json"
+"""Of a sweep: its spec with the sources, definitions and device that it had."""
+
+SOURCES_ARTIFACT: Final = "kernel_sources.json"
+"""Of a model on the project's own kernels: the text of each source by its file name."""
+
+
+def bundle_artifact_name(digest: str) -> str:
+    """Of the copy of a bundle that a run keeps: the node's own expires."""
+    return f"headers_{digest.removeprefix('sha256:')}.tar.gz"
+
+
+def repeated(spec: RunSpec) -> RunSpec:
+    """The same once more; of a run that continued another, the whole: all configurations, with what both were given to search."""
+    work = spec.work
+    if isinstance(work, KernelSweep):
+        work = replace(
+            work,
+            budget_ns=None if work.budget_ns is None else work.budget_ns + (work.earlier_budget_ns or 0),
+            earlier_budget_ns=None,
+            done_configuration_indexes=(),
+            rivals=(),
+            failed_configuration_indexes=(),
+        )
+    return replace(spec, work=work, continues_run_id=None)

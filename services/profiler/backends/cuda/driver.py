@@ -1,0 +1,367 @@
+"""NVIDIA's driver library through ctypes, and what its errors mean."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kernalyse.services.core.errors import (
+    BackendUnavailableError,
+    CompileError,
+    InternalError,
+    KernalyseError,
+    LaunchLimitError,
+    MemoryLimitError,
+    TimeLimitError,
+    WorkerCrashedError,
+)
+from kernalyse.services.core.model import BackendName, Device, DeviceKind, Dim3
+from kernalyse.services.profiler.backends.cuda.compiler import toolkit_version
+
+# ---------------------------------------------------------------- cuda driver
+# NVIDIA's driver, asked for its devices without PyCUDA and without opening a context on any of them.
+
+LIBRARY: Final = "libcuda.so.1"
+REMEDY: Final = "Install NVIDIA's driver, or use --backend opencl."
+NAME_BYTES: Final = 256  # the driver cuts longer ones
+PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
+
+# Of CUdevice_attribute in cuda.h.
+MAX_THREADS_PER_BLOCK: Final = 1
+MAX_BLOCK: Final = (2, 3, 4)
+MAX_GRID: Final = (5, 6, 7)
+MAX_SHARED_MEMORY_PER_BLOCK: Final = 8
+CLOCK_RATE: Final = 13
+MULTIPROCESSOR_COUNT: Final = 16
+L2_CACHE_SIZE: Final = 38
+COMPUTE_CAPABILITY: Final = (75, 76)
+MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: Final = 97
+
+
+class CudaDriver:
+    """The driver's library, initialized.
+
+    Args:
+        subject: what needs it, for the error.
+
+    Raises:
+        BackendUnavailableError: there is none, or it finds no device that it can use.
+    """
+
+    def __init__(self, subject: str, library: str = LIBRARY) -> None:
+        try:
+            self._library = ctypes.CDLL(library)
+        except OSError as error:
+            raise BackendUnavailableError(subject, found=f"NVIDIA's driver cannot be loaded: {error}", remedy=REMEDY) from error
+        status = self._library.cuInit(0)
+        if status != 0:
+            raise BackendUnavailableError(subject, found=f"NVIDIA's driver says: {self._words(status)}", remedy=REMEDY)
+
+    def version(self) -> tuple[int, int]:
+        """Return the major and minor number of the newest CUDA that the driver knows."""
+        version = self._number("cuDriverGetVersion")
+        return version // 1000, version % 1000 // 10
+
+    def devices(self, backend: BackendName) -> tuple[Device, ...]:
+        """Return devices in the driver's order, which follows CUDA_VISIBLE_DEVICES."""
+        return tuple(self._describe(index, backend) for index in range(self._number("cuDeviceGetCount")))
+
+    def _describe(self, index: int, backend: BackendName) -> Device:
+        handle = self._number("cuDeviceGet", ctypes.c_int(index))
+        major, minor = (self._attribute(handle, number) for number in COMPUTE_CAPABILITY)
+        uuid, driver_version = ask_nvml(self._text("cuDeviceGetPCIBusId", handle))
+        memory = ctypes.c_size_t()
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), ctypes.c_int(handle))
+        return Device(
+            device_id=f"cuda:{index}",
+            name=self._text("cuDeviceGetName", handle),
+            kind=DeviceKind.GPU,
+            backends=(backend,),
+            runtime="CUDA {}.{}".format(*self.version()),
+            driver_version=driver_version,
+            toolkit_version=toolkit_version(),
+            uuid=uuid,
+            compute_capability=f"{major}.{minor}",
+            compute_unit_count=self._attribute(handle, MULTIPROCESSOR_COUNT),
+            memory_bytes=memory.value,
+            l2_cache_bytes=self._attribute(handle, L2_CACHE_SIZE) or None,
+            max_clock_hz=self._attribute(handle, CLOCK_RATE) * 1000 or None,  # the driver reports kHz
+            max_threads_per_block=self._attribute(handle, MAX_THREADS_PER_BLOCK),
+            max_block=Dim3(*(self._attribute(handle, number) for number in MAX_BLOCK)),
+            max_grid=Dim3(*(self._attribute(handle, number) for number in MAX_GRID)),
+            max_shared_memory_bytes=self._attribute(handle, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            or self._attribute(handle, MAX_SHARED_MEMORY_PER_BLOCK),
+            max_buffer_bytes=memory.value,
+        )
+
+    def _attribute(self, handle: int, number: int) -> int:
+        return self._number("cuDeviceGetAttribute", ctypes.c_int(number), ctypes.c_int(handle))
+
+    def _number(self, name: str, *arguments: object) -> int:
+        number = ctypes.c_int()
+        self._call(name, ctypes.byref(number), *arguments)
+        return number.value
+
+    def _text(self, name: str, handle: int) -> str:
+        text = ctypes.create_string_buffer(NAME_BYTES)
+        self._call(name, text, ctypes.c_int(NAME_BYTES), ctypes.c_int(handle))
+        return text.value.decode(errors="replace")
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != 0:
+            raise InternalError("NVIDIA's driver", found=f"{name}: {self._words(status)}", remedy="Check it with nvidia-smi.")
+
+    def _words(self, status: int) -> str:
+        words = ctypes.c_char_p()
+        self._library.cuGetErrorString(ctypes.c_int(status), ctypes.byref(words))
+        return (words.value or b"unknown error").decode(errors="replace") + f" ({status})"
+
+
+def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
+    """Return the UUID by which telemetry finds the device ("GPU-…"), and the driver's own version; None where NVML does not answer."""
+    import pynvml
+
+    uuid = driver_version = None
+    try:
+        pynvml.nvmlInit()
+        try:
+            driver_version = str(pynvml.nvmlSystemGetDriverVersion())
+            uuid = str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)))
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        pass  # not there, or not permitted in this container
+    return uuid, driver_version
+
+
+# ---------------------------------------------------------------- cuda library
+# The functions of NVIDIA's driver that PyCUDA does not offer: occupancy and graphs, called in libcuda itself.
+#
+# PyCUDA 2026.1 has neither, nor the handle of a function, which occupancy asks for. NVIDIA's own cuda-bindings has all of it, and would
+# be 20 MB and a second set of contexts and streams for a dozen calls. All calls are for the thread's current context.
+
+LIBRARY_NAME: Final = "libcuda.so.1"
+
+# As cuda.h numbers them.
+MAX_DYNAMIC_SHARED_SIZE_BYTES: Final = 8  # CU_FUNC_ATTRIBUTE_…
+CAPTURE_MODE_RELAXED: Final = 2  # CU_STREAM_CAPTURE_MODE_…: what Python's garbage collection frees meanwhile does not end the capture
+OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_…
+
+HANDLE: Final = ctypes.c_void_p
+HANDLE_RESULT: Final = ctypes.POINTER(ctypes.c_void_p)
+SIGNATURES: Final = {
+    "cuModuleLoadData": (HANDLE_RESULT, ctypes.c_char_p),
+    "cuModuleGetFunction": (HANDLE_RESULT, HANDLE, ctypes.c_char_p),
+    "cuModuleUnload": (HANDLE,),
+    "cuFuncSetAttribute": (HANDLE, ctypes.c_int, ctypes.c_int),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (ctypes.POINTER(ctypes.c_int), HANDLE, ctypes.c_int, ctypes.c_size_t),
+    "cuStreamBeginCapture_v2": (HANDLE, ctypes.c_int),
+    "cuStreamEndCapture": (HANDLE, HANDLE_RESULT),
+    "cuGraphInstantiateWithFlags": (HANDLE_RESULT, HANDLE, ctypes.c_ulonglong),
+    "cuGraphUpload": (HANDLE, HANDLE),
+    "cuGraphLaunch": (HANDLE, HANDLE),
+    "cuGraphDestroy": (HANDLE,),
+    "cuGraphExecDestroy": (HANDLE,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorClasses:
+    """Exceptions that a failed call raises: PyCUDA's own, so that its callers need not know by which way a call went."""
+
+    any_error: type[Exception]
+    out_of_memory: type[Exception]
+
+
+class CudaLibrary:
+    """Raises OSError: there is no driver, or one without these functions (all of them are there since CUDA 11.4)."""
+
+    def __init__(self, errors: ErrorClasses) -> None:
+        self._library = ctypes.CDLL(LIBRARY_NAME)
+        self._errors = errors
+        for name, argument_types in SIGNATURES.items():
+            try:
+                function = getattr(self._library, name)
+            except AttributeError as error:
+                raise OSError(f"{LIBRARY_NAME} has no {name}") from error
+            function.argtypes, function.restype = argument_types, ctypes.c_int
+
+    def active_block_count(self, cubin: bytes, entry: str, thread_count: int, dynamic_shared_memory_bytes: int) -> int:
+        """Return the number of blocks of one launch that a multiprocessor holds at once."""
+        with self._module(cubin) as module:
+            function, count = HANDLE(), ctypes.c_int()
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+            self._call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared_memory_bytes)
+            self._call(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), function, thread_count, dynamic_shared_memory_bytes
+            )
+            return count.value
+
+    @contextmanager
+    def _module(self, cubin: bytes) -> Iterator[ctypes.c_void_p]:
+        """Yield the cubin once more, for the handles of its functions: PyCUDA keeps those of its own module to itself."""
+        module = HANDLE()
+        self._call("cuModuleLoadData", ctypes.byref(module), cubin)
+        try:
+            yield module
+        finally:
+            self._call("cuModuleUnload", module)
+
+    @contextmanager
+    def capturing(self, stream: int) -> Iterator[ctypes.c_void_p]:
+        """Put what is enqueued inside into a graph instead of the stream. The graph is there when the block has ended."""
+        graph = HANDLE()
+        self._call("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_RELAXED)
+        try:
+            yield graph
+        finally:
+            self._call("cuStreamEndCapture", stream, ctypes.byref(graph))
+
+    def instantiate(self, graph: ctypes.c_void_p) -> ctypes.c_void_p:
+        """Return a graph that can be launched. The one it was made from is not needed any more, and gone."""
+        instance = HANDLE()
+        try:
+            self._call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, 0)
+        finally:
+            self._call("cuGraphDestroy", graph)
+        return instance
+
+    def upload_graph(self, instance: ctypes.c_void_p, stream: int) -> None:
+        self._call("cuGraphUpload", instance, stream)
+
+    def launch_graph(self, instance: ctypes.c_void_p, stream: int) -> None:
+        self._call("cuGraphLaunch", instance, stream)
+
+    def destroy_graph(self, instance: ctypes.c_void_p) -> None:
+        self._call("cuGraphExecDestroy", instance)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            error_class = self._errors.out_of_memory if status == OUT_OF_MEMORY else self._errors.any_error
+            raise error_class(f"{name} failed: {self._error_name(status)}")
+
+    def _error_name(self, status: int) -> str:
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorName(status, ctypes.byref(text))
+        return text.value.decode() if text.value else f"error {status}"
+
+
+# ---------------------------------------------------------------- cuda errors
+# Errors of PyCUDA as errors of this project; and whether the device's context has survived them.
+
+
+class DeviceErrors:
+    """Args: driver: of PyCUDA."""
+
+    def __init__(self, driver: Any, device_name: str) -> None:
+        self._driver = driver
+        self._device_name = device_name
+        self._lost_by: str | None = None  # what the context went with
+
+    @property
+    def is_context_lost(self) -> bool:
+        return self._lost_by is not None
+
+    @contextmanager
+    def of_launches(self, subject: str) -> Iterator[None]:
+        """Translate the errors of launches and their ends.
+
+        Raises:
+            WorkerCrashedError: a kernel has done what takes the context with it: no call in this process will succeed again.
+            MemoryLimitError: no memory for what the launch needs.
+            LaunchLimitError: the driver refuses the launch; the context is as it was.
+        """
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._lost_or_full(subject, error) or LaunchLimitError(
+                f"{subject} on {self._device_name}", found=str(error), remedy="Choose a smaller block or grid."
+            ) from error
+
+    @contextmanager
+    def of_calls(self, subject: str) -> Iterator[None]:
+        """Translate the errors of other calls: copies, memory, graphs. Raises as `of_launches`, but InternalError for what is neither."""
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._lost_or_full(subject, error) or InternalError(
+                f"{subject} on {self._device_name}", found=str(error), remedy="Run it again; if it stays, run kernalyse doctor."
+            ) from error
+
+    def _lost_or_full(self, subject: str, error: Exception) -> WorkerCrashedError | MemoryLimitError | None:
+        if self._lost_by is not None:
+            found = f"no context on the device any more: {self._lost_by} has taken it along"
+        elif self._is_context_gone():
+            self._lost_by = subject
+            found = f"{error}; the device's context is lost with it"
+        elif isinstance(error, self._driver.MemoryError):
+            return MemoryLimitError(f"{subject} on {self._device_name}", found=str(error), remedy="Choose smaller parameters.")
+        else:
+            return None
+        return WorkerCrashedError(
+            f"{subject} on {self._device_name}",
+            found=found,
+            remedy="Run the kernel under compute-sanitizer. What was measured before is kept; start another run for the rest.",
+        )
+
+    def _is_context_gone(self) -> bool:
+        """Return whether the context is lost: then every later call returns the error again."""
+        try:
+            self._driver.Context.synchronize()
+        except self._driver.Error:
+            return True
+        return False
+
+
+# ---------------------------------------------------------------- nvcc failures
+# Errors of CUDA as the user sees them: a limit, a fault of the kernel, or something that this machine lacks.
+
+# Numbers as driver_types.h has them; they have not changed since CUDA 11.
+OWN_CODE: Final = 0  # of the program, not of CUDA
+LAUNCH_TIMEOUT: Final = 702
+OLD_DRIVER: Final = frozenset({35, 36})  # older than the toolkit that compiled the program
+MISSING: Final = frozenset({3, 34, 46, 100, 101, 802, 803, 804, 999})  # no driver, no device, one that is not ready
+LIMITS: Final = frozenset({1, 9, 98, 701, 720, 912})  # a value, a configuration, a function, resources, a cooperative launch, a cluster
+OTHER_CODE: Final = frozenset({200, 209, 218, 222})  # compiled for another device
+FAULTS: Final = frozenset({700, 710, 713, 714, 715, 716, 717, 718, 719})  # illegal address, assertion, … launch failure
+
+HARMLESS: Final = frozenset({OWN_CODE, OUT_OF_MEMORY, *LIMITS})
+"""After any other error the CUDA context is lost, and with it the program."""
+
+
+def failure(subject: str, code: int, name: str, text: str) -> KernalyseError:
+    """Return the error that a program's answer stands for.
+
+    Args:
+        subject: what was being done, with the kernel and the device.
+        code: CUDA's, or 0 for the program's own.
+    """
+    found = f"{name}: {text}"
+    if code == OUT_OF_MEMORY:
+        return MemoryLimitError(subject, found=found, remedy="Choose smaller parameters.")
+    if code in LIMITS:
+        return LaunchLimitError(subject, found=found, remedy="Choose a smaller block (--block) or smaller parameters.")
+    if code == LAUNCH_TIMEOUT:
+        return TimeLimitError(
+            subject, found=found, remedy="Choose smaller parameters: the driver ends long kernels on a device with a display."
+        )
+    if code in OTHER_CODE:
+        return CompileError(subject, found=found, remedy="Compile for this device: leave out -arch and -gencode, or name its own.")
+    if code in OLD_DRIVER:
+        return BackendUnavailableError(
+            subject, found=found, remedy="Update NVIDIA's driver, or use a toolkit no newer than the CUDA version that nvidia-smi names."
+        )
+    if code in MISSING:
+        return BackendUnavailableError(subject, found=found, remedy="Check NVIDIA's driver: nvidia-smi has to list the device.")
+    if code in FAULTS:
+        return WorkerCrashedError(
+            subject, found=found, expected="a kernel that keeps within its memory", remedy="Run it under compute-sanitizer."
+        )
+    if code == OWN_CODE:
+        return InternalError(subject, found=text, remedy="Run it again; if it stays, use --backend pycuda.")
+    return InternalError(subject, found=found, remedy="Look into the kernel's log (dmesg) for what the driver says.")

@@ -1,0 +1,528 @@
+"""The backend NVCC: kernels in compiled measuring programs, and buffers shared between these."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kernalyse.services.core.errors import BackendUnavailableError, DeviceNotFoundError, InternalError, MemoryLimitError
+from kernalyse.services.core.external_programs import find_nvcc
+from kernalyse.services.core.model import BackendName, Device, Dim3, KernelResources, TimingMethod
+from kernalyse.services.profiler.backends.base import (
+    Argument,
+    Build,
+    CompiledKernel,
+    DeviceBuffer,
+    LaunchConfiguration,
+    PreparedLaunch,
+    TimedSamples,
+    Timing,
+    check_arguments,
+    check_copied,
+    check_kernel_limits,
+    check_launch,
+    may_hold_streams,
+)
+from kernalyse.services.profiler.backends.cuda.compiler import NOTHING, TOOLKIT, CodeCache, KernelUsage, read_report, toolkit_version
+from kernalyse.services.profiler.backends.cuda.driver import PAGE_BYTES, REMEDY, CudaDriver
+from kernalyse.services.profiler.backends.cuda.modules import LaunchNeeds, check_needs, read_needs
+from kernalyse.services.profiler.backends.cuda.nvcc_programs import (
+    BuiltProgram,
+    KernelAttributes,
+    KernelProgram,
+    MeasuringProgram,
+    ProgramBuilder,
+    write_program,
+)
+from kernalyse.services.profiler.kernel_sources.functions import SourceFunction
+from kernalyse.services.profiler.processes.children import command_limit_s
+
+# ---------------------------------------------------------------- nvcc
+# Backend NVCC: every kernel becomes a C++ program of its own, compiled by nvcc and driven from here. Needs no PyCUDA.
+#
+# A fault of a kernel ends its program and nothing else: the next configuration gets a fresh one.
+
+MAX_PROGRAM_COUNT: Final = 4
+"""Programs at once, each with a CUDA context of some 0.5 GB. Two take turns in a paired comparison; fewer than the kernels of
+a shuffled sweep cost each configuration the start of a program, about half a second."""
+
+WARP_SIZE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NvccKernel:
+    """A kernel compiled into a program of its own."""
+
+    function_name: str
+    compile_ns: int
+    compiler_options: str
+    compiler_log: str
+    listings: Mapping[str, bytes] = field(repr=False)
+    signature: SourceFunction = field(repr=False)
+    executable: Path = field(repr=False)
+
+    def usage(self, entry: str | None) -> KernelUsage:
+        """Return what ptxas reports of it.
+
+        entry: its name in machine code; None: the runtime does not tell it, and then only a kernel alone in its file is known.
+        """
+        usages = read_report(self.listings.get("ptxas.txt", b"").decode(errors="replace"))
+        if entry is None:
+            return next(iter(usages.values())) if len(usages) == 1 else NOTHING
+        return usages.get(entry, NOTHING)
+
+    def needs(self, entry: str | None) -> LaunchNeeds:
+        """Return what its PTX says of how it has to be launched. entry: as in `usage`."""
+        return read_needs(self.listings.get("ptx", b"").decode(errors="replace"), entry)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NvccLaunch:
+    """A launch prepared for a kernel's program."""
+
+    kernel: NvccKernel
+    configuration: LaunchConfiguration
+    arguments: tuple[Argument, ...]
+
+
+class Builder(Protocol):
+    """A compiler of executables from a program's text: nvcc, or what stands in for it."""
+
+    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram: ...
+
+
+class NvccBackend:
+    """Args: cache_folder: where programs are kept between processes; None: nowhere.
+
+    Raises:
+        BackendUnavailableError: nvcc or the driver is missing, or the driver is older than the toolkit.
+    """
+
+    name: Final = BackendName.NVCC
+
+    def __init__(self, cache_folder: Path | None = None) -> None:
+        if find_nvcc() is None:
+            raise BackendUnavailableError("backend NVCC", found="no nvcc to compile with", remedy=TOOLKIT)
+        self._driver = CudaDriver("backend NVCC")
+        check_versions(self._driver.version(), toolkit_version())
+        self._cache = None if cache_folder is None else CodeCache(cache_folder)
+        self._builders: dict[str, ProgramBuilder] = {}
+
+    def devices(self) -> tuple[Device, ...]:
+        return self._driver.devices(self.name)
+
+    def open(self, device_id: str | None = None) -> NvccSession:
+        devices = self.devices()
+        if not devices:
+            raise BackendUnavailableError("backend NVCC", found="no NVIDIA device", remedy=REMEDY)
+        for index, device in enumerate(devices):
+            if device_id in (None, device.device_id):
+                return NvccSession(device, index, self._builder(device))
+        raise DeviceNotFoundError(
+            f"device {device_id}",
+            found="no such CUDA device",
+            expected=" or ".join(device.device_id for device in devices),
+            remedy="List the devices with: kernalyse devices.",
+        )
+
+    def _builder(self, device: Device) -> ProgramBuilder:
+        architecture = "sm_" + (device.compute_capability or "").replace(".", "")
+        return self._builders.setdefault(architecture, ProgramBuilder(architecture, self._cache))
+
+
+def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
+    """Check that the driver is of the toolkit's major version or later: then it runs what the toolkit makes."""
+    if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
+        raise BackendUnavailableError(
+            "backend NVCC",
+            found=f"a driver for CUDA {driver[0]}.{driver[1]} and the toolkit {toolkit}",
+            expected="a driver at least as new as the toolkit",
+            remedy="Update the driver, or set CUDA_HOME to an older toolkit.",
+        )
+
+
+class NvccSession:
+    """A device that kernels reach through programs which nvcc compiles.
+
+    Args:
+        index: of the device, as CUDA counts.
+        environment: where limits, and tools that must not be disturbed, are looked for; the process's own if not given.
+    """
+
+    def __init__(self, device: Device, index: int, builder: Builder, environment: Mapping[str, str] = os.environ) -> None:
+        self._device = device
+        self._index = index
+        self._builder = builder
+        self._may_hold = may_hold_streams(environment)
+        self._limit_s = command_limit_s(environment)
+        self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
+        self._kernels: dict[Build, NvccKernel] = {}
+        self._attributes: dict[Path, KernelAttributes] = {}
+        self._needs: dict[Path, LaunchNeeds] = {}
+        self._programs: dict[Path, MeasuringProgram] = {}  # by executable, the one used last at the end
+        self._buffers: dict[int, ProgramBuffer] = {}
+        self._buffer_count = 0  # ever made
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
+
+    @property
+    def is_lost(self) -> bool:
+        return False  # a fault ends the kernel's program, and the next launch starts another
+
+    def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        if build in self._kernels:
+            return replace(self._kernels[build], compile_ns=0)
+        program = write_program(build.source, build.function_name)
+        folder = Path(tempfile.mkdtemp(dir=self._folder)) / "program"
+        built = self._builder.build(program, build, folder)
+        kernel = NvccKernel(
+            function_name=build.function_name,
+            compile_ns=built.compile_ns,
+            compiler_options=built.options,
+            compiler_log=built.log,
+            listings=built.listings,
+            signature=program.signature,
+            executable=built.executable,
+        )
+        self._kernels[build] = kernel
+        return kernel
+
+    def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        assert isinstance(kernel, NvccKernel)
+        attributes = self._attributes_of(kernel)
+        with self._running(kernel) as program:
+            block_count = program.occupancy(configuration)
+            usage = kernel.usage(program.entry())
+        warp_count = block_count * -(-configuration.block.count // WARP_SIZE)
+        return KernelResources(
+            register_count=attributes.register_count,
+            static_shared_memory_bytes=attributes.static_shared_memory_bytes,
+            local_memory_bytes=attributes.local_memory_bytes,
+            spill_store_bytes=usage.spill_store_bytes,
+            spill_load_bytes=usage.spill_load_bytes,
+            constant_memory_bytes=attributes.constant_memory_bytes,
+            max_threads_per_block=attributes.max_threads_per_block,
+            active_block_count=block_count,
+            theoretical_occupancy_ratio=warp_count * WARP_SIZE / attributes.multiprocessor_thread_count,
+        )
+
+    def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """Return a buffer. Its device memory is taken when a program first uses it."""
+        held_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
+        left_bytes = (self._device.memory_bytes or 0) - held_bytes
+        if not 0 < size_bytes <= left_bytes:
+            raise MemoryLimitError(
+                f"a buffer on {self._device.name}",
+                found=f"{size_bytes} bytes asked for",
+                expected=f"1 to {left_bytes} bytes, the largest that fits",
+                remedy="Choose smaller parameters.",
+            )
+        self._buffer_count += 1
+        buffer = ProgramBuffer(self._buffer_count, size_bytes)
+        self._buffers[buffer.number] = buffer
+        return buffer
+
+    def release(self, buffer: DeviceBuffer) -> None:
+        assert isinstance(buffer, ProgramBuffer)
+        if self._buffers.pop(buffer.number, None) is not None:
+            with self._burying():
+                buffer.release()
+
+    def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        assert isinstance(buffer, ProgramBuffer)
+        buffer.fill(values)
+
+    def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        assert isinstance(buffer, ProgramBuffer)
+        with self._burying():
+            buffer.read(values)
+
+    def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        assert isinstance(kernel, NvccKernel)
+        check_launch(self._device, kernel.function_name, configuration)
+        check_arguments(kernel.signature, arguments)
+        self._check_kernel_limits(kernel, configuration)
+        check_needs(self._needs_of(kernel), kernel.function_name, configuration, is_cooperation_possible=True)
+        return NvccLaunch(kernel, configuration, tuple(arguments))
+
+    def _check_kernel_limits(self, kernel: NvccKernel, configuration: LaunchConfiguration) -> None:
+        attributes = self._attributes_of(kernel)
+        check_kernel_limits(
+            self._device,
+            kernel.function_name,
+            configuration,
+            thread_limit=attributes.max_threads_per_block,
+            static_shared_bytes=attributes.static_shared_memory_bytes,
+        )
+
+    def run(self, launch: PreparedLaunch) -> None:
+        assert isinstance(launch, NvccLaunch)
+        with self._settled(launch) as program:
+            program.run()
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        assert isinstance(launch, NvccLaunch)
+        with self._settled(launch) as program:
+            return program.time(timing, count, may_hold=self._may_hold)
+
+    def close(self) -> None:
+        for program in self._programs.values():
+            program.end()
+        self._programs.clear()
+        for buffer in self._buffers.values():
+            buffer.lose()
+            buffer.release()
+        self._buffers.clear()
+        self._kernels.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ programs
+
+    def _attributes_of(self, kernel: NvccKernel) -> KernelAttributes:
+        """Ask for the attributes once; a program that has ended need not be started for it again."""
+        if kernel.executable not in self._attributes:
+            with self._running(kernel) as program:
+                self._attributes[kernel.executable] = program.attributes
+        return self._attributes[kernel.executable]
+
+    def _needs_of(self, kernel: NvccKernel) -> LaunchNeeds:
+        if kernel.executable not in self._needs:
+            with self._running(kernel) as program:
+                self._needs[kernel.executable] = kernel.needs(program.entry())
+        return self._needs[kernel.executable]
+
+    @contextmanager
+    def _settled(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
+        """Yield the launch's program, with its buffers in it and its arguments bound."""
+        with self._running(launch.kernel) as program:
+            try:
+                self._settle(launch, program)
+            except MemoryLimitError:
+                if len(self._programs) == 1:
+                    raise
+                self._retire(tuple(self._programs)[:-1])  # their contexts take memory too
+                self._settle(launch, program)
+            yield program
+
+    def _settle(self, launch: NvccLaunch, program: MeasuringProgram) -> None:
+        for argument in launch.arguments:
+            if isinstance(argument, ProgramBuffer):
+                argument.move_to(program)
+        if program.bound is not launch:
+            values = [_value(argument) for argument in launch.arguments]
+            program.bind(launch.configuration, values, is_cooperative=self._needs_of(launch.kernel).is_cooperative)
+            program.bound = launch
+
+    @contextmanager
+    def _running(self, kernel: NvccKernel) -> Iterator[MeasuringProgram]:
+        """Yield the kernel's program, started if need be."""
+        with self._burying():
+            program = self._programs.pop(kernel.executable, None) or self._start(kernel)
+            self._programs[kernel.executable] = program
+            yield program
+
+    def _start(self, kernel: NvccKernel) -> MeasuringProgram:
+        subject = f"kernel {kernel.function_name} on {self._device.name}"
+        self._retire(tuple(self._programs)[: max(0, len(self._programs) - MAX_PROGRAM_COUNT + 1)])
+        try:
+            return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
+        except MemoryLimitError:
+            if not self._programs:
+                raise
+            self._retire(tuple(self._programs))
+            return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
+
+    def _retire(self, executables: Sequence[Path]) -> None:
+        """End programs; what they hold waits for others."""
+        for executable in executables:
+            program = self._programs[executable]
+            for buffer in self._buffers.values():
+                if buffer.home is program:
+                    buffer.recall()
+            del self._programs[executable]
+            program.end()
+
+    @contextmanager
+    def _burying(self) -> Iterator[None]:
+        """Forget a program that has ended inside the context, whatever happens there, with the contents of its buffers."""
+        try:
+            yield
+        finally:
+            for executable in [executable for executable, program in self._programs.items() if program.has_ended]:
+                program = self._programs.pop(executable)
+                for buffer in self._buffers.values():
+                    if buffer.home is program:
+                        buffer.lose()
+
+
+def _value(argument: Argument) -> int | np.generic:
+    """Return a buffer's number, or the scalar itself."""
+    if isinstance(argument, np.generic):
+        return argument
+    assert isinstance(argument, ProgramBuffer)
+    return argument.number
+
+
+# ---------------------------------------------------------------- nvcc buffers
+# Device memory of the NVCC backend: in one program at a time, and on its way from one to the next.
+
+
+@dataclass(slots=True, eq=False)
+class ProgramBuffer:
+    """`size_bytes` that every program of a session can use, one after the other.
+
+    home: the program that has the buffer on the device. waiting: contents that are newer than those in `home`, for its first
+    `waiting_bytes` bytes.
+    """
+
+    number: int
+    size_bytes: int
+    home: MeasuringProgram | None = field(default=None, repr=False)
+    waiting: TransferFile | None = field(default=None, repr=False)
+    waiting_bytes: int = 0
+    is_lost: bool = False  # its contents went with the program that had them
+
+    def fill(self, values: npt.NDArray[np.generic]) -> None:
+        """Set new contents. They wait for the next program that uses the buffer."""
+        check_copied(values, self.size_bytes)
+        if self.waiting is None:
+            self.waiting = TransferFile()
+        self.waiting.write(values)
+        self.waiting_bytes = max(self.waiting_bytes, values.nbytes)
+        self.is_lost = False
+
+    def read(self, values: npt.NDArray[np.generic]) -> None:
+        """Read the first bytes of the contents; zeros where nothing was ever written."""
+        check_copied(values, self.size_bytes)
+        self._check_not_lost()
+        if self.home is not None and self.waiting_bytes < values.nbytes:
+            contents = self._stored(self.home, values.nbytes)
+            contents.read(values)
+            contents.close()
+            return
+        if self.waiting is None:
+            self.waiting = TransferFile()
+        self.waiting.resize(self.size_bytes)
+        self.waiting.read(values)
+
+    def move_to(self, program: MeasuringProgram) -> None:
+        """Put the buffer with its newest contents into `program`. Raises MemoryLimitError: the device has no room for it."""
+        self._check_not_lost()
+        if self.home is not program:
+            self.recall()
+            try:
+                program.allocate(self.number, self.size_bytes)
+            except MemoryLimitError as error:
+                largest_bytes = program.free_bytes() // PAGE_BYTES * PAGE_BYTES
+                raise MemoryLimitError(
+                    error.subject,
+                    found=f"{self.size_bytes} bytes asked for",
+                    expected=f"1 to {largest_bytes} bytes, the largest that fits now",
+                    remedy=error.remedy,
+                ) from error
+            self.home = program
+        if self.waiting is not None:
+            program.load(self.number, min(self.waiting_bytes, self.size_bytes), self.waiting.path)
+            self._forget_waiting()
+
+    def recall(self) -> None:
+        """Take the buffer out of its program; the contents wait for another."""
+        if self.home is None:
+            return
+        home, self.home = self.home, None
+        if self.waiting_bytes < self.size_bytes:
+            self.is_lost = True  # should the program be at its end
+            self.waiting, self.waiting_bytes = self._stored(home, self.size_bytes), self.size_bytes
+            self.is_lost = False
+        home.release(self.number)
+
+    def lose(self) -> None:
+        """Forget the contents: the buffer's program has ended without a word."""
+        self.home = None
+        self.is_lost = self.waiting_bytes < self.size_bytes
+
+    def release(self) -> None:
+        home, self.home = self.home, None
+        self._forget_waiting()
+        if home is not None:
+            home.release(self.number)
+
+    def _stored(self, program: MeasuringProgram, size_bytes: int) -> TransferFile:
+        """Return the first bytes of the buffer, which is in `program`."""
+        if self.waiting is not None:
+            program.load(self.number, self.waiting_bytes, self.waiting.path)
+            self._forget_waiting()
+        contents = TransferFile()
+        program.store(self.number, size_bytes, contents.path)
+        return contents
+
+    def _forget_waiting(self) -> None:
+        if self.waiting is not None:
+            self.waiting.close()
+        self.waiting, self.waiting_bytes = None, 0
+
+    def _check_not_lost(self) -> None:
+        if self.is_lost:
+            raise InternalError("a buffer", found="contents that are gone with the program that had them", remedy="Upload it again.")
+
+
+# ---------------------------------------------------------------- transfer file
+# Transfer of arrays between this process and a program that it drives.
+
+
+class TransferFile:
+    """A file in memory that has no name, but that a program of the same user can open through this process's descriptor.
+
+    No folder has to have room for it, and nothing is left of it once both processes are gone, however they end.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("kernalyse-transfer", os.MFD_CLOEXEC)
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self._file}"
+
+    def write(self, values: npt.NDArray[np.generic]) -> None:
+        """Write the first bytes. Raises MemoryError: this machine has no room for them."""
+        data, written = _bytes_of(values), 0
+        try:
+            while written < len(data):  # one call writes 2 GiB at most
+                written += os.pwrite(self._file, data[written:], written)
+        except OSError as error:
+            raise MemoryError(str(error)) from error
+
+    def resize(self, size_bytes: int) -> None:
+        """Resize the file. What is new reads as zeros."""
+        os.ftruncate(self._file, size_bytes)
+
+    def read(self, values: npt.NDArray[np.generic]) -> None:
+        """Fill the array with its first bytes. Raises EOFError when there are too few."""
+        data, filled = _bytes_of(values), 0
+        while filled < len(data):
+            count = os.preadv(self._file, [data[filled:]], filled)
+            if count == 0:
+                raise EOFError(f"{filled} bytes, expected {len(data)}")
+            filled += count
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _bytes_of(values: npt.NDArray[np.generic]) -> memoryview:
+    return values.reshape(-1).view(np.uint8).data  # not that of the array itself: bfloat16 knows no buffer protocol

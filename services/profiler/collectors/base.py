@@ -1,0 +1,124 @@
+"""The interface of tools that collect around a command, and what is the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from kernalyse.services.core.errors import CollectorFailedError, KernalyseError
+
+PROGRAM_MARK: Final = "KERNALYSE_PROGRAM"
+"""Variable that the program and what it starts have, and the processes of the tool have not: so one can be ended without the other."""
+
+SHOWN_LINE_COUNT: Final = 12  # of a tool's words in a message; the run's log has all of them
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorContext:
+    """Folders of one run of a command. All are private to it.
+
+    program: working folder of the program. collected: where the collector writes. temporary: TMPDIR of all processes.
+    environment: of the program, without what the collector adds.
+    """
+
+    program: Path
+    collected: Path
+    temporary: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnd:
+    """The end of a process of the tool.
+
+    exit_code: None when a signal ended it. output: its last lines, and the program's. is_over_time: it was ended for that.
+    """
+
+    exit_code: int | None
+    output: str
+    is_over_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that becomes an artifact of the run."""
+
+    artifact_name: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The traces and files that a collector has left.
+
+    traces: names of the artifacts of each trace, the one to read first in front.
+    problem: why there is no trace. is_within_program: the collector is part of the program, and ends as it ends.
+    again: asks the tool for less than it refused; the program has to be started once more for it.
+    """
+
+    files: tuple[KeptFile, ...] = ()
+    traces: tuple[tuple[str, ...], ...] = ()
+    problem: KernalyseError | None = None
+    is_within_program: bool = False
+    notices: tuple[str, ...] = ()
+    again: Collector | None = None
+
+
+class Toolbox(Protocol):
+    """Runs a tool once more on what was collected: supervised, within the run's time, heard of by the service."""
+
+    def run(self, command: Sequence[str], activity: str) -> ToolEnd: ...
+
+
+class Collector(Protocol):
+    """A way to collect that nothing is known to stand against: whoever makes one has checked that."""
+
+    @property
+    def name(self) -> str: ...
+
+    def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command that runs `target` and collects. Where it is a tool's, only the program below it has PROGRAM_MARK."""
+        ...
+
+    def environment(self) -> Mapping[str, str]:
+        """Return variables for that command, beside the program's own."""
+        ...
+
+    def is_finishing(self) -> bool:
+        """Return whether a process of the program is writing the trace: then it is given time after it was told to end."""
+        ...
+
+    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        """Return what is there after the end of it all, whatever the end was."""
+        ...
+
+
+def last_lines(output: str) -> str:
+    """Return the last lines of a tool's output that are not empty."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    return "\n".join(lines[-SHOWN_LINE_COUNT:])
+
+
+def no_trace(collector: str, end: ToolEnd, found: str, remedy: str) -> CollectorFailedError:
+    """Return the error of a collector that left nothing to read, with its last words."""
+    ending = (
+        "was ended for the time limit"
+        if end.is_over_time
+        else "a signal ended it"
+        if end.exit_code is None
+        else f"exit code {end.exit_code}"
+    )
+    said = last_lines(end.output)
+    return CollectorFailedError(
+        f"collector {collector}",
+        found=f"{found} ({ending}{'; it last said:' if said else ''})\n{said}".rstrip(),
+        expected="a trace",
+        remedy=remedy,
+    )
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Return files in the order of their names; none where there is no such folder."""
+    yield from sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

@@ -1,0 +1,281 @@
+"""Headers of one's own: which a source includes, where they are, and a source with their text in their place.
+
+Compilers that read files search folders themselves. OpenCL runtimes are given one text, so headers are expanded into it,
+with #line in front and behind: what a compiler says of a header names it and its own line. Everything else of the
+preprocessor is left to the runtime's own. A header with a guard or #pragma once that has been included unconditionally is
+not repeated; where a condition stands before an #include, the guard itself decides, as everywhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from tree_sitter import Node
+
+from kernalyse.services.core.artifacts import FOLDER_LIST
+from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
+from kernalyse.services.core.model import KernelSource
+from kernalyse.services.profiler.kernel_sources.functions import MAX_SOURCE_BYTES
+from kernalyse.services.profiler.kernel_sources.syntax import Edit, apply_edits, descendants, line_of, node_text, parse_text, remove
+
+CONDITIONALS: Final = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef"})
+NOT_DEFINED: Final = re.compile(r"#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """An #include as it is written."""
+
+    node: Node
+    header: str
+    is_quoted: bool  # "x.h", not <x.h>
+    is_conditional: bool  # within an #if other than the file's own guard
+
+
+def includes_of(root: Node) -> Iterator[Include]:
+    """Yield what a text includes. One that names no file (#include MACRO) is left out."""
+    guard = _guard(root)
+    for node in descendants(root):
+        path = node.child_by_field_name("path") if node.type == "preproc_include" else None
+        if path is not None and path.type in ("string_literal", "system_lib_string"):
+            is_conditional = any(one.type in CONDITIONALS and one.id != (guard and guard.id) for one in _parents(node))
+            yield Include(node, node_text(path).strip('<>"'), path.type == "string_literal", is_conditional)
+
+
+def find_header(include: Include, own_folder: Path | None, folders: Sequence[Path]) -> Path | None:
+    """Return the file that an #include means: beside the including file where it is quoted, then in the folders; None: in none of them."""
+    if PurePosixPath(include.header).is_absolute():
+        return None
+    searched = [own_folder, *folders] if include.is_quoted and own_folder is not None else folders
+    candidates = (Path(os.path.normpath(folder / include.header)) for folder in searched)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def expand_headers(source: KernelSource, folders: Sequence[Path], known: frozenset[str]) -> KernelSource:
+    """Return the source with the text of its headers in their place. An #include that is found nowhere stays.
+
+    Args:
+        folders: searched in their order.
+        known: system headers, <math.h>, that stay where they are.
+
+    Raises:
+        InvalidSourceError: a header is no text, includes itself without a guard, or all together are too long.
+    """
+    if not folders:
+        return source
+    return KernelSource(source.file_name, _Expansion(tuple(folders), known).expand(source.text, source.file_name, None))
+
+
+@dataclass(slots=True)
+class _Expansion:
+    folders: tuple[Path, ...]
+    known: frozenset[str]
+    including: list[Path] = field(default_factory=list)  # from the source down to the header being read
+    complete: set[Path] = field(default_factory=set)  # included already, whatever macros say, and not to be repeated
+    numbers: dict[Path, int] = field(default_factory=dict)  # of headers with #pragma once that came behind a condition
+    size_bytes: int = 0
+
+    def expand(self, text: str, file_name: str, folder: Path | None, *, is_certain: bool = True) -> str:
+        """Return the text with its headers expanded. is_certain: no condition stands before the text."""
+        self._check_size(text, file_name)
+        data = text.encode()
+        root = parse_text(data).root_node
+        edits: list[Edit] = [remove(node) for node in descendants(root) if _is_pragma_once(node)]
+        for include in includes_of(root):
+            path = None if include.header in self.known and not include.is_quoted else find_header(include, folder, self.folders)
+            if path is not None:
+                header_text = self._header(path, include, file_name, is_certain=is_certain and not include.is_conditional)
+                behind = f'#line {line_of(include.node) + 1} "{_quoted(file_name)}"\n'
+                edits.append(remove(include.node) if header_text is None else Edit(*_span(include.node), f"{header_text}{behind}"))
+        return apply_edits(data, 0, len(data), edits)
+
+    def _header(self, path: Path, include: Include, file_name: str, *, is_certain: bool) -> str | None:
+        """Return the expanded text of one header; None: it must not come again."""
+        text = _read(path, self._name(path, include))
+        root = parse_text(text.encode()).root_node
+        has_pragma = any(_is_pragma_once(node) for node in descendants(root))
+        is_guarded = has_pragma or _guard(root) is not None
+        if is_guarded and (path in self.complete or path in self.including):
+            return None
+        if path in self.including:
+            raise InvalidSourceError(
+                f"{file_name}, line {line_of(include.node)}",
+                found=f"an #include of {include.header}, which is being included",
+                expected="headers without a circle",
+                remedy="Put #pragma once into it.",
+            )
+        self.including.append(path)
+        if is_certain:
+            self.complete.add(path)
+        name = self._name(path, include)
+        body = f'#line 1 "{_quoted(name)}"\n{self.expand(text, name, path.parent, is_certain=is_certain)}\n'
+        self.including.pop()
+        if not has_pragma or (is_certain and path not in self.numbers):
+            return f"\n{body}"
+        macro = f"KERNALYSE_ONCE_{self.numbers.setdefault(path, len(self.numbers))}"
+        return f"\n#ifndef {macro}\n#define {macro}\n{body}#endif\n"
+
+    def _name(self, path: Path, include: Include) -> str:
+        folder = next((folder for folder in self.folders if path.is_relative_to(folder)), None)
+        return include.header if folder is None else path.relative_to(folder).as_posix()
+
+    def _check_size(self, text: str, file_name: str) -> None:
+        self.size_bytes += len(text)
+        if self.size_bytes > MAX_SOURCE_BYTES:
+            raise InvalidSourceError(
+                file_name,
+                found=f"more than {MAX_SOURCE_BYTES} bytes with all its headers",
+                expected=f"at most {MAX_SOURCE_BYTES}",
+                remedy="Include less, or put guards into headers that come again.",
+            )
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSourceError(f"header {name}", found=str(error), expected="CUDA C++ text", remedy="Correct the file.") from error
+
+
+def _span(node: Node) -> tuple[int, int]:
+    return node.start_byte, node.end_byte
+
+
+def _quoted(file_name: str) -> str:
+    return file_name.replace("\\", "/").replace('"', "'")
+
+
+def _parents(node: Node) -> Iterator[Node]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _is_pragma_once(node: Node) -> bool:
+    return node.type == "preproc_call" and node_text(node).split() == ["#pragma", "once"]
+
+
+def _guard(root: Node) -> Node | None:
+    """Return the #ifndef that stands around everything in a header, if it is one: the macro it asks for is defined first thing."""
+    parts = [child for child in root.children if child.type != "comment"]
+    if len(parts) != 1 or parts[0].type not in ("preproc_if", "preproc_ifdef"):
+        return None
+    asked = NOT_DEFINED.match(node_text(parts[0]))
+    if asked is None or any(child.type in ("preproc_else", "preproc_elif") for child in parts[0].children):
+        return None
+    defined = next((child for child in parts[0].children if child.type == "preproc_def"), None)
+    name = defined.child_by_field_name("name") if defined is not None else None
+    return parts[0] if name is not None and node_text(name) == asked[1] else None
+
+
+# ---------------------------------------------------------------- header bundle
+# The headers that a source really includes, as one archive that a node can unpack and search.
+#
+# Files keep their places to each other, so that `#include "../common/x.h"` means the same file there as here. Which folders of the
+# archive are searched, and in which order, its own file `.kernalyse/include_folders` says.
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderBundle:
+    """Headers packed for one source. data: a tar.gz, the same bytes for the same files wherever and whenever it is packed."""
+
+    data: bytes = field(repr=False)
+    header_names: tuple[str, ...]  # within the bundle
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
+
+
+def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBundle | None:
+    """Return the source's headers that lie beside it or in these folders, and what those include; None: there are none.
+
+    What is found nowhere is left to the node: a header of its compiler, or an error there.
+
+    Raises OSError for a header that cannot be read.
+    """
+    own_folder = _absolute(source_file.parent)
+    folders = tuple(dict.fromkeys(_absolute(folder) for folder in include_folders))
+    headers = sorted(_headers(_absolute(source_file), own_folder, folders))
+    if not headers:
+        return None
+    # The source's own folder too: on the node its text lies elsewhere, and "x.h" beside it has to be searched for.
+    searched = tuple(dict.fromkeys((own_folder, *folders)))
+    root = Path(os.path.commonpath([*searched, *(header.parent for header in headers)]))
+    listed = "".join(f"{folder.relative_to(root).as_posix()}\n" for folder in searched)
+    files = {header.relative_to(root).as_posix(): header.read_bytes() for header in headers} | {FOLDER_LIST: listed.encode()}
+    # Folders without a header too: a path through one of them, like src/../common, needs it to exist.
+    names = {folder.relative_to(root).as_posix() for folder in searched} - {"."}
+    return HeaderBundle(_archive(files, names), tuple(header.relative_to(root).as_posix() for header in headers))
+
+
+def repack_headers(bundle: Path) -> HeaderBundle | None:
+    """Return what `pack_headers` had made before it was unpacked, byte for byte; None: something else was unpacked here."""
+    listed = bundle / FOLDER_LIST
+    if not listed.is_file():
+        return None
+    files = {path.relative_to(bundle).as_posix(): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    searched = set(listed.read_text(encoding="utf-8").splitlines()) - {"."}
+    return HeaderBundle(_archive(files, searched), tuple(sorted(files.keys() - {FOLDER_LIST})))
+
+
+def bundle_folder(run_folder: Path, digest: str) -> Path:
+    """Return where a run finds a bundle, unpacked."""
+    return run_folder / "bundles" / digest.removeprefix("sha256:")
+
+
+def include_folders_of(bundle: Path) -> tuple[Path, ...]:
+    """Return the folders of an unpacked bundle to search: those it lists, else the bundle itself.
+
+    Raises InvalidBundleError for a folder outside it.
+    """
+    listed = bundle / FOLDER_LIST
+    if not listed.is_file():
+        return (bundle,)
+    names = listed.read_text(encoding="utf-8").splitlines()
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise InvalidBundleError(
+                f"list of include folders of bundle {bundle.name}", found=name, expected="folders of the bundle", remedy="Pack it anew."
+            )
+    return tuple(bundle / name for name in names)
+
+
+def _headers(source_file: Path, own_folder: Path, folders: Sequence[Path]) -> Iterator[Path]:
+    found: set[Path] = set()
+    waiting = [(source_file, own_folder)]
+    while waiting:
+        path, folder = waiting.pop()
+        for include in includes_of(parse_text(path.read_bytes()).root_node):
+            header = find_header(include, folder, (own_folder, *folders) if include.is_quoted else folders)
+            if header is not None and header not in found:
+                found.add(header)
+                yield header
+                waiting.append((header, header.parent))
+
+
+def _archive(files: dict[str, bytes], folder_names: set[str]) -> bytes:
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+        for name in sorted({*files, *folder_names}):
+            member = tarfile.TarInfo(name)  # without owner and time
+            if name in files:
+                member.size = len(files[name])
+                archive.addfile(member, io.BytesIO(files[name]))
+            else:
+                member.type = tarfile.DIRTYPE
+                archive.addfile(member)
+    return packed.getvalue()
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links, and move files apart from each other

@@ -1,0 +1,315 @@
+"""State of a device while it is measured: clocks, power, throttle reasons, other users."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from kernalyse.services.core.disturbance import EMERGENCY_THROTTLE_REASONS, is_busy
+from kernalyse.services.core.errors import UnmetConditionError
+from kernalyse.services.core.model import BackendName, BusyPolicy, Device, DeviceKind
+
+# ---------------------------------------------------------------- clocks
+# The state of the device while samples are taken: clocks, temperature, power, and what holds the clock back.
+
+# Bits of NVML's clock event reasons. Names follow nvml.h, section "Clocks Event Reasons".
+REASON_NAMES: Final = {
+    0x0000_0001: "gpu_idle",
+    0x0000_0002: "applications_clocks_setting",
+    0x0000_0004: "sw_power_cap",
+    0x0000_0008: "hw_slowdown",
+    0x0000_0010: "sync_boost",
+    0x0000_0020: "sw_thermal_slowdown",
+    0x0000_0040: "hw_thermal_slowdown",
+    0x0000_0080: "hw_power_brake_slowdown",
+    0x0000_0100: "display_clock_setting",
+}
+IDLE_REASON: Final = "gpu_idle"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The device at one moment. None: this device does not tell."""
+
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Return whether a sample taken now has to be discarded."""
+        return bool(EMERGENCY_THROTTLE_REASONS & set(self.throttle_reasons or ()))
+
+
+class ClockMeter(Protocol):
+    """A meter of a device's clocks, temperature and power."""
+
+    def read(self) -> ClockReading | None:
+        """Return the device now; None when it cannot be asked."""
+        ...
+
+
+class NoClockMeter:
+    """A meter for devices whose clocks nobody can read."""
+
+    def read(self) -> ClockReading | None:
+        return None
+
+
+class NvidiaClockMeter:
+    """Reads one NVIDIA device through NVML."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+
+    def read(self) -> ClockReading | None:
+        nvml, handle = self._nvml, self._handle
+        sm_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        memory_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
+        reasons = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        return ClockReading(
+            sm_clock_hz=None if sm_clock_mhz is None else int(sm_clock_mhz * 1_000_000),
+            memory_clock_hz=None if memory_clock_mhz is None else int(memory_clock_mhz * 1_000_000),
+            temperature_celsius=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            power_watts=read_power_watts(nvml, handle),
+            throttle_reasons=None if reasons is None else reason_names(int(reasons)),
+        )
+
+    def _ask(self, question: Callable[[], float]) -> float | None:
+        try:
+            return question()
+        except self._nvml.NVMLError:  # not supported on this device, or not permitted in this container
+            return None
+
+
+def reason_names(bits: int) -> tuple[str, ...]:
+    """Return what holds the clock back, by name; an idle device's own low clock is not among it."""
+    names = (name for bit, name in REASON_NAMES.items() if bits & bit)
+    return tuple(name for name in names if name != IDLE_REASON)
+
+
+def open_clock_meter(device: Device) -> ClockMeter:
+    """Return the meter for `device`; one that reads nothing where the device is not NVIDIA's or NVML is missing."""
+    if BackendName.PYCUDA not in device.backends and BackendName.NVCC not in device.backends:
+        return NoClockMeter()
+    try:
+        import pynvml
+    except ImportError:
+        return NoClockMeter()
+    try:
+        pynvml.nvmlInit()
+        if device.uuid is not None:
+            return NvidiaClockMeter(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid))
+        return NvidiaClockMeter(pynvml, pynvml.nvmlDeviceGetHandleByIndex(int(device.device_id.rpartition(":")[2])))
+    except (pynvml.NVMLError, ValueError):
+        return NoClockMeter()
+
+
+class ClockRecord:
+    """The readings of one configuration."""
+
+    def __init__(self) -> None:
+        self._readings: list[ClockReading] = []
+        self._sample_clocks_hz: list[float] = []
+
+    def add(self, reading: ClockReading | None) -> None:
+        if reading is not None:
+            self._readings.append(reading)
+
+    def add_sm_clocks(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> None:
+        """Add clocks that were taken with the samples themselves: they count instead of the readings beside them."""
+        if sm_clock_hz is not None:
+            self._sample_clocks_hz += sm_clock_hz[np.isfinite(sm_clock_hz)].tolist()
+
+    def mean(self) -> ClockReading:
+        """Return the means of what was read, and every throttle reason that came up; all None without a reading."""
+        read_clocks_hz: list[float | None] = [reading.sm_clock_hz for reading in self._readings]
+        sm_clock_hz = _mean([*self._sample_clocks_hz] or read_clocks_hz)
+        memory_clock_hz = _mean([reading.memory_clock_hz for reading in self._readings])
+        known_reasons = [reading.throttle_reasons for reading in self._readings if reading.throttle_reasons is not None]
+        return ClockReading(
+            sm_clock_hz=None if sm_clock_hz is None else round(sm_clock_hz),
+            memory_clock_hz=None if memory_clock_hz is None else round(memory_clock_hz),
+            temperature_celsius=_mean([reading.temperature_celsius for reading in self._readings]),
+            power_watts=_mean([reading.power_watts for reading in self._readings]),
+            throttle_reasons=tuple(sorted({name for names in known_reasons for name in names})) if known_reasons else None,
+        )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+# ---------------------------------------------------------------- busy
+# Use of the device by others: other processes on a GPU, other work on the cores of a CPU device.
+
+WAIT_LIMIT_S: Final = 300.0  # then somebody has to decide; waiting on would look like a hang
+POLL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """Use of the device by others, at one moment. None: not known."""
+
+    other_process_count: int | None = None
+    host_busy_ratio: float | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.other_process_count) or is_busy(self.host_busy_ratio)
+
+    def __str__(self) -> str:
+        if self.other_process_count:
+            return f"{self.other_process_count} other process{'es' if self.other_process_count > 1 else ''} on it"
+        return f"a host that other programs keep {self.host_busy_ratio or 0.0:.0%} busy"
+
+
+class UseMeter(Protocol):
+    """A meter of the device's use by others."""
+
+    def read(self) -> DeviceUse: ...
+
+
+class HostUseMeter:
+    """The cores that a CPU device shares with everybody: what others took of them since the reading before.
+
+    Without waiting: what all took, less what this process took.
+    """
+
+    def __init__(self) -> None:
+        self._own = psutil.Process()
+        self._last = self._times()
+
+    def read(self) -> DeviceUse:
+        now, last = self._times(), self._last
+        total_s, busy_s, own_s = (new - old for new, old in zip(now, last, strict=True))
+        if total_s <= 0:
+            return DeviceUse()
+        self._last = now
+        return DeviceUse(host_busy_ratio=min(1.0, max(0.0, (busy_s - own_s) / total_s)))
+
+    def _times(self) -> tuple[float, float, float]:
+        """Return the seconds of all cores, of all programs, and of this process."""
+        all_times, own = psutil.cpu_times(), self._own.cpu_times()
+        total_s = sum(all_times)
+        return total_s, total_s - all_times.idle - getattr(all_times, "iowait", 0.0), own.user + own.system
+
+
+class NvidiaUseMeter:
+    """Processes with a context on one NVIDIA device, by NVML; this process and its parents do not count."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        own = psutil.Process()
+        self._own_ids = {os.getpid(), *(parent.pid for parent in own.parents())}
+
+    def read(self) -> DeviceUse:
+        try:
+            found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+        except self._nvml.NVMLError:  # not permitted in this container
+            return DeviceUse()
+        ids = {process.pid for process in found} - self._own_ids
+        children = {child.pid for child in psutil.Process().children(recursive=True)}
+        return DeviceUse(other_process_count=len(ids - children))
+
+
+class NoUseMeter:
+    """A meter for devices that nobody can be asked about."""
+
+    def read(self) -> DeviceUse:
+        return DeviceUse()
+
+
+def open_use_meter(device: Device) -> UseMeter:
+    """Return the meter for `device`; one that knows nothing where nobody can be asked."""
+    if device.kind is DeviceKind.CPU:
+        return HostUseMeter()
+    if device.uuid is None or BackendName.OPENCL in device.backends:
+        return NoUseMeter()
+    try:
+        import pynvml
+    except ImportError:
+        return NoUseMeter()
+    try:
+        pynvml.nvmlInit()
+        return NvidiaUseMeter(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid))
+    except pynvml.NVMLError:
+        return NoUseMeter()
+
+
+class Neighbours:
+    """Looks at the device before and after each configuration, and acts as the request wants it."""
+
+    def __init__(
+        self,
+        meter: UseMeter,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        wait_limit_s: float = WAIT_LIMIT_S,
+    ) -> None:
+        self._meter = meter
+        self._clock_s = clock_s
+        self._sleep = sleep
+        self._wait_limit_s = wait_limit_s
+
+    def read(self) -> DeviceUse:
+        """Return the use by others, now or since the reading before."""
+        return self._meter.read()
+
+    def wait_or_refuse(self, policy: BusyPolicy, on_activity: Callable[[str], None]) -> None:
+        """Wait for a quiet device. Raises UnmetConditionError: it is busy and the policy refuses that, or it stayed busy."""
+        if policy is BusyPolicy.RECORD:  # a reading takes a tenth of what a short configuration costs; the one after it is enough
+            return
+        use = self._meter.read()
+        if not use.is_busy:
+            return
+        if policy is BusyPolicy.REFUSE:
+            raise _busy(use, "a device of one's own", "Wait until they have ended, or use --wait-idle.")
+        begin_s = self._clock_s()
+        while use.is_busy:
+            waited_s = self._clock_s() - begin_s
+            if waited_s > self._wait_limit_s:
+                raise _busy(use, f"an idle device within {self._wait_limit_s:.0f} s", "Find out who uses it, or leave out --wait-idle.")
+            on_activity(f"waiting for an idle device: {use}")
+            self._sleep(POLL_S)
+            use = self._meter.read()
+
+
+def _busy(use: DeviceUse, expected: str, remedy: str) -> UnmetConditionError:
+    return UnmetConditionError("the device", found=str(use), expected=expected, remedy=remedy)
+
+
+# ---------------------------------------------------------------- power
+# The power that an NVIDIA device draws. Without NumPy: the service reads it too.
+
+
+def read_power_watts(nvml: Any, handle: Any) -> float | None:
+    """Return what the device draws now, or where it does not tell that, NVML's own figure. None: neither.
+
+    NVML's own figure is the mean of a second on GPUs since Ampere: a kernel of some milliseconds is lost in it.
+
+    Args:
+        nvml: the module pynvml. handle: of the device.
+    """
+    with suppress(nvml.NVMLError):  # a driver without field values
+        (field,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        if field.nvmlReturn == nvml.NVML_SUCCESS and field.value.uiVal:
+            return float(field.value.uiVal / 1000)  # it comes in milliwatts
+    with suppress(nvml.NVMLError):  # not supported on this device, or not permitted in this container
+        return float(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+    return None

@@ -1,0 +1,239 @@
+"""Two started configurations that alternate on the device, block by block, until it is known which is faster."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from kernalyse.services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
+from kernalyse.services.core.model import Device, DeviceKind, PairedComparison, StopReason
+from kernalyse.services.core.statistics import Samples
+from kernalyse.services.profiler.backends.base import TimedSamples
+from kernalyse.services.profiler.measuring.benchmark import Benchmark, throttled_error
+from kernalyse.services.profiler.measuring.stopping import StoppingRule
+
+TURN_NS: Final = 5_000_000
+"""Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
+sampling, turns of 5 ms gave intervals half as wide as turns of 60 ms on Intel's runtime, a third as wide on PoCL; one
+launch a turn, where launches are that long, was as good. Much shorter turns spend their time on the launch that warms the
+cache and on reading clocks."""
+
+CPU_BLOCK_NS: Final = 20_000_000
+"""Of one side, in several turns. On a CPU, other programs take a core for milliseconds at a time, which only ever adds to a
+sample: the fastest of a block is what the kernel takes by itself. With seven busy programs on two cores, four turns a block
+gave intervals of half a percent to 3 %, medians of single turns 1 to 9 %. Shorter blocks are often without an undisturbed
+sample, longer ones leave too few blocks. A GPU runs one program at a time: a block is one turn, and its median counts, for
+there a sample may also be too short by what the timer resolves."""
+
+MIN_LOOK_COUNT: Final = 3  # samples that say how long one takes: fewer may all have been disturbed
+TELL_NS: Final = 40_000_000  # of turns in one event: an event per turn would cost a core what it is to measure with
+SIGN_OF_LIFE_NS: Final = 5_000_000_000
+"""Between words on what goes on. A comparison after the measurements tells no samples; a node takes a worker that is silent
+for a minute (its configuration_time_limit_s) for one that hangs."""
+
+LOOK_GROWTH: Final = 4  # look at the interval after a quarter more pairs: each look resamples all of them
+TARGET_MARGIN_SHARE: Final = 0.5
+"""The interval is narrow enough at half the margin: two equal sides then come out SAME, for the ratio's own error is less
+than the other half. A target as wide as the margin would leave most of them UNDECIDED."""
+
+CLEAR_WIDTH_COUNT: Final = 3
+"""Half-widths between the ratio and 1 that end it earlier: nearly eight standard errors. Stopping at the first interval that
+leaves out 1 would call equal sides different as often as one looks."""
+
+NS_PER_S: Final = 1e9
+
+
+class Contender(Protocol):
+    """A started configuration that takes turns."""
+
+    @property
+    def configuration_index(self) -> int: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def rule(self) -> StoppingRule: ...
+
+    @property
+    def benchmark(self) -> Benchmark: ...
+
+
+class Turns:
+    """Two started configurations that alternate. `whose` is the one that has the device; on_turn gets its index each time."""
+
+    def __init__(
+        self,
+        baseline: Contender,
+        candidate: Contender,
+        on_activity: Callable[[str], None],
+        on_turn: Callable[[int], None] = lambda configuration_index: None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.whose = baseline
+        self.stop_reason = StopReason.TIME_LIMIT
+        self._is_cpu = baseline.device.kind is DeviceKind.CPU
+        self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
+        self._candidate = _Side(candidate, np.min if self._is_cpu else np.median)
+        self._on_activity = on_activity
+        self._on_turn = on_turn
+        self._clock_ns = clock_ns
+        self._margin_ratio = margin_of(baseline.device.kind)
+        self._kept_pair_count = 0
+
+    def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
+        """Alternate in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+
+        max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
+            rules, once it is.
+        """
+        baseline, candidate = self._baseline, self._candidate
+        activity = f"comparing {candidate.run.label} with {baseline.run.label}"
+        self._on_activity(activity)
+        turns_a_block = self._time_alike()
+        start_ns = told_ns = sign_ns = self._clock_ns()
+        limit_ns = baseline.run.rule.max_duration_ns + candidate.run.rule.max_duration_ns
+        pair_count, next_look_count = 0, block_count
+        while True:
+            for turn in range(pair_count * turns_a_block, (pair_count + 1) * turns_a_block):
+                for side in (baseline, candidate) if turn % 2 == 0 else (candidate, baseline):
+                    self._with_device(side).take_turn()
+            pair_count += 1
+            now_ns = self._clock_ns()
+            is_over = now_ns - start_ns >= max_duration_ns
+            is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
+            if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
+                baseline.keep_blocks(turns_a_block)
+                candidate.keep_blocks(turns_a_block)
+                told_ns = now_ns
+            if now_ns - sign_ns >= SIGN_OF_LIFE_NS:
+                self._on_activity(activity)
+                sign_ns = now_ns
+            if is_over or pair_count >= next_look_count:
+                comparison = self._look(pair_count)
+                if is_over or (comparison is not None and self._is_narrow(comparison.duration)):
+                    return self._result(comparison, is_over)
+                next_look_count = pair_count + pair_count // LOOK_GROWTH
+
+    def _time_alike(self) -> int:
+        """Choose how both sides are timed; return the turns of a block.
+
+        A kernel just short enough for batches is not compared with one just too long for them in single launches. And
+        turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
+        where programs beside stretch some of them by far.
+        """
+        sides = (self._baseline, self._candidate)
+        timings = [side.run.benchmark.timing for side in sides]
+        batching = next((timing.method for timing in timings if timing.launches_per_sample > 1), None)
+        for side, timing in zip(sides, timings, strict=True):
+            if batching is not None and timing.method is not batching:
+                self._with_device(side).run.benchmark.take_method(batching)
+        sample_ns = sum(self._with_device(side).time_sample() for side in sides) / len(sides)
+        samples_a_turn = max(1, round(TURN_NS / sample_ns))
+        for side in sides:
+            side.samples_a_turn = samples_a_turn
+        return max(1, round(CPU_BLOCK_NS / (samples_a_turn * sample_ns))) if self._is_cpu else 1
+
+    def _with_device(self, side: _Side) -> _Side:
+        self.whose = side.run
+        self._on_turn(side.run.configuration_index)
+        return side
+
+    def _is_full(self) -> bool:
+        return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._candidate))
+
+    def _look(self, pair_count: int) -> Comparison | None:
+        """Compare the pairs of which throttling has left something on both sides; None: it has left no pair."""
+        kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._candidate.has_block(index)]
+        self._kept_pair_count = len(kept)
+        if not kept:
+            return None
+        return compare_pairs(self._candidate.timings(kept), self._baseline.timings(kept), self._margin_ratio)
+
+    def _is_narrow(self, ratio: RatioInterval) -> bool:
+        return ratio.half_width_ratio <= max(TARGET_MARGIN_SHARE * self._margin_ratio, abs(math.log(ratio.ratio)) / CLEAR_WIDTH_COUNT)
+
+    def _result(self, comparison: Comparison | None, is_over: bool) -> PairedComparison:
+        if comparison is None:
+            raise throttled_error(
+                f"comparison of {self._candidate.run.label} with {self._baseline.run.label}", "no pair of blocks at an undisturbed clock"
+            )
+        if not is_over:
+            self.stop_reason = StopReason.CONFIDENCE_REACHED
+        elif self._is_full():
+            self.stop_reason = StopReason.SAMPLE_LIMIT
+        duration, cycles = comparison.duration, comparison.cycles
+        return PairedComparison(
+            configuration_index=self._candidate.run.configuration_index,
+            baseline_configuration_index=self._baseline.run.configuration_index,
+            block_count=self._kept_pair_count,
+            duration_ratio=duration.ratio,
+            duration_ratio_low=duration.low,
+            duration_ratio_high=duration.high,
+            cycle_ratio=None if cycles is None else cycles.ratio,
+            cycle_ratio_low=None if cycles is None else cycles.low,
+            cycle_ratio_high=None if cycles is None else cycles.high,
+            confidence_ratio=CONFIDENCE,
+            verdict=comparison.verdict,
+            reason=comparison.reason,
+            measured_unix_ns=time.time_ns(),
+        )
+
+
+class _Side:
+    """Blocks of one configuration: taken in turns, then kept as the figure that stands for each.
+
+    figure: of a block's durations.
+    """
+
+    def __init__(self, run: Contender, figure: Callable[[Samples], np.floating]) -> None:
+        self.run = run
+        self.samples_a_turn = 1
+        self.sample_count = 0
+        self._figure = figure
+        self._taken: list[TimedSamples] = []  # turns
+        self._durations_ns: list[float] = []  # of blocks; NaN: no sample of it counts
+        self._cycle_counts: list[float] = []  # of blocks; NaN: no clock is known
+
+    def time_sample(self) -> int:
+        """Return the wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
+        self.run.benchmark.take_block(1)
+        walls_ns: list[int] = []
+        while len(walls_ns) < MIN_LOOK_COUNT or sum(walls_ns) < CPU_BLOCK_NS:
+            self.run.benchmark.take_block(1)
+            walls_ns.append(self.run.benchmark.sample_ns)
+        return min(walls_ns)
+
+    def take_turn(self) -> None:
+        self._taken.append(self.run.benchmark.take_block(self.samples_a_turn))
+
+    def keep_blocks(self, turns_a_block: int) -> None:
+        kept = self.run.benchmark.keep_blocks(self._taken) if self._taken else ()
+        for first in range(0, len(kept), turns_a_block):
+            turns = kept[first : first + turns_a_block]
+            durations_ns = np.concatenate([turn.duration_ns for turn in turns])
+            self.sample_count += durations_ns.size
+            self._durations_ns.append(float(self._figure(durations_ns)) if durations_ns.size else np.nan)
+            self._cycle_counts.append(_median_cycle_count(turns))
+        self._taken.clear()
+
+    def has_block(self, index: int) -> bool:
+        return not np.isnan(self._durations_ns[index])
+
+    def timings(self, indexes: list[int]) -> Timings:
+        cycle_counts = np.array(self._cycle_counts)[indexes]
+        return Timings(np.array(self._durations_ns)[indexes], None if np.isnan(cycle_counts).any() else cycle_counts)
+
+
+def _median_cycle_count(turns: Sequence[TimedSamples]) -> float:
+    counts = [turn.duration_ns * turn.sm_clock_hz / NS_PER_S for turn in turns if turn.sm_clock_hz is not None]
+    known = np.concatenate(counts) if counts else np.empty(0)
+    known = known[np.isfinite(known)]
+    return float(np.median(known)) if known.size else np.nan

@@ -1,0 +1,377 @@
+"""The directory of a run, and uploaded bundles."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import AsyncIterable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, cast
+
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import ArtifactNotFoundError, BundleTooLargeError, InvalidBundleError, StorageFullError
+from kernalyse.services.core.model import RunSpec
+
+# ---------------------------------------------------------------- run folder
+# Files of a run beside the journal: its spec for the worker, its working folder, and the artifacts it leaves.
+
+_LOCK_INTERVAL_S: Final = 0.05
+
+
+class RunFolder:
+    """The folder of one run, below the folder of all."""
+
+    def __init__(self, runs_folder: Path, run_id: str) -> None:
+        self._folder = runs_folder / run_id
+        self._run_id = run_id
+        self.spec_file = self._folder / "spec.pb"
+        self.working_folder = self._folder / "work"
+        self.temporary_folder = self.working_folder / "tmp"
+        self._artifacts = self.working_folder / "artifacts"
+
+    def prepare(self, spec: RunSpec, bundles: dict[str, Path]) -> None:
+        """Make the folder. bundles: unpacked bundles by digest, which appear under `bundles/` in the working folder."""
+        self._folder.mkdir(parents=True, mode=0o700)
+        self.spec_file.write_bytes(protobuf.encode_bytes(spec))
+        for folder in (self.temporary_folder, self._artifacts):
+            folder.mkdir(parents=True)
+        for digest, path in bundles.items():
+            link = self.working_folder / "bundles" / digest.removeprefix("sha256:")
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(path, target_is_directory=True)
+
+    def lock(self) -> int:
+        """Return a descriptor that every process of the run inherits; the lock on it falls when the last of them has ended."""
+        lock_file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        return lock_file
+
+    async def wait_for_processes(self, time_limit_s: float) -> bool:
+        """Wait until no process of the run is left; False when one still is after `time_limit_s`."""
+        deadline = time.monotonic() + time_limit_s
+        try:
+            lock_file = os.open(self._folder / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return True  # it had none yet
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        return False
+                    await asyncio.sleep(_LOCK_INTERVAL_S)
+        finally:
+            os.close(lock_file)
+
+    def keep_artifacts_only(self) -> None:
+        """Delete what the run has no more use for."""
+        if not self.working_folder.is_dir():
+            return
+        for path in self.working_folder.iterdir():
+            if path == self._artifacts and not path.is_symlink():
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):  # a leftover does not change what the run has come to
+                    path.unlink()
+
+    def artifacts_size_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self._artifacts.rglob("*") if file.is_file())
+
+    def delete_artifacts(self) -> None:
+        shutil.rmtree(self._artifacts, ignore_errors=True)
+
+    def delete(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def artifact(self, artifact_name: str) -> Path:
+        """Return a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the folder."""
+        path = self._artifacts / artifact_name
+        top = self._artifacts.resolve()
+        if "\0" in artifact_name or not path.resolve().is_relative_to(top) or not path.is_file():
+            names = ", ".join(sorted(str(file.relative_to(self._artifacts)) for file in self._artifacts.rglob("*") if file.is_file()))
+            raise ArtifactNotFoundError(
+                f"artifact {artifact_name} of run {self._run_id}",
+                found="no such file",
+                expected=f"one of {names}" if names else "nothing: the run has left no artifact",
+                remedy="Events of type ArtifactStored name them.",
+            )
+        return path
+
+
+# ---------------------------------------------------------------- bundles
+# Uploaded folders: received in chunks, checked, unpacked once, named by their digest, and deleted when nobody wants them.
+#
+# An archive is a stranger's: nothing in it may name a place outside the folder, be anything but a file or a folder, or unpack to more
+# than the limits. What is written is counted, since an archive's headers can lie about sizes, a file with holes is larger than what was
+# sent of it, and a name implies the folders that it lies in.
+
+MAX_CHUNK_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 100
+"""Folders within each other. No project has as many; past some hundreds Python can no longer delete a folder, which it does recursively."""
+
+MIN_KEPT_S: Final = 600.0
+"""After its last use: between an upload and the run that names it, or two attempts at that run, no bundle may go."""
+
+_COPY_BYTES: Final = 256 * 1024
+_NAME_ERRORS: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLimits:
+    """Limits of one bundle and of all bundles together."""
+
+    max_bytes: int  # packed
+    max_unpacked_bytes: int
+    max_file_count: int  # files and folders
+    max_age_s: float  # since the last use of an unused one
+    max_total_bytes: int  # of all of them, unpacked; above it the unused ones go, the least recently used first
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An uploaded archive that has been checked and unpacked."""
+
+    digest: str  # "sha256:…" of the archive
+    size_bytes: int  # of the archive
+    file_count: int
+
+
+class BundleStore:
+    """Bundles under one folder, each unpacked in a folder of its own."""
+
+    def __init__(self, folder: Path, limits: BundleLimits) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._lock = threading.Lock()  # a bundle is used, or it goes: not both at once
+
+    async def receive(self, chunks: AsyncIterable[bytes]) -> Bundle:
+        """Store a tar.gz that arrives in chunks. The same archive twice is stored once.
+
+        Raises:
+            InvalidBundleError: it is no tar.gz, or a member must not be unpacked; names the member.
+            BundleTooLargeError: it is over a limit; names the limit.
+            StorageFullError: there is no room for it.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=self._folder, prefix=".arriving-") as name:
+                archive = Path(name) / "bundle.tar.gz"
+                digest, size_bytes = await self._save(chunks, archive)
+                file_count = await asyncio.to_thread(self._unpack, archive, Path(name) / "content", digest)
+        except OSError as error:
+            raise StorageFullError(
+                f"folder of bundles {self._folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
+            ) from error
+        return Bundle(digest, size_bytes, file_count)
+
+    def path(self, digest: str) -> Path:
+        """Return the folder of an unpacked bundle. Raises InvalidBundleError when there is none."""
+        path = self._path(digest) if _DIGEST.fullmatch(digest) else None
+        if path is None or not self._use(path):
+            raise InvalidBundleError(
+                f"bundle {digest}", found="no such bundle on this node", expected="the digest of an upload", remedy="Upload it first."
+            )
+        return path
+
+    def expire(self, in_use: Collection[str], now_s: Callable[[], float] = time.time) -> tuple[str, ...]:
+        """Delete bundles over the limits of age and size, and what an upload cut off has left; return their digests.
+
+        Args:
+            in_use: digests that queued and running runs name.
+        """
+        with self._lock:
+            kept = sorted((_Kept.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
+            total_bytes = sum(one.size_bytes for one in kept)
+            leaving: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
+            digests: list[str] = []
+            for one in kept:
+                digest, unused_s = f"sha256:{one.path.name}", now_s() - one.used_s
+                is_over = unused_s > self._limits.max_age_s or total_bytes > self._limits.max_total_bytes
+                if is_over and unused_s > MIN_KEPT_S and digest not in in_use:
+                    total_bytes -= one.size_bytes
+                    digests.append(digest)
+                    leaving.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))
+        for path in leaving:
+            shutil.rmtree(path, ignore_errors=True)
+        return tuple(digests)
+
+    def _use(self, path: Path) -> bool:
+        """Return whether the bundle is there; it counts as used from now on."""
+        with self._lock:
+            if path.is_dir():
+                os.utime(path)
+            return path.is_dir()
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest.removeprefix("sha256:")
+
+    async def _save(self, chunks: AsyncIterable[bytes], archive: Path) -> tuple[str, int]:
+        digest = hashlib.sha256()
+        size_bytes = 0
+        with archive.open("wb") as file:
+            async for chunk in chunks:
+                if len(chunk) > MAX_CHUNK_BYTES:
+                    raise BundleTooLargeError(
+                        "chunk of a bundle", found=f"{len(chunk)} bytes", expected=f"at most {MAX_CHUNK_BYTES}", remedy="Send smaller ones."
+                    )
+                size_bytes += len(chunk)
+                if size_bytes > self._limits.max_bytes:
+                    raise _too_large("bundle", "bytes, packed", self._limits.max_bytes, "bundle_max_bytes")
+                digest.update(chunk)
+                file.write(chunk)
+        return f"sha256:{digest.hexdigest()}", size_bytes
+
+    def _unpack(self, archive: Path, content: Path, digest: str) -> int:
+        content.mkdir()
+        count = _Unpacking(self._limits, content).unpack(archive)
+        path = self._path(digest)
+        if not self._use(path):
+            content.replace(path)
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    path: Path
+    used_s: float  # Unix time
+    size_bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> _Kept:
+        sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+        return cls(path, path.stat().st_mtime, sum(sizes))
+
+
+class _Unpacking:
+    """An archive that is being unpacked into a folder."""
+
+    def __init__(self, limits: BundleLimits, content: Path) -> None:
+        self._limits = limits
+        self._content = content
+        self._folders: set[Path] = set()  # made so far
+        self._entry_count = 0  # files and folders
+        self._file_count = 0
+        self._written_bytes = 0
+
+    def unpack(self, archive: Path) -> int:
+        """Unpack the archive and return the number of files in it."""
+        try:
+            with gzip.open(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], _Counted(stream, self._limits)), mode="r|") as members:
+                for member_count, member in enumerate(members, 1):
+                    self._check_count(member_count)  # a folder that comes again and again is written only once
+                    self._unpack_member(members, member)
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
+            raise InvalidBundleError(
+                "bundle", found=str(error), expected="a tar archive, compressed with gzip", remedy="Pack it with: tar -czf"
+            ) from error
+        return self._file_count
+
+    def _unpack_member(self, members: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        parts = _safe_parts(member.name)
+        try:
+            if member.isdir():
+                self._make_folder(member.name, parts)
+            elif member.isreg():
+                self._make_folder(member.name, parts[:-1])
+                self._count_entry()
+                self._copy(members, member, self._content.joinpath(*parts))
+            else:
+                raise _refused(member.name, _kind(member), "files and folders only")
+        except OSError as error:
+            if error.errno not in _NAME_ERRORS:
+                raise
+            raise _refused(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
+
+    def _make_folder(self, name: str, parts: Sequence[str]) -> None:
+        """Make the folder and those that it lies in, as far as they are not there, and count each."""
+        if len(parts) > MAX_DEPTH:
+            raise _refused(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
+        path = self._content
+        for part in parts:
+            path /= part
+            if path not in self._folders:
+                self._count_entry()
+                path.mkdir()
+                self._folders.add(path)
+
+    def _count_entry(self) -> None:
+        self._entry_count += 1
+        self._check_count(self._entry_count)
+
+    def _check_count(self, count: int) -> None:
+        if count > self._limits.max_file_count:
+            raise _too_large("bundle", "files and folders", self._limits.max_file_count, "bundle_max_file_count")
+
+    def _copy(self, members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+        source = members.extractfile(member)
+        if source is None:
+            raise _refused(member.name, "no content", "a file")
+        # O_EXCL: a second member of one name must not write through what the first has left.
+        mode = 0o700 if member.mode & 0o100 else 0o600
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+            while data := source.read(_COPY_BYTES):
+                self._written_bytes += len(data)
+                _check_size(self._written_bytes, self._limits)
+                file.write(data)
+        self._file_count += 1
+
+
+class _Counted:
+    """A stream that ends the work when more comes out of it than the limit."""
+
+    def __init__(self, stream: gzip.GzipFile, limits: BundleLimits) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._size_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._size_bytes += len(data)
+        _check_size(self._size_bytes, self._limits)
+        return data
+
+
+def _check_size(size_bytes: int, limits: BundleLimits) -> None:
+    if size_bytes > limits.max_unpacked_bytes:
+        raise _too_large("bundle", "bytes, unpacked", limits.max_unpacked_bytes, "bundle_max_unpacked_bytes")
+
+
+def _safe_parts(name: str) -> tuple[str, ...]:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise _refused(name, "a path out of the bundle", "paths below its top folder")
+    return path.parts
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    if member.issym() or member.islnk():
+        return f"a link to {member.linkname}"
+    return "a device or pipe" if member.isdev() else f"an entry of type {member.type!r}"
+
+
+def _refused(name: str, found: str, expected: str) -> InvalidBundleError:
+    return InvalidBundleError(f"member {name} of the bundle", found=found, expected=expected, remedy="Pack the folder without it.")
+
+
+def _too_large(subject: str, what: str, limit: int, setting: str) -> BundleTooLargeError:
+    return BundleTooLargeError(
+        subject, found=f"more than {limit} {what}", expected=f"at most {limit}", remedy=f"Leave files out, or raise {setting} on the node."
+    )

@@ -1,0 +1,388 @@
+"""Supervise the process of one run from the service, with the environment that it inherits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import InternalError, KernalyseError, MemoryLimitError, TimeLimitError, WorkerCrashedError
+from kernalyse.services.core.model import (
+    CommandProfile,
+    ConfigurationFailed,
+    EventPayload,
+    LogLevel,
+    LogLines,
+    Progress,
+    RunError,
+    RunSpec,
+    RunState,
+    StateChanged,
+)
+from kernalyse.services.core.rpc import run_error
+from kernalyse.services.profiler.processes import supervisor
+from kernalyse.services.profiler.processes.children import OutputLines
+from kernalyse.services.profiler.processes.event_pipe import event_message, open_pipe, read_crash_marker, read_events
+from kernalyse.v1 import run_pb2
+
+# ---------------------------------------------------------------- run process
+# A run in its processes, from exec to the end of the last of them, seen from the service.
+
+CANCELLED: Final = "cancelled"
+HUNG: Final = "hung"
+CRASH_ADVICE: Final = "PLEASE submit a bug report"  # of LLVM, to its own makers: the fault is the kernel's
+PROBLEM: Final = "problem"  # the service cannot go on with the run; RunProcess.problem says why
+
+Record = Callable[[Sequence[run_pb2.RunEvent]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """Limits of time, memory and silence for the processes of a run."""
+
+    time_limit_s: float
+    memory_limit_bytes: int
+    silence_limit_s: float  # without any event from the worker
+    grace_s: float  # between TERM and KILL
+    cancel_grace_s: float = 0.0  # for the worker of a cancelled run, to end by itself what it has started
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The final state that a run has earned."""
+
+    state: RunState
+    error: RunError | None = None
+    is_over_configuration: bool = False  # what was being measured has ended the worker, which could not say so itself
+
+
+class RunProcess:
+    """Starts a worker under a supervisor and passes on what they say.
+
+    Args:
+        command: the worker's, without the descriptor of its event pipe.
+        record: journals events; one that raises a KernalyseError ends the run.
+        activity: what the run is doing, for messages.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, limits: ProcessLimits, *, record: Record, activity: Callable[[], str]) -> None:
+        self._command = command
+        self._folder = folder
+        self._limits = limits
+        self._record = record
+        self._activity = activity
+        self._control_fd: int | None = None
+        self._cause_to_send: str | None = None
+        self._problem: KernalyseError | None = None
+        self._reported_error: RunError | None = None
+        self._stderr = OutputLines()
+        self._last_event_time = time.monotonic()
+        self._progress: run_pb2.Progress | None = None  # the last; hardly ever asked for, so not decoded
+
+    def end(self, cause: str) -> None:
+        """Ask the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
+        if self._cause_to_send is None:
+            self._cause_to_send = cause
+            self._send_cause()
+
+    async def run(self, environment: dict[str, str], lock_file: int) -> Outcome:
+        """Run the worker; return when no process of the run is left and all it said is recorded."""
+        events_fd, worker_events_fd = open_pipe()
+        status_fd, supervisor_status_fd = os.pipe()
+        supervisor_control_fd, control_fd = os.pipe()
+        given_fds = (worker_events_fd, supervisor_status_fd, supervisor_control_fd)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", supervisor.__file__),
+                *(str(supervisor_status_fd), str(supervisor_control_fd), str(worker_events_fd)),
+                *(str(self._limits.time_limit_s), str(self._limits.memory_limit_bytes), str(self._limits.grace_s)),
+                *(*self._command, "--events-fd", str(worker_events_fd)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=self._folder,
+                env=environment,
+                pass_fds=(*given_fds, lock_file),
+                start_new_session=True,
+            )
+        except BaseException:
+            for fd in (events_fd, status_fd, control_fd):
+                os.close(fd)
+            raise
+        finally:
+            for fd in given_fds:
+                os.close(fd)
+        self._control_fd = control_fd
+        self._last_event_time = time.monotonic()
+        self._send_cause()
+        silence = asyncio.create_task(self._watch_silence())
+        try:
+            _, _, _, status_line, _ = await asyncio.gather(
+                self._pass_events(events_fd),
+                self._pass_log(process.stdout, OutputLines(), LogLevel.INFO, "program"),
+                self._pass_log(process.stderr, self._stderr, LogLevel.WARNING, "worker"),
+                _read_all(status_fd),
+                process.wait(),
+            )
+        finally:
+            silence.cancel()
+            self._control_fd = None
+            os.close(control_fd)
+        outcome = self._outcome(status_line)
+        if outcome.is_over_configuration and outcome.error is not None:
+            await self._report_failed(outcome.error)
+        return outcome
+
+    def _send_cause(self) -> None:
+        if self._control_fd is not None and self._cause_to_send is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended by itself
+                grace = f" {self._limits.cancel_grace_s}" if self._cause_to_send == CANCELLED else ""
+                os.write(self._control_fd, f"end {self._cause_to_send}{grace}\n".encode())
+
+    # ------------------------------------------------------------ what the run says
+
+    async def _pass_events(self, events_fd: int) -> None:
+        reader, transport = await _open_reader(events_fd)
+        try:
+            async for events in read_events(reader):
+                self._last_event_time = time.monotonic()
+                self._note_progress(events)
+                await self._pass_on([event for event in events if not self._is_outcome(event)])
+        except WorkerCrashedError as error:
+            self._give_up(error)
+            while await reader.read(65536):
+                pass  # so that the worker does not hang on a full pipe while it is being ended
+        finally:
+            transport.close()
+
+    def _note_progress(self, events: Sequence[run_pb2.RunEvent]) -> None:
+        told = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
+        self._progress = next(told, self._progress)
+
+    async def _report_failed(self, error: RunError) -> None:
+        """Report the configuration that was being measured as failed, if it was one."""
+        progress = None if self._progress is None else protobuf.decode(self._progress, Progress)
+        if progress is None:
+            return
+        turn = read_crash_marker(self._folder)
+        failed_index = turn.configuration_index if turn is not None and turn.is_measurement else progress.configuration_index
+        if failed_index is None:
+            return
+        await self._pass_payload(ConfigurationFailed(failed_index, error))
+        completed_count, failed_count = progress.completed_configuration_count + 1, progress.failed_configuration_count + 1
+        await self._pass_payload(
+            replace(
+                progress,
+                completed_configuration_count=completed_count,
+                failed_configuration_count=failed_count,
+                activity="",
+                configuration_index=None,
+            )
+        )
+
+    def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
+        """Return whether the event is the worker's last word on a failure, kept back: the service sets the final state at the very end."""
+        if event.WhichOneof("payload") != "state_changed":
+            return False
+        changed = protobuf.decode(event.state_changed, StateChanged)
+        if changed.state is RunState.FAILED and changed.error is not None:
+            self._reported_error = changed.error
+        return True
+
+    async def _pass_log(self, reader: asyncio.StreamReader | None, output: OutputLines, level: LogLevel, source: str) -> None:
+        assert reader is not None
+        while data := await reader.read(65536):
+            await self._pass_lines(output.take(data), level, source)
+        await self._pass_lines(output.end(), level, source)
+
+    async def _pass_lines(self, lines: tuple[str, ...], level: LogLevel, source: str) -> None:
+        if lines:
+            await self._pass_payload(LogLines(level, source, lines))
+
+    async def _pass_payload(self, payload: EventPayload) -> None:
+        await self._pass_on([event_message(payload)])
+
+    async def _pass_on(self, events: list[run_pb2.RunEvent]) -> None:
+        if not events or self._problem is not None:
+            return
+        try:
+            await self._record(events)
+        except KernalyseError as error:
+            self._give_up(error)
+
+    def _give_up(self, problem: KernalyseError) -> None:
+        self._problem = self._problem or problem
+        self.end(PROBLEM)
+
+    async def _watch_silence(self) -> None:
+        while (left_s := self._last_event_time + self._limits.silence_limit_s - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
+        self.end(HUNG)
+
+    # ------------------------------------------------------------ what it comes to
+
+    def _outcome(self, status_line: bytes) -> Outcome:
+        if not status_line:
+            return _failed(
+                InternalError("supervisor of the run", found="it ended without a word", remedy="Perhaps something has killed it.")
+            )
+        status: dict[str, Any] = json.loads(status_line)
+        match status["cause"]:
+            case supervisor.EXITED:
+                return self._outcome_of_exit(status["exit_code"], status["signal"])
+            case "cancelled":
+                return Outcome(RunState.CANCELLED)
+            case supervisor.TIME_LIMIT:
+                return _failed(
+                    TimeLimitError(
+                        "the run",
+                        found=f"still {self._activity() or 'at work'} after {self._limits.time_limit_s:g} s",
+                        expected=f"an end within {self._limits.time_limit_s:g} s",
+                        remedy="Raise the run's time limit, or the node's run_time_limit_s; or split the sweep.",
+                    )
+                )
+            case "hung":
+                return _failed_over_configuration(
+                    TimeLimitError(
+                        f"worker while {self._doing()}",
+                        found=f"no sign of life for {self._limits.silence_limit_s:g} s",
+                        expected=f"a launch within {self._limits.silence_limit_s:g} s",
+                        remedy="Look for an endless loop in the kernel; for a slow one raise the node's configuration_time_limit_s.",
+                    )
+                )
+            case supervisor.MEMORY_LIMIT:
+                return _failed_over_configuration(
+                    MemoryLimitError(
+                        f"run while {self._doing()}",
+                        found=f"{status['peak_resident_bytes']} bytes resident",
+                        expected=f"at most {self._limits.memory_limit_bytes}",
+                        remedy="Choose smaller parameters, or raise the node's run_memory_limit_bytes.",
+                    )
+                )
+            case _:
+                return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
+
+    def _doing(self) -> str:
+        activity, turn = self._activity() or "starting", read_crash_marker(self._folder)
+        return activity if turn is None else f"{activity}, in a turn of {turn.label}"
+
+    def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:
+        if self._reported_error is not None:
+            return Outcome(RunState.FAILED, self._reported_error)
+        if self._problem is not None:
+            return _failed(self._problem)
+        if exit_code == 0:
+            return Outcome(RunState.SUCCEEDED)
+        ending = f"exit code {exit_code}" if signal_number is None else _signal_name(signal_number)
+        tail = "\n".join(line for line in self._stderr.tail if not line.startswith(CRASH_ADVICE))
+        return _failed_over_configuration(
+            WorkerCrashedError(
+                f"worker while {self._doing()}",
+                found=f"{ending}{'; it last said:' if tail else ''}\n{tail}".rstrip(),
+                expected="exit code 0",
+                remedy="Look for writes out of bounds in the kernel; what was measured before is kept.",
+            )
+        )
+
+
+def _failed(error: KernalyseError) -> Outcome:
+    return Outcome(RunState.FAILED, run_error(error))
+
+
+def _failed_over_configuration(error: KernalyseError) -> Outcome:
+    return replace(_failed(error), is_over_configuration=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+async def _open_reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    reader = asyncio.StreamReader(limit=1024 * 1024)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb"))
+    return reader, transport
+
+
+async def _read_all(fd: int) -> bytes:
+    reader, transport = await _open_reader(fd)
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
+
+
+# ---------------------------------------------------------------- run environment
+# The variables of the service's environment that the processes of a run get.
+#
+# Whatever a run executes was sent by somebody. Names are all there is to judge by, so what looks like a secret is withheld; a run that
+# needs such a variable carries its own value.
+
+OWN_PREFIX: Final = "KERNALYSE_"
+SECRET_NAME: Final = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_KEY$|(^|_)JWT$|^SSH_AUTH_SOCK$", re.IGNORECASE)
+NO_SECRETS: Final = frozenset({"TOKENIZERS_PARALLELISM", "NV_TPS_LAUNCH_TOKEN"})
+"""Names like a secret's that programs need: a setting of Hugging Face's tokenizers, and what Nsight Compute leaves in what it starts."""
+
+WORKER_NAMES: Final = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "LANG", "LANGUAGE", "TZ", "TERM", "VIRTUAL_ENV",
+    "CC", "CXX", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "SOURCE_DATE_EPOCH",
+})  # fmt: skip
+WORKER_PREFIXES: Final = (
+    "LC_", "LD_", "XDG_", "PYTHON", "CONDA_", "MALLOC_",
+    "CUDA", "NV", "NSYS_", "QUADD_", "CUPTI_", "NCCL_",
+    "OCL_", "OPENCL", "CL_", "POCL_", "PYOPENCL_", "INTEL_", "TBB_", "SYCL_", "ONEAPI_", "ROCR_", "HIP_", "HSA_",
+    "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "ORT_",
+)  # fmt: skip
+"""What loaders, Python, compilers, CUDA (NVCC_, NVIDIA_, NVTX_ and profilers around a service among it), OpenCL runtimes and thread
+pools read. One too few, and a toolkit that only a variable leads to is not found; one too many, and kernels see what is none of theirs."""
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a variable's name looks like that of a secret."""
+    return SECRET_NAME.search(name) is not None and name not in NO_SECRETS
+
+
+def worker_environment(service: Mapping[str, str]) -> dict[str, str]:
+    """Return what the worker of kernels, models and references needs of the service's environment."""
+    return {
+        name: value for name, value in service.items() if (name in WORKER_NAMES or name.startswith(WORKER_PREFIXES)) and not is_secret(name)
+    }
+
+
+def withheld_names(service: Mapping[str, str]) -> list[str]:
+    """Return the variables of the service that a command does not get, in alphabetical order."""
+    return sorted(name for name in service if name.startswith(OWN_PREFIX) or is_secret(name))
+
+
+def inherited_environment(spec: RunSpec, service: Mapping[str, str]) -> dict[str, str]:
+    """Return what a run's processes get of the service's environment, without what the run itself sets."""
+    if not isinstance(spec.work, CommandProfile):
+        return worker_environment(service)
+    withheld = set(withheld_names(service))
+    return {name: value for name, value in service.items() if name not in withheld}
+
+
+def withheld_notice(spec: RunSpec, service: Mapping[str, str]) -> str | None:
+    """Return the line of the run's log that names what its command did not get; None when it got everything."""
+    if not isinstance(spec.work, CommandProfile):
+        return None
+    given: Collection[str] = {variable.name for variable in spec.work.environment}
+    missing = [name for name in withheld_names(service) if name not in given]
+    if not missing:
+        return None
+    return (
+        f"Withheld from the command, for their names look like secrets or settings of this node: {', '.join(missing)}. "
+        "What it needs of them, give with the run: kernalyse profile --env NAME."
+    )

@@ -1,0 +1,415 @@
+"""The device queues of this node and the life of each run: QUEUED, RUNNING, then one final state, each journaled before it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import (
+    InternalError,
+    InvalidRequestError,
+    KernalyseError,
+    QueueFullError,
+    RequestConflictError,
+    RunLostError,
+    ShuttingDownError,
+    StorageFullError,
+)
+from kernalyse.services.core.model import (
+    CommandProfile,
+    LogLevel,
+    LogLines,
+    Node,
+    Progress,
+    Run,
+    RunSpec,
+    RunState,
+    StateChanged,
+    Telemetry,
+)
+from kernalyse.services.core.rpc import run_error
+from kernalyse.services.profiler.journal.database import RunsPage
+from kernalyse.services.profiler.journal.journal import Journal
+from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
+from kernalyse.services.profiler.processes.event_pipe import event_message
+from kernalyse.services.profiler.runs.admission import Admission, Placement
+from kernalyse.services.profiler.runs.files import RunFolder
+from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
+from kernalyse.v1 import run_pb2
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUEST_ID_LENGTH: Final = 100
+REWRITE_INTERVAL_S: Final = 1.0
+"""Pause between attempts to journal a final state that a full disk has refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSettings:
+    """Limits, folder and worker command of the node's runs.
+
+    worker_command: each run's own arguments are added to it.
+    """
+
+    folder: Path
+    worker_command: tuple[str, ...]
+    max_queued_run_count: int
+    configuration_time_limit_s: float
+    grace_s: float
+    command_grace_s: float
+
+
+@dataclass(slots=True, eq=False)
+class ActiveRun:
+    """A run that is queued or running, or that has ended without its final state in the journal.
+
+    placement: None for a run of an earlier process of the service that is not run again.
+    unjournaled: the run in its final state, which a full disk refuses.
+    """
+
+    run: Run  # as journaled
+    placement: Placement | None = None
+    process: RunProcess | None = None
+    is_cancel_requested: bool = False
+    unjournaled: Run | None = None
+
+    @property
+    def latest(self) -> Run:
+        """Return the run as it is, journaled or not."""
+        return self.unjournaled or self.run
+
+    def cancel(self) -> None:
+        """End the worker, or keep one from being started."""
+        self.is_cancel_requested = True
+        if self.process is not None:
+            self.process.end(CANCELLED)
+
+
+@dataclass(slots=True)
+class DeviceQueue:
+    """Runs that follow each other on one device."""
+
+    pending: deque[ActiveRun] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+
+
+class Runs:
+    """All runs of the node. Use `recover` once before anything else, and `drain` at the end."""
+
+    def __init__(self, settings: RunsSettings, journal: Journal, admission: Admission, node: Node) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._admission = admission
+        self._node = node
+        self._active: dict[str, ActiveRun] = {}  # a run leaves when its final state is journaled
+        self._device_queues: dict[str, DeviceQueue] = {}
+        self._rewriting: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._is_open = False  # device queues wait until `recover` is through
+        self.is_draining = False
+
+    # ------------------------------------------------------------ what is asked for
+
+    async def start(self, spec: RunSpec, request_id: str) -> Run:
+        """Queue a run and return it; for a request_id seen before, return the run that it made.
+
+        Raises what `Admission.check` raises, and:
+            RequestConflictError: the request_id was used for another body.
+            QueueFullError, StorageFullError, ShuttingDownError.
+        """
+        if len(request_id) > MAX_REQUEST_ID_LENGTH:
+            raise InvalidRequestError("request_id", found=f"{len(request_id)} characters", expected=f"at most {MAX_REQUEST_ID_LENGTH}")
+        body_digest = hashlib.sha256(protobuf.encode(spec).SerializeToString(deterministic=True)).hexdigest()
+        async with self._starting:  # two calls with one request_id make one run
+            known = await self._journal.request(request_id) if request_id else None
+            if known is not None:
+                return await self.get(_same_body(request_id, known, body_digest))
+            self._check_open()
+            placement = await asyncio.to_thread(self._admission.check, spec)
+            run = Run(
+                run_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
+                node_id=self._node.node_id,
+                hostname=self._node.hostname,
+                spec=spec,
+                state=RunState.QUEUED,
+                create_time=datetime.now(UTC),
+                request_id=request_id or None,
+            )
+            await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
+            self._enqueue(run, placement)
+        return run
+
+    async def checked(self, spec: RunSpec) -> Run:
+        """Return the run that `start` would make, without id; nothing is queued. Raises what `Admission.check` raises."""
+        placement = await asyncio.to_thread(self._admission.check, spec)
+        return Run(
+            run_id="",
+            node_id=self._node.node_id,
+            hostname=self._node.hostname,
+            spec=placement.spec,
+            state=RunState.QUEUED,
+            create_time=datetime.now(UTC),
+            device_id=placement.device_id,
+            total_configuration_count=placement.configuration_count,
+        )
+
+    async def get(self, run_id: str) -> Run:
+        """Return one run. Raises RunNotFoundError."""
+        active = self._active.get(run_id)
+        return (await self._journal.run(run_id))[0] if active is None else active.latest
+
+    async def list(self, before_run_number: int | None, limit: int) -> RunsPage:
+        """Return one page of runs, the newest first."""
+        page = await self._journal.runs(before_run_number, limit)
+        return replace(page, runs=tuple(active.latest if (active := self._active.get(run.run_id)) else run for run in page.runs))
+
+    async def cancel(self, run_id: str) -> Run:
+        """End a run that has not ended; return it as it is then, which for a running one is still RUNNING.
+
+        Raises RunNotFoundError.
+        """
+        run = await self.get(run_id)
+        active = self._active.get(run_id)
+        if active is None:
+            return run
+        for queue in self._device_queues.values():
+            if active in queue.pending:
+                queue.pending.remove(active)
+                await self._finalize(active, Outcome(RunState.CANCELLED))
+                return await self.get(run_id)
+        active.cancel()
+        return run
+
+    def folder(self, run_id: str) -> RunFolder:
+        return RunFolder(self._settings.folder, run_id)
+
+    @property
+    def running_run_ids(self) -> tuple[str, ...]:
+        return tuple(run_id for run_id, active in self._active.items() if active.run.state is RunState.RUNNING)
+
+    @property
+    def queued_run_ids(self) -> tuple[str, ...]:
+        return tuple(active.run.run_id for queue in self._device_queues.values() for active in queue.pending)
+
+    @property
+    def bundle_digests(self) -> frozenset[str]:
+        """Return the digests of the bundles that queued and running runs name."""
+        return frozenset(digest for active in self._active.values() if active.placement is not None for digest in active.placement.bundles)
+
+    def check_complete(self, run_id: str) -> None:
+        """Raise StorageFullError for a run whose end could not be journaled yet: what was read of it is not all."""
+        active = self._active.get(run_id)
+        if active is not None and active.unjournaled is not None:
+            raise StorageFullError(
+                f"end of run {run_id}", found="a full disk", expected="room in the journal", remedy="Free space; then watch on from here."
+            )
+
+    async def record_telemetry(self, readings: Sequence[Telemetry]) -> None:
+        """Journal readings with each run that has a process: the host's, and those of its device."""
+        for active in [active for active in self._active.values() if active.process is not None]:
+            events = [event_message(reading) for reading in readings if reading.device_id in (None, active.run.device_id)]
+            try:
+                await self._journal.append(active.run.run_id, events)
+            except KernalyseError:
+                return  # the run's own events meet the same journal, and end it
+
+    # ------------------------------------------------------------ start and end of the service
+
+    async def recover(self) -> asyncio.Task[None]:
+        """Mark runs that were running before a restart as LOST, and queue queued ones again. No run is started a second time.
+
+        Returns the task that opens the device queues once no process of a lost run is left.
+        """
+        lost: list[str] = []
+        for run in await self._journal.unfinished():
+            if run.state is RunState.RUNNING:
+                lost.append(run.run_id)
+                error = RunLostError(
+                    f"run {run.run_id}",
+                    found="the profiler service ended while it was running",
+                    remedy="What was measured before is kept; submit it again for the rest.",
+                )
+                await self._finalize(self._activate(run), Outcome(RunState.LOST, run_error(error)))
+            else:
+                await self._requeue(run)
+        return asyncio.create_task(self._open_queues_after(lost))
+
+    async def _requeue(self, run: Run) -> None:
+        try:
+            placement = self._admission.place(run.spec)
+        except KernalyseError as error:  # its device or bundle has gone
+            await self._finalize(self._activate(run), Outcome(RunState.FAILED, run_error(error)))
+        else:
+            self._enqueue(run, placement)
+
+    async def _open_queues_after(self, lost: Sequence[str]) -> None:
+        for run_id in lost:
+            if not await self.folder(run_id).wait_for_processes(self._settings.grace_s + 5.0):
+                logger.warning("Processes of run %s, which was lost, are still there.", run_id)
+            self.folder(run_id).keep_artifacts_only()
+        self._is_open = True
+        for queue in self._device_queues.values():
+            self._feed(queue)
+
+    async def drain(self, limit_s: float, force: asyncio.Event) -> None:
+        """Let running runs end, for `limit_s` or until `force` is set; then cancel them. Queued ones stay queued in the journal."""
+        self.is_draining = True
+        if self.running_run_ids:
+            logger.info("Waiting for %d run(s), %g s at most.", len(self.running_run_ids), limit_s)
+        tasks = [queue.task for queue in self._device_queues.values() if queue.task is not None]
+        if tasks:
+            forced = asyncio.create_task(force.wait())
+            ended = asyncio.create_task(asyncio.wait(tasks))
+            await asyncio.wait((forced, ended), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            forced.cancel()
+            for run_id in self.running_run_ids:
+                self._active[run_id].cancel()
+            await ended
+        if self._rewriting is not None:
+            self._rewriting.cancel()
+
+    def _check_open(self) -> None:
+        if self.is_draining:
+            raise ShuttingDownError("this node", found="it is shutting down", remedy="Try again when it has restarted.")
+        if len(self.queued_run_ids) >= self._settings.max_queued_run_count:
+            raise QueueFullError(
+                "queue of this node",
+                found=f"{len(self.queued_run_ids)} runs waiting",
+                expected=f"fewer than {self._settings.max_queued_run_count}",
+                remedy="Wait for some to end or cancel them.",
+            )
+        self._journal.check_space()
+
+    # ------------------------------------------------------------ the life of a run
+
+    def _activate(self, run: Run, placement: Placement | None = None) -> ActiveRun:
+        active = self._active[run.run_id] = ActiveRun(run, placement)
+        return active
+
+    def _enqueue(self, run: Run, placement: Placement) -> None:
+        queue = self._device_queues.setdefault(placement.queue_name, DeviceQueue())
+        queue.pending.append(self._activate(run, placement))
+        self._feed(queue)
+
+    def _feed(self, queue: DeviceQueue) -> None:
+        if queue.task is None and queue.pending and self._is_open and not self.is_draining:
+            queue.task = asyncio.create_task(self._work(queue))
+
+    async def _work(self, queue: DeviceQueue) -> None:
+        while queue.pending and not self.is_draining:
+            active = queue.pending.popleft()
+            run_id = active.run.run_id
+            try:
+                outcome = await self._execute(active)
+            except KernalyseError as error:
+                outcome = Outcome(RunState.FAILED, run_error(error))
+            except Exception as error:
+                logger.exception("Run %s could not be carried out", run_id)
+                outcome = Outcome(RunState.FAILED, run_error(InternalError(f"run {run_id}", found=f"{type(error).__name__}: {error}")))
+            active.process = None
+            await self._finalize(active, outcome)
+        queue.task = None
+
+    async def _execute(self, active: ActiveRun) -> Outcome:
+        placement = active.placement
+        assert placement is not None
+        running = replace(active.run, state=RunState.RUNNING, start_time=datetime.now(UTC), device_id=placement.device_id)
+        await self._journal_state(running)
+        active.run = running
+        if active.is_cancel_requested:
+            return Outcome(RunState.CANCELLED)
+        folder = self.folder(active.run.run_id)
+        folder.prepare(placement.spec, placement.bundles)
+        notice = withheld_notice(placement.spec, os.environ)
+        if notice is not None:
+            await self._record(active, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
+        process = active.process = RunProcess(
+            (*self._settings.worker_command, "--spec", str(folder.spec_file), "--folder", str(folder.working_folder)),
+            folder.working_folder,
+            ProcessLimits(
+                time_limit_s=placement.limits.run_time_limit_ns / 1e9,
+                memory_limit_bytes=placement.limits.run_memory_limit_bytes,
+                silence_limit_s=self._settings.configuration_time_limit_s,
+                grace_s=self._settings.grace_s,
+                cancel_grace_s=self._settings.command_grace_s if isinstance(placement.spec.work, CommandProfile) else 0.0,
+            ),
+            record=lambda events: self._record(active, events),
+            activity=lambda: active.run.activity,
+        )
+        lock_file = folder.lock()
+        try:
+            return await process.run(self._environment(placement.spec, folder), lock_file)
+        finally:
+            os.close(lock_file)
+            await asyncio.to_thread(folder.keep_artifacts_only)
+
+    def _environment(self, spec: RunSpec, folder: RunFolder) -> dict[str, str]:
+        """Return a worker's environment. A worker has to know how long it may be silent, to end in time what it has started."""
+        return {
+            **inherited_environment(spec, os.environ),
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(folder.temporary_folder),
+            SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),
+        }
+
+    async def _record(self, active: ActiveRun, events: Sequence[run_pb2.RunEvent]) -> None:
+        progress = next((event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress"), None)
+        if progress is None:
+            await self._journal.append(active.run.run_id, events)
+            return
+        run = protobuf.decode(progress, Progress).of(active.run)
+        await self._journal.append(run.run_id, events, run)
+        active.run = run
+
+    async def _journal_state(self, run: Run) -> None:
+        await self._journal.append(run.run_id, [event_message(StateChanged(run.state, run.error))], run, is_synced=True)
+
+    async def _finalize(self, active: ActiveRun, outcome: Outcome) -> None:
+        """Give a run its final state. There is no other place that does."""
+        run = replace(active.run, state=outcome.state, error=outcome.error, end_time=datetime.now(UTC), activity="")
+        try:
+            await self._journal_state(run)
+        except KernalyseError:
+            active.unjournaled = run
+            if self._rewriting is None:
+                self._rewriting = asyncio.create_task(self._journal_final_states())
+        else:
+            del self._active[run.run_id]
+        logger.info("Run %s %s%s", run.run_id, outcome.state.lower(), f": {outcome.error.message}" if outcome.error else "")
+
+    async def _journal_final_states(self) -> None:
+        """Try again and again to journal what a full disk has refused, until nothing of it is left."""
+        while self._unjournaled_runs():
+            await asyncio.sleep(REWRITE_INTERVAL_S)
+            for run in self._unjournaled_runs():
+                try:
+                    await self._journal_state(run)
+                except KernalyseError:
+                    break
+                del self._active[run.run_id]
+        self._rewriting = None
+
+    def _unjournaled_runs(self) -> tuple[Run, ...]:
+        return tuple(active.unjournaled for active in self._active.values() if active.unjournaled is not None)
+
+
+def _same_body(request_id: str, known: tuple[Run, str], body_digest: str) -> str:
+    run, known_digest = known
+    if known_digest != body_digest:
+        raise RequestConflictError(
+            f"request_id {request_id}",
+            found=f"run {run.run_id}, which it made from another body",
+            expected="the same body, or a new request_id",
+            remedy="Use a new request_id for a new run.",
+        )
+    return run.run_id

@@ -1,0 +1,358 @@
+"""Measure one configuration of a sweep, and report progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kernalyse.services.core.errors import InvalidParameterError, KernalyseError, MemoryLimitError
+from kernalyse.services.core.model import CacheMode, Device, KernelSweep, Measurement, StopReason, Verification, VerificationState
+from kernalyse.services.core.statistics import Samples
+from kernalyse.services.profiler.backends.base import CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, check_launch
+from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
+from kernalyse.services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
+from kernalyse.services.profiler.measuring.buffers import Array, BufferPlan, DeviceBuffers, bind_arguments, input_values, poison_values
+from kernalyse.services.profiler.measuring.device_state import ClockMeter, DeviceUse, Neighbours
+from kernalyse.services.profiler.measuring.references import Reference, compute_reference
+from kernalyse.services.profiler.measuring.stopping import StoppingRule
+from kernalyse.services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare, joined
+from kernalyse.services.profiler.workloads.events import EventSink, ProgressReporter
+from kernalyse.services.profiler.workloads.sweeps.launches import (
+    LaunchPlan,
+    SweepCompiler,
+    check_device_memory,
+    check_requirement,
+    plan_launch,
+)
+from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
+
+# ---------------------------------------------------------------- configuration run
+# Measurement of one configuration of a sweep, from its definition to its result.
+
+RECHECK_SEED_STEP: Final = 1_000_003  # to the seed of the fresh inputs: any other seed would do
+
+ActivitySink = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementContext:
+    """State that all configurations of one process share."""
+
+    sweep: KernelSweep
+    session: DeviceSession
+    sink: EventSink
+    folder: Path  # of the run
+    clock_meter: ClockMeter
+    neighbours: Neighbours
+    buffers: DeviceBuffers
+    compiler: SweepCompiler
+    references: ReferenceResults = field(default_factory=ReferenceResults)
+
+
+class ConfigurationRun:
+    """Call `announce` first. Then `measure`; or, where others take turns on the device, `start`, `sample` and `finish`."""
+
+    def __init__(self, planned: PlannedConfiguration, context: MeasurementContext) -> None:
+        self.planned = planned
+        self._context = context
+        self._method = Method.of(context.sweep.measuring, context.session.device)
+        wanted = default_cache_mode(context.session.device) if planned.cache_mode is CacheMode.DEFAULT else planned.cache_mode
+        self._method = self._method.with_cache(wanted)
+        self._plan: LaunchPlan | None = None
+        self._kernel: CompiledKernel | None = None
+        self._benchmark: Benchmark | None = None
+        self._loaded: _Loaded | None = None
+        self._further_ns = 0  # wall clock beside the benchmark's
+        self.measurement: Measurement | None = None  # when finished
+        self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
+
+    @property
+    def configuration_index(self) -> int:
+        return self.planned.configuration_index
+
+    @property
+    def label(self) -> str:
+        return self.plan.configuration.label
+
+    @property
+    def plan(self) -> LaunchPlan:
+        """Return the plan of the launch. Raises what `plan_launch` raises."""
+        if self._plan is None:
+            plan = plan_launch(self.planned)
+            self._plan = replace(plan, configuration=replace(plan.configuration, cache_mode=self._method.cache_mode))
+        return self._plan
+
+    def announce(self) -> None:
+        """Report the configuration, and refuse what cannot be launched."""
+        self._context.sink.write(self.plan.configuration)
+        check_requirement(self.plan)
+        check_launch(self._context.session.device, self.plan.definition.kernel_name, self.plan.launch)
+        check_device_memory(self.planned, self._context.session.device)
+
+    def measure(self, on_activity: ActivitySink) -> Measurement:
+        """Start, sample and finish."""
+        self.start(on_activity)
+        return self.finish(self.sample())
+
+    def start(self, on_activity: ActivitySink) -> None:
+        """Compile, fill buffers, verify, warm up and choose how to time."""
+        start_ns = time.perf_counter_ns()
+        self._context.neighbours.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
+        on_activity(f"compiling {self.label}")
+        launch = self.prepare()
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
+        self._benchmark = Benchmark(self._context.session, launch, self._method, self._context.clock_meter, observer)
+        self._further_ns += time.perf_counter_ns() - start_ns
+        self._benchmark.start(lambda: self._verify(self._context.sweep.measuring.seed))
+
+    def prepare(self) -> PreparedLaunch:
+        """Compile and fill buffers: a launch as the benchmark's, for whoever launches it without one."""
+        self._kernel = self._context.compiler.compile(self.planned)
+        return self._load()
+
+    def reload(self) -> None:
+        """Load again before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
+        assert self._benchmark is not None
+        start_ns = time.perf_counter_ns()
+        launch = self._load()
+        self._context.session.run(launch)  # the first touch of fresh buffers is no sample
+        self._benchmark.reload(launch)
+        self._further_ns += time.perf_counter_ns() - start_ns
+
+    def unload(self) -> None:
+        """Drop inputs before another configuration takes the buffers: many that wait would fill the host's memory with theirs."""
+        self._loaded = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether the results were compared with the reference, and differ."""
+        verification = self.benchmark.verification
+        return verification is not None and verification.state is VerificationState.FAILED
+
+    def sample(self, rule: StoppingRule | None = None) -> StopReason:
+        """Take samples until the rule has enough, the earlier ones included."""
+        return self.benchmark.sample(rule)
+
+    @property
+    def benchmark(self) -> Benchmark:
+        assert self._benchmark is not None
+        return self._benchmark
+
+    @property
+    def device(self) -> Device:
+        return self._context.session.device
+
+    @property
+    def is_session_lost(self) -> bool:
+        return self._context.session.is_lost
+
+    @property
+    def rule(self) -> StoppingRule:
+        return self._method.rule
+
+    def samples(self) -> Samples:
+        return self.benchmark.samples()
+
+    def finish(self, stop_reason: StopReason, use: DeviceUse | None = None) -> Measurement:
+        """Check again with fresh inputs, and write the measurement.
+
+        use: by others, of two configurations that were measured at once; None: asked for here.
+        """
+        start_ns = time.perf_counter_ns()
+        recheck = self._recheck()
+        self._further_ns += time.perf_counter_ns() - start_ns
+        self.measurement = self._measurement(stop_reason, recheck, self._context.neighbours.read() if use is None else use)
+        self._context.sink.write(self.measurement)
+        return self.measurement
+
+    # ------------------------------------------------------------ steps
+
+    def _load(self) -> PreparedLaunch:
+        """Return a launch on buffers with their first contents."""
+        assert self._kernel is not None
+        plans = self.plan.buffers()
+        try:
+            buffers = self._context.buffers.take(plans, self.beside)
+            self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._context.sweep.measuring.seed))
+        except MemoryError as error:
+            raise _host_memory_error(plans) from error
+        function = parse_kernel_source(self.planned.kernel.source).kernel(self.plan.definition.function)
+        arguments = bind_arguments(self.plan.definition.kernel_name, function.parameters, buffers, self.plan.scalars)
+        self._launch = self._context.session.prepare(self._kernel, arguments, self.plan.launch)
+        return self._launch
+
+    def _fill(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
+        """Fill all buffers with their first contents; return those that the kernel reads, by name."""
+        inputs = self._fill_inputs(plans, buffers, seed)
+        for plan in plans:
+            if not plan.is_read:
+                self._context.session.upload(buffers[plan.name], poison_values(plan))
+        return inputs
+
+    def _fill_inputs(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
+        distribution = self._context.sweep.measuring.input_distribution
+        inputs = {plan.name: input_values(plan, seed, distribution) for plan in plans if plan.is_read}
+        for name, values in inputs.items():
+            self._context.session.upload(buffers[name], values)
+        return inputs
+
+    def _verify(self, seed: int) -> Verification:
+        """Run the kernel once on untouched buffers and compare what it wrote."""
+        definition, loaded = self.plan.definition, self._loaded
+        assert loaded is not None
+        if self._context.sweep.measuring.skip_verification:
+            return SWITCHED_OFF
+        reference = self._reference
+        if reference is None:
+            return NO_REFERENCE
+        self._context.session.run(self._launch)
+        outputs: dict[str, Array] = {}
+        for plan in loaded.plans:
+            if plan.is_written:
+                outputs[plan.name] = np.empty(plan.shape, plan.array_type)
+                self._context.session.download(loaded.buffers[plan.name], outputs[plan.name])
+        distribution = self._context.sweep.measuring.input_distribution
+        key = (reference, tuple(sorted(self.plan.scalars.items())), loaded.plans, seed, distribution)
+        try:
+            expected = self._context.references.get(key, lambda: self._expected(loaded.inputs))
+        except (ValueError, IndexError) as error:  # NumPy's word on shapes that do not go together
+            raise InvalidParameterError(
+                f"buffers of kernel {definition.kernel_name}",
+                found=f"shapes that the reference {definition.reference or 'given'} cannot take ({error})",
+                expected="the shapes named in kernalyse.services.profiler.measuring.references",
+                remedy="Correct the shapes, or choose another reference.",
+            ) from error
+        return compare(outputs, expected, definition.relative_tolerance)
+
+    @property
+    def _reference(self) -> Reference | str | None:
+        """Return what tells one reference from another: the caller's own function, or the name that the definition has."""
+        return self.planned.kernel.callables.reference or self.plan.definition.reference
+
+    def _expected(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        reference = self._reference
+        assert reference is not None
+        if isinstance(reference, str):
+            return compute_reference(reference, inputs, self.plan.scalars)
+        return reference(inputs, self.plan.scalars)
+
+    def _recheck(self) -> Verification | None:
+        """Verify once more, with inputs that the kernel has never seen, over its results for those that it has.
+
+        What it kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out.
+        """
+        if self._context.sweep.measuring.skip_verification or self._reference is None:
+            return None
+        loaded, seed = self._loaded, self._context.sweep.measuring.seed
+        assert loaded is not None
+        self._fill(loaded.plans, loaded.buffers, seed)  # another configuration may have had the buffers
+        self._context.session.run(self._launch)
+        self._loaded = replace(loaded, inputs=self._fill_inputs(loaded.plans, loaded.buffers, seed + RECHECK_SEED_STEP))
+        return self._verify(seed + RECHECK_SEED_STEP)
+
+    # ------------------------------------------------------------ what is told
+
+    def _report_batch(self, batch: Batch) -> None:
+        self._context.sink.write(batch.event(self.planned.configuration_index))
+
+    def _measurement(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> Measurement:
+        assert self._kernel is not None
+        context, result = self._context, self.benchmark.result(stop_reason)
+        measured = result.measurement(self.planned.configuration_index, self._method, context.session.device, use, self._further_ns)
+        return replace(
+            measured,
+            verification=joined(result.verification, recheck),
+            recheck=recheck,
+            compile_ns=self._kernel.compile_ns,
+            input_distribution=context.sweep.measuring.input_distribution.lower(),
+            seed=context.sweep.measuring.seed,
+            compiler_options=self._kernel.compiler_options,
+            resources=context.session.resources(self._kernel, self.plan.launch),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Buffers on the device for one configuration."""
+
+    plans: tuple[BufferPlan, ...]
+    buffers: Mapping[str, DeviceBuffer]
+    inputs: Mapping[str, Array]  # on the host, those that the kernel reads
+
+
+def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:
+    largest = max(plans, key=lambda plan: plan.size_bytes)
+    return MemoryLimitError(
+        f"buffer {largest.name} of shape {largest.shape}",
+        found=f"{largest.size_bytes} bytes that this host's memory does not have",
+        expected="room for every buffer on the host too, for inputs and verification",
+        remedy="Choose smaller parameters.",
+    )
+
+
+# ---------------------------------------------------------------- sweep progress
+# Progress of a sweep: what is measured, what has failed, and which failure ends the process.
+
+
+class SweepProgress:
+    """Attempts configurations and reports how far the sweep is.
+
+    reporter: earlier processes and an earlier run of the sweep are counted in.
+    """
+
+    def __init__(self, reporter: ProgressReporter) -> None:
+        self._reporter = reporter
+        self._has_measured = False
+        self._first_error: KernalyseError | None = None
+
+    def report(self, activity: str) -> None:
+        self._reporter.report(activity)
+
+    def complete(self) -> None:
+        self._has_measured = True
+        self._reporter.complete()
+
+    def fail(self, planned: PlannedConfiguration, error: KernalyseError) -> None:
+        self._first_error = self._first_error or error
+        self._reporter.fail(planned.configuration_index, error)
+
+    def attempt(self, run: ConfigurationRun, action: Callable[[], object]) -> bool:
+        """Return whether the action went through; what goes wrong is reported as the configuration's failure and goes no further.
+
+        Raises:
+            KernalyseError: the session is lost with it, so nothing can be measured after it in this process.
+        """
+        self._reporter.configuration_index = run.configuration_index
+        try:
+            action()
+        except KernalyseError as error:
+            self._reporter.configuration_index = None
+            self.fail(run.planned, error)
+            if run.is_session_lost:
+                raise
+            return False
+        self._reporter.configuration_index = None
+        return True
+
+    def raise_if_nothing_was_measured(self) -> None:
+        """Raise the first configuration's error if not a single one was measured."""
+        if self._first_error is not None and not self._has_measured:
+            raise self._first_error
+
+
+def measure_configuration(planned: PlannedConfiguration, context: MeasurementContext, progress: SweepProgress) -> Measurement | None:
+    """Announce and measure one configuration. None: it failed, which is reported and goes no further."""
+    run = ConfigurationRun(planned, context)
+
+    def measure() -> None:
+        run.announce()
+        run.measure(progress.report)
+
+    if progress.attempt(run, measure):
+        progress.complete()
+    return run.measurement

@@ -1,0 +1,279 @@
+"""Compare configurations in paired trials: problems, confirmation of the best, and its budget of time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Self
+
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import (
+    EventPayload,
+    LogLevel,
+    LogLines,
+    Measurement,
+    PairedComparison,
+    SampleBatch,
+    SearchStrategy,
+    StopReason,
+    VerificationState,
+)
+from kernalyse.services.profiler.measuring.device_state import DeviceUse
+from kernalyse.services.profiler.measuring.paired import CPU_BLOCK_NS, Turns
+from kernalyse.services.profiler.processes.event_pipe import CrashMarker, Turn
+from kernalyse.services.profiler.workloads.events import EventSink
+from kernalyse.services.profiler.workloads.sweeps.checks import MIN_BLOCK_COUNT
+from kernalyse.services.profiler.workloads.sweeps.configuration import ActivitySink, ConfigurationRun, MeasurementContext, SweepProgress
+from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
+
+# ---------------------------------------------------------------- pairing
+# `bench A B --paired`: the two configurations of each problem, measured in alternating blocks of one process.
+
+
+def measure_pairs(
+    to_measure: Iterable[PlannedConfiguration], block_count: int, context: MeasurementContext, progress: SweepProgress
+) -> None:
+    """Measure and compare the configurations of each problem, the one listed first being the baseline.
+
+    Of a problem of which an earlier run has measured one side, the other is measured by itself.
+    """
+    by_problem: dict[tuple[object, ...], list[PlannedConfiguration]] = {}
+    for planned in to_measure:
+        by_problem.setdefault(planned.problem, []).append(planned)
+    for problem in by_problem.values():
+        sides = sorted(problem, key=lambda planned: planned.configuration_index)
+        ProblemRun([ConfigurationRun(planned, context) for planned in sides], context, progress).measure(block_count)
+
+
+def start_pair(baseline: ConfigurationRun, candidate: ConfigurationRun, on_activity: ActivitySink) -> None:
+    """Start two configurations that are to alternate, with the buffers of both on the device.
+
+    Raises:
+        MemoryLimitError: the device does not hold the buffers of both.
+        KernalyseError: what `ConfigurationRun.start` raises.
+    """
+    _share_device(baseline, candidate)
+    for side in (baseline, candidate):
+        side.start(on_activity)
+
+
+class ProblemRun:
+    """Both sides of one problem. What goes wrong with one is told, and the other is measured by itself."""
+
+    def __init__(self, sides: list[ConfigurationRun], context: MeasurementContext, progress: SweepProgress) -> None:
+        self._sides = sides  # without those that have failed
+        self._context = context
+        self._progress = progress
+        self._stop_reasons: dict[ConfigurationRun, StopReason] = {}
+
+    def measure(self, block_count: int) -> None:
+        self._each(ConfigurationRun.announce)
+        if len(self._sides) == 2:
+            _share_device(*self._sides)
+        self._each(lambda side: side.start(self._progress.report))
+        comparison = self._compare(block_count) if len(self._sides) == 2 else None
+        if comparison is None:
+            self._each(self._sample_alone)
+        use = self._context.neighbours.read()
+        self._each(lambda side: self._finish(side, use))
+        if comparison is not None and len(self._sides) == 2:
+            self._context.sink.write(comparison)
+
+    def _compare(self, block_count: int) -> PairedComparison | None:
+        """Compare both sides. None: one has failed meanwhile."""
+        baseline, candidate = self._sides
+        note = CrashMarker(self._context.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
+        turns = Turns(baseline, candidate, self._progress.report, note.write)
+        try:
+            with note:
+                comparison = turns.compare(block_count)
+        except KernalyseError as error:
+            failed = baseline if turns.whose is baseline else candidate
+            self._sides.remove(failed)
+            self._progress.fail(failed.planned, error)
+            if failed.is_session_lost:
+                raise
+            return None
+        self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)
+        return comparison
+
+    def _sample_alone(self, side: ConfigurationRun) -> None:
+        side.beside = ()
+        side.reload()
+        self._stop_reasons[side] = side.sample()
+
+    def _finish(self, side: ConfigurationRun, use: DeviceUse) -> None:
+        side.finish(self._stop_reasons[side], use)
+        self._progress.complete()
+
+    def _each(self, step: Callable[[ConfigurationRun], object]) -> None:
+        self._sides = [side for side in self._sides if self._progress.attempt(side, partial(step, side))]
+
+
+def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:
+    first.beside, second.beside = second.plan.buffers(), first.plan.buffers()
+
+
+# ---------------------------------------------------------------- confirming
+# The best configuration once more against the runner-up, in alternating blocks: is it really faster?
+#
+# A sweep measures one after the other, and the fastest of many is taken: the winner is also the luckiest. Only a comparison that is
+# made after the choice, and under equal conditions, says what the margin is.
+
+CONFIRMING_RATIO: Final = 0.2
+"""Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
+
+CONFIRMING_SHARE_OF_ALL: Final = 0.1
+"""Of the time that a sweep over everything took. With more, large sweeps would take noticeably longer than they used to."""
+
+LEAST_CONFIRMING_NS: Final = 3_000_000_000  # for small sweeps, but no longer than they took: a comparison needs a second or two
+SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and between them warming the cache and reading clocks, take as long
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that may be the fastest of its contest."""
+
+    planned: PlannedConfiguration
+    duration_median_ns: float
+
+
+class Contests:
+    """Candidates for the fastest of each contest, measured in this run or in an earlier run of the sweep.
+
+    Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
+    """
+
+    def __init__(self, rivals: Iterable[Candidate] = ()) -> None:
+        self._candidates: defaultdict[object, list[Candidate]] = defaultdict(list)
+        for rival in rivals:
+            self._enter(rival)
+
+    def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
+        """Enter a measured configuration. None: it could not be measured."""
+        if measurement is not None and _can_win(measurement):
+            self._enter(Candidate(planned, measurement.duration_median_ns))
+
+    def _enter(self, candidate: Candidate) -> None:
+        self._candidates[candidate.planned.contest].append(candidate)
+
+    def confirm(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
+        """Compare the fastest two of each contest, after everything is measured.
+
+        A comparison that takes longer than thought must cost no configuration its look.
+
+        Raises:
+            KernalyseError: a kernel has taken the session with it.
+        """
+        if context.sweep.skip_confirmation:
+            return
+        contested = self._contested()
+        for position, two in enumerate(contested):
+            least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
+            confirm_best(two, context, progress, budget.part(1 / (len(contested) - position), least_ns))
+
+    def shortest_comparison_ns(self) -> float:
+        """Return the time of the shortest comparison. Infinity: there is none to make."""
+        return min(map(_shortest_comparison_ns, self._contested()), default=math.inf)
+
+    def _contested(self) -> list[Sequence[Candidate]]:
+        """Return the fastest two of each contest that has as many."""
+        ranked = (sorted(candidates, key=lambda one: one.duration_median_ns) for candidates in self._candidates.values())
+        return [candidates[:2] for candidates in ranked if len(candidates) > 1]
+
+
+def confirming_ns(measuring_ns: float) -> float:
+    """Return the time for the comparisons of a sweep over everything, which took so long."""
+    return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
+
+
+def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
+    """Compare the fastest two of one contest, if the budget allows it; a search says so where it does not.
+
+    Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
+
+    Raises:
+        KernalyseError: a kernel has taken the session with it.
+    """
+    verified = replace(context.sweep.measuring, skip_verification=True)  # when they were measured
+    quiet = replace(context, sink=_WithoutSamples(context.sink), sweep=replace(context.sweep, measuring=verified))
+    best, runner_up = (ConfigurationRun(one.planned, quiet) for one in fastest)
+    shortest_ns = _shortest_comparison_ns(fastest)
+    try:
+        if budget.left_ns() >= shortest_ns:
+            start_pair(runner_up, best, progress.report)
+        if budget.left_ns() < shortest_ns:  # also when starting has taken it
+            _report_unconfirmed(best, runner_up, "the budget is spent.", context)
+            return
+        with CrashMarker(
+            context.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
+        ) as note:
+            comparison = Turns(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
+    except KernalyseError as error:  # both are measured all the same
+        if best.is_session_lost:
+            raise
+        _report_unconfirmed(best, runner_up, error.message, context)
+    else:
+        if comparison.block_count < MIN_BLOCK_COUNT:  # the intervals of so few say nothing
+            _report_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", context)
+        else:
+            context.sink.write(comparison)
+
+
+def _can_win(measurement: Measurement) -> bool:
+    return measurement.verification.state is not VerificationState.FAILED and measurement.stop_reason is not StopReason.ELIMINATED
+
+
+def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
+    return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.duration_median_ns) for one in fastest)
+
+
+def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, context: MeasurementContext) -> None:
+    """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
+    if context.sweep.strategy is SearchStrategy.ALL:
+        return
+    line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"
+    context.sink.write(LogLines(LogLevel.WARNING, "worker", tuple(line.splitlines())))
+
+
+class _WithoutSamples:
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+
+    def write(self, payload: EventPayload) -> None:
+        if not isinstance(payload, SampleBatch):
+            self._sink.write(payload)
+
+
+# ---------------------------------------------------------------- search budget
+# The time that a search may take.
+
+ClockNs = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget:
+    """Time that a search may take. end_ns: of the clock; infinity: no end."""
+
+    end_ns: float
+    clock_ns: ClockNs = time.monotonic_ns
+
+    @classmethod
+    def of(cls, budget_ns: int | None, clock_ns: ClockNs) -> Self:
+        """Return a budget from now on. None: without end."""
+        return cls(math.inf if budget_ns is None else clock_ns() + budget_ns, clock_ns)
+
+    def left_ns(self) -> float:
+        return self.end_ns - self.clock_ns()
+
+    def is_spent(self) -> bool:
+        return self.left_ns() <= 0
+
+    def part(self, ratio: float, least_ns: float = 0) -> Self:
+        """Return the first part of what is left; where that is less than `least_ns`, so much of it as there is."""
+        left_ns = self.left_ns()
+        return replace(self, end_ns=self.clock_ns() + max(left_ns * ratio, min(left_ns, least_ns)))

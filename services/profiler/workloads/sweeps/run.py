@@ -1,0 +1,301 @@
+"""Run a sweep over all configurations, or search them at random or by halving."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kernalyse.services.core.model import KernelSweep, LogLevel, LogLines, SearchStrategy, StoppingCriterion, StopReason
+from kernalyse.services.core.statistics import MedianInterval, median_interval
+from kernalyse.services.profiler.backends.base import DeviceSession
+from kernalyse.services.profiler.measuring.buffers import DeviceBuffers
+from kernalyse.services.profiler.measuring.device_state import Neighbours, open_clock_meter, open_use_meter
+from kernalyse.services.profiler.workloads.events import EventSink, ProgressReporter
+from kernalyse.services.profiler.workloads.sweeps.configuration import (
+    ConfigurationRun,
+    MeasurementContext,
+    SweepProgress,
+    measure_configuration,
+)
+from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
+from kernalyse.services.profiler.workloads.sweeps.paired import (
+    CONFIRMING_RATIO,
+    Candidate,
+    ClockNs,
+    Contests,
+    SearchBudget,
+    confirming_ns,
+    measure_pairs,
+)
+from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, SweepPlan
+
+# ---------------------------------------------------------------- sweep
+# Runs a sweep: one configuration after the other, or two in turns, each measured or failed for a reason of its own.
+
+
+def run_sweep(
+    sweep: KernelSweep,
+    plan: SweepPlan,
+    session: DeviceSession,
+    sink: EventSink,
+    folder: Path,
+    process_index: int = 0,
+    failed_count: int = 0,
+) -> int:
+    """Measure what `plan` leaves to one process, on an open session, and write what happens to `sink`.
+
+    A configuration that cannot be measured is told as ConfigurationFailed, and the sweep goes on.
+
+    Args:
+        failed_count: configurations that failed in the processes before.
+
+    Returns:
+        The count of failed ones, this process's included.
+
+    Raises:
+        KernalyseError: the first configuration's, when not a single one could be measured; or of one whose kernel has taken
+            the session with it, so that those after it are not measured.
+    """
+    context = MeasurementContext(
+        sweep=sweep,
+        session=session,
+        sink=sink,
+        folder=folder,
+        clock_meter=open_clock_meter(session.device),
+        neighbours=Neighbours(open_use_meter(session.device)),
+        buffers=DeviceBuffers(session),
+        compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
+    )
+    reporter = ProgressReporter(sink, plan.configuration_count, session.device.device_id, plan.completed_count(process_index), failed_count)
+    progress = SweepProgress(reporter)
+    try:
+        _measure(plan, process_index, context, progress)
+    finally:
+        context.buffers.release()
+    progress.raise_if_nothing_was_measured()
+    return reporter.failed_count
+
+
+def _measure(plan: SweepPlan, process_index: int, context: MeasurementContext, progress: SweepProgress) -> None:
+    configurations = plan.to_measure(process_index)
+    if context.sweep.pairing is not None:
+        measure_pairs(configurations, context.sweep.pairing.block_count, context, progress)
+        return
+    contests = Contests(_rivals(plan, context.sweep))
+    match context.sweep.strategy:
+        case SearchStrategy.ALL:
+            _measure_all(configurations, context, progress, contests)
+        case SearchStrategy.RANDOM:
+            search_at_random(configurations, context, progress, contests)
+        case SearchStrategy.HALVING:
+            search_by_halving(configurations, context, progress, contests)
+
+
+def _measure_all(
+    configurations: Sequence[PlannedConfiguration],
+    context: MeasurementContext,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> None:
+    start_ns = clock_ns()
+    for planned in configurations:
+        contests.enter(planned, measure_configuration(planned, context, progress))
+    allowed_ns = confirming_ns(clock_ns() - start_ns)
+    is_decided_by_processes = context.sweep.process_count > 1
+    if not (is_decided_by_processes or context.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
+        contests.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
+
+
+def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
+    """Yield what an earlier run of the sweep has measured, as far as it may be the fastest."""
+    medians_ns = {rival.configuration_index: rival.duration_median_ns for rival in sweep.rivals}
+    if medians_ns:
+        for planned in plan.configurations():
+            if planned.configuration_index in medians_ns:
+                yield Candidate(planned, medians_ns[planned.configuration_index])
+
+
+# ---------------------------------------------------------------- search
+# Searches: how a sweep spends a budget of time where it cannot measure everything.
+#
+# RANDOM measures in random order until the budget is spent. HALVING is successive halving: a short look at every configuration, then
+# the faster half goes on with twice the samples, and so on; the last two are measured as thoroughly as in a sweep over everything. Both
+# keep a part of the budget to compare the best of each contest with its runner-up. Source: K. Jamieson and A. Talwalkar, "Non-
+# stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016, algorithm 1.
+#
+# Own code, because what is spent here are samples of one configuration, which come in any number and add up: libraries such as Optuna
+# prune a trial for good, but cannot come back to one for more samples.
+
+FIRST_LOOK_COUNT: Final = 8  # samples: below six the median has no 95 % interval, many more would make the first look dear
+FIRST_LOOK_NS: Final = 200_000_000  # of sampling: slow kernels get fewer samples, for the first look is at all of them
+FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to tell
+
+
+def search_at_random(
+    configurations: Iterable[PlannedConfiguration],
+    context: MeasurementContext,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> None:
+    """Measure one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
+    order_seed, seed = context.sweep.order_seed, context.sweep.measuring.seed
+    waiting = list(configurations)
+    random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
+    budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
+    searching = _searching_part(budget, context)
+    while waiting and not searching.is_spent():
+        planned = waiting.pop(0)
+        contests.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
+    _report_left(len(waiting), context)
+    contests.confirm(context, progress, budget)
+
+
+def search_by_halving(
+    configurations: Iterable[PlannedConfiguration],
+    context: MeasurementContext,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> None:
+    """Find the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
+    by_contest: dict[object, list[PlannedConfiguration]] = {}
+    for planned in configurations:
+        by_contest.setdefault(planned.contest, []).append(planned)
+    budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
+    searching = _searching_part(budget, context)
+    left_count = 0
+    for position, contest in enumerate(by_contest.values()):
+        halving = _Halving(context, progress, searching.part(1 / (len(by_contest) - position)), contests)
+        left_count += halving.hold(contest)
+    _report_left(left_count, context)
+    contests.confirm(context, progress, budget)
+
+
+def _searching_part(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
+    return budget if context.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
+
+
+def _limited(context: MeasurementContext, left_ns: float) -> MeasurementContext:
+    """Return the context with no more time for the samples of a configuration than this, but enough for a look."""
+    measuring = context.sweep.measuring
+    if left_ns >= measuring.max_duration_ns:
+        return context
+    limited = replace(measuring, max_duration_ns=min(measuring.max_duration_ns, max(int(left_ns), FIRST_LOOK_NS)))
+    return replace(context, sweep=replace(context.sweep, measuring=limited))
+
+
+def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
+    """Return the positions of the faster half and of those whose interval does not lie above the best's; at least the two best."""
+    order = sorted(range(len(standings)), key=lambda position: standings[position].median)
+    half = order[: max(FINALIST_COUNT, (len(order) + 1) // 2)]
+    best = standings[order[0]]
+    return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
+
+
+def _report_left(left_count: int, context: MeasurementContext) -> None:
+    if left_count:
+        budget_s = (context.sweep.budget_ns or 0) / 1e9
+        text = f"The budget of {budget_s:g} s is spent: {left_count} configuration{'s were' if left_count > 1 else ' was'} not measured."
+        remedy = "kernalyse resume with --budget SECONDS goes on with what is left."
+        context.sink.write(LogLines(LogLevel.WARNING, "worker", (f"{text} {remedy}",)))
+
+
+class _Halving:
+    """Successive halving of one contest: configurations of which the fastest is sought."""
+
+    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
+        self._context = context
+        self._progress = progress
+        self._budget = budget
+        self._on_device: ConfigurationRun | None = None
+        self._contests = contests
+
+    def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
+        """Measure until two are left and thoroughly known, or the budget is spent; return how many had no look at all."""
+        waiting, rivals = list(contest), list[ConfigurationRun]()
+        while waiting and not self._budget.is_spent():
+            run = ConfigurationRun(waiting.pop(0), self._context)
+            if self._progress.attempt(run, partial(self._first_look, run)):
+                rivals.append(run)
+        wrong = [run for run in rivals if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
+        rivals = self._without(rivals, wrong)
+        look_count = FIRST_LOOK_COUNT
+        while len(rivals) > FINALIST_COUNT and not self._budget.is_spent():
+            kept = [rivals[position] for position in faster_half([median_interval(run.samples()) for run in rivals])]
+            rivals = self._without(rivals, [run for run in rivals if run not in kept])
+            look_count *= 2
+            rivals = [run for run in rivals if self._look_again(run, look_count)]
+        for position, run in enumerate(rivals):
+            self._finish(run, partial(self._last_samples, len(rivals) - position))
+        return len(waiting)
+
+    def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
+        """Return the configurations that go on; the others' measurements are reported as they are."""
+        for run in leaving:
+            self._finish(run, lambda _: StopReason.ELIMINATED)
+        return [run for run in rivals if run not in leaving]
+
+    def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
+        """Sample as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
+        if run.samples().size >= run.rule.max_sample_count:
+            return StopReason.SAMPLE_LIMIT
+        left_ns = self._budget.left_ns()
+        if left_ns <= 0:
+            return StopReason.BUDGET_SPENT
+        limit_ns = run.benchmark.sampling_ns + left_ns / sharing_count
+        if limit_ns >= run.rule.max_duration_ns:
+            return run.sample(run.rule)
+        reason = run.sample(replace(run.rule, max_duration_ns=int(limit_ns)))
+        return StopReason.BUDGET_SPENT if reason is StopReason.TIME_LIMIT else reason
+
+    def _first_look(self, run: ConfigurationRun) -> None:
+        self._bring(None)
+        run.announce()
+        run.start(self._progress.report)
+        self._on_device = run
+        self._sample(run, FIRST_LOOK_COUNT)
+
+    def _look_again(self, run: ConfigurationRun, count: int) -> bool:
+        """Return whether the run goes on. Without budget it does with what it has."""
+        return self._budget.is_spent() or self._progress.attempt(run, partial(self._sample, run, count))
+
+    def _sample(self, run: ConfigurationRun, count: int) -> None:
+        """Take samples up to this many in all."""
+        self._progress.report(f"looking at {run.label}")
+        self._bring(run)
+        rule = run.rule
+        if run.samples().size < min(count, rule.max_sample_count):
+            share = count / FIRST_LOOK_COUNT
+            look = replace(
+                rule,
+                criterion=StoppingCriterion.SAMPLE_COUNT,
+                max_sample_count=min(count, rule.max_sample_count),
+                max_duration_ns=min(int(FIRST_LOOK_NS * share), rule.max_duration_ns),
+            )
+            run.sample(look)
+
+    def _finish(self, run: ConfigurationRun, ending: Callable[[ConfigurationRun], StopReason]) -> None:
+        def finish() -> None:
+            self._progress.report(f"measuring {run.label}")
+            self._bring(run)
+            run.finish(ending(run))
+
+        if self._progress.attempt(run, finish):
+            self._contests.enter(run.planned, run.measurement)
+            self._progress.complete()
+
+    def _bring(self, run: ConfigurationRun | None) -> None:
+        """Make the device's buffers those of `run`; None: they are about to become another one's."""
+        if self._on_device is not run:
+            if self._on_device is not None:
+                self._on_device.unload()
+            if run is not None:
+                run.reload()
+            self._on_device = run

@@ -24,7 +24,7 @@ from kernalyse.services.analyzer.ingest.imports import Importing
 from kernalyse.services.analyzer.ingest.uploads import Extent, TracePart
 from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingProcesses, ReadingTask, _ReadingProcess
 from kernalyse.services.analyzer.readers.base import TraceFiles
-from kernalyse.services.analyzer.store import store as store_module
+from kernalyse.services.analyzer.store import repositories
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
@@ -207,14 +207,14 @@ async def test_an_import_that_is_cancelled_while_it_is_stored_is_there_whole(
     stub: Any, analyzer: AnalyzerHere, ranks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the database were slow: what has begun by then is carried through."""
-    insert, has_begun = store_module.insert_compacted_run, threading.Event()
+    insert, has_begun = repositories.insert_compacted_run, threading.Event()
 
     def slow(connection: sa.Connection, run: Run, next_event_index: int) -> None:
         has_begun.set()
         time.sleep(0.3)
         insert(connection, run, next_event_index)
 
-    monkeypatch.setattr(store_module, "insert_compacted_run", slow)
+    monkeypatch.setattr("kernalyse.services.analyzer.store.store.insert_compacted_run", slow)
     call = stub.ImportTrace(requests(ranks))
     await asyncio.to_thread(has_begun.wait, 60)
     call.cancel()

@@ -34,7 +34,7 @@ DEVICE = Device(
 
 def test_importing_backends_catalogue_and_probe_loads_no_runtime_and_no_numpy() -> None:
     program = (
-        "import sys, kernalyse.services.profiler.backends.discovery, kernalyse.services.profiler.backends, kernalyse.services.profiler.kernel_sources.catalog\n"
+        "import sys, kernalyse.services.profiler.backends.discovery, kernalyse.services.profiler.kernel_sources.catalog\n"
         "print([name for name in ('numpy', 'pyopencl', 'pycuda', 'pynvml', 'polars', 'pandas') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""kernalyse.services.analyzer.numeric: what is jitted does what Python does, is kept for later processes, and costs nobody else an import."""
+"""analyzer.numeric: what is jitted does what Python does, is kept for later processes, and costs nobody else an import."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,13 +13,20 @@ import numpy as np
 import polars as pl
 
 from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Indexes
-from kernalyse.services.analyzer.readers.nsys.sqlite_file import TextColumn
 from kernalyse.services.analyzer.tables.base import INDEX, TEXT, Table
 from kernalyse.services.analyzer.tables.traces import WORK_COLUMNS
 from kernalyse.services.core.errors import InvalidTraceError
 
 if TYPE_CHECKING:
     from kernalyse.services.core.model import Device, Revision
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """Texts of a column, factorized. codes: row of `texts` for each row; -1: null."""
+
+    codes: Indexes
+    texts: Sequence[str]
 
 
 # ---------------------------------------------------------------- trace

@@ -167,8 +167,8 @@ COUNTED_WORK: Final = keyed_table(
 # ---------------------------------------------------------------- schema
 # The canonical tables: every column once, with its type and meaning.
 #
-# Column names equal the field names of `kernalyse.services.core.model` and of the contract, with units in them. Unknown is null. The order of
-# columns here is the order everywhere: in GetTable, in WatchRun, in the Parquet files.
+# Column names equal the field names of core.model and of the contract, with units in them. Unknown is null. The order of columns
+# here is the order everywhere: in GetTable, in WatchRun, in the Parquet files.
 
 CONFIGURATIONS: Final = _table(
     "configurations",

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernalyse.services.analyzer.numeric.correlation import Coded, coded
+from kernalyse.services.analyzer.readers.base import TextColumn
 from kernalyse.services.analyzer.readers.nsys.sqlite_pages import (
     CODE,
     NULL_INTEGER,
@@ -43,14 +44,6 @@ ROW_ID_NAMES: Final = ("rowid", "_rowid_", "oid")
 
 DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
 """What SQLite says of a damaged schema may quote it, and is not always text then; of some rows it says that they need gigabytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextColumn:
-    """codes: row of `texts` for each row; -1: null."""
-
-    codes: Codes
-    texts: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

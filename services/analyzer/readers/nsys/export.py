@@ -16,6 +16,7 @@ import polars.selectors as cs
 from polars.exceptions import PanicException, PolarsError
 
 from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Indexes, Integers, coded, range_order, start_order
+from kernalyse.services.analyzer.readers.base import TextColumn
 from kernalyse.services.analyzer.readers.nsys.sqlite_file import TableColumns, WantedColumns
 from kernalyse.services.analyzer.readers.nsys.sqlite_pages import NULL_INTEGER
 from kernalyse.services.core.errors import InvalidTraceError

@@ -190,6 +190,11 @@ Change = Callable[[dict[str, Any]], object]
         (lambda d: d["samples"][1].update(sm_clock_hz=[1]), r"sm_clock_hz: found \[1\]; expected 3 values"),
         (lambda d: d["samples"][1].update(discarded_sample_indexes=[3]), r"places from 0 to 2"),
         (lambda d: d["samples"][1].update(configuration_index=None), r"configuration_index: found null"),
+        (
+            lambda d: d["samples"][1].update(configuration_index=2**63),
+            r"configuration_index: found 9\d+; expected a whole number of 64 bits",
+        ),
+        (lambda d: d["measurements"][0].update(parameters={"N": 2**63}), r"parameters: N: found 9\d+; expected a whole number of 64 bits"),
     ],
 )
 def test_a_document_that_is_not_as_it_should_be_is_refused_by_place(

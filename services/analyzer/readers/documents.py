@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ KINDS: Final[dict[type, str]] = {
     type(None): "null",
 }
 SHOWN_LENGTH: Final = 60
+SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half of a character, or one of both halves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,10 @@ class JsonObject:
         return None if self.members.get(name) is None else self.text(name)
 
     def count(self, name: str) -> int:
+        """A whole number that columns can hold."""
         value = self.members.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else self.refuse(name, KINDS[int])
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_count(value) else self.refuse(name, f"{KINDS[int]} of 64 bits" if is_whole else KINDS[int])
 
     def optional_count(self, name: str) -> int | None:
         return None if self.members.get(name) is None else self.count(name)
@@ -83,6 +88,10 @@ class JsonObject:
     def object(self, name: str) -> JsonObject:
         value = self.members.get(name)
         return JsonObject(f"{self.place}: {name}", value) if isinstance(value, dict) else self.refuse(name, KINDS[dict])
+
+    def optional_object(self, name: str) -> JsonObject:
+        """One without members where there is none."""
+        return JsonObject(f"{self.place}: {name}", {}) if self.members.get(name) is None else self.object(name)
 
     def objects(self, name: str) -> list[JsonObject]:
         """A list of objects."""
@@ -139,6 +148,8 @@ def read_objects(files: TraceFiles) -> list[JsonObject]:
 def _read_json(files: TraceFiles, subject: str) -> Any:
     """NaN and Infinity, which JSON has not but some writers write, are read as null.
 
+    Half of a character (a lone surrogate), which JSON can hold and tables cannot, becomes a replacement character.
+
     Raises:
         InvalidTraceError: too large, no UTF-8, no JSON, or broken off.
     """
@@ -148,16 +159,15 @@ def _read_json(files: TraceFiles, subject: str) -> Any:
             subject, found=f"{size_bytes} bytes of JSON", expected=f"at most {MAX_JSON_BYTES}", remedy="Export fewer configurations a file."
         )
     try:
-        return json.loads(files.path.read_bytes(), parse_constant=lambda _: None)
+        data = files.path.read_bytes()
+        value = json.loads(data, parse_constant=lambda _: None)
+        if SURROGATE.search(data) is not None:
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return value
     except (ValueError, RecursionError) as error:
         raise InvalidTraceError(
             subject, found=f"JSON that cannot be read: {error}", expected="a whole JSON document", remedy="Write or copy the file again."
         ) from error
-
-
-def well_formed(text: str) -> str:
-    """The text with a replacement character for each half of a character, which JSON can hold and tables cannot."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def fits(value: object, dtype: object) -> bool:

@@ -22,11 +22,11 @@ import polars as pl
 
 from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
 from kernalyse.services.analyzer.readers.documents import JsonObject, read_document
-from kernalyse.services.analyzer.tables.base import COUNT, TEXT
-from kernalyse.services.analyzer.tables.event_rows import frame_of
-from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, SAMPLES
+from kernalyse.services.analyzer.readers.result_rows import ResultRows, label_of
+from kernalyse.services.analyzer.tables.base import COUNT
+from kernalyse.services.analyzer.tables.runs import SAMPLES
 from kernalyse.services.core.errors import InvalidTraceError
-from kernalyse.services.core.model import CacheMode, LogLevel, TimingMethod
+from kernalyse.services.core.model import CacheMode, TimingMethod
 from kernalyse.services.core.statistics import summarize
 
 FORMAT: Final = "nvbench"
@@ -36,7 +36,6 @@ WRITER: Final = "kernalyse"
 
 SKIPPED: Final = "SKIPPED"
 NOT_TIMED: Final = "NO_GPU_TIME"
-FAILURE_CODE: Final = "FAILED_PRECONDITION"
 KEPT_ELSEWHERE: Final = ("name", "states")
 BANDWIDTH: Final = "global_memory_bus_bandwidth"
 
@@ -52,15 +51,17 @@ class NvbenchReader:
         document = read_document(files)
         version = _version(document)
         devices = _devices(document)
-        reading = _Reading(files, devices, has_modes=WRITER in _versions(document))
+        rows = ResultRows(FORMAT, files.arrived_unix_ns, ceilings=_ceilings(devices))
+        reading = _Reading(files, rows, devices, has_modes=WRITER in _versions(document))
+        rows.add_lines(_document_lines(document, devices))
         for index, benchmark in enumerate(document.objects("benchmarks")):
             reading.add_benchmark(JsonObject(f"file {files.file_name}, benchmark {index}", benchmark.members))
-        if not reading.configurations:
+        if not rows.configurations:
             raise InvalidTraceError(
                 f"file {files.file_name}", found="no state of any benchmark", expected="at least one", remedy="Run the benchmarks first."
             )
         return ImportedTables(
-            frames=reading.frames(_document_lines(document, devices)),
+            frames=reading.frames(),
             notes="\n".join(reading.notes(version, document)),
             device_id=next(iter(reading.device_ids)) if len(reading.device_ids) == 1 else None,
         )
@@ -130,9 +131,9 @@ def _document_lines(document: JsonObject, devices: dict[int, _Device]) -> list[s
     ]
 
 
-def _ceilings(devices: dict[int, _Device]) -> pl.DataFrame:
+def _ceilings(devices: dict[int, _Device]) -> list[Row]:
     """The bandwidth that the driver states, which NVBench's own utilization refers to."""
-    rows = [
+    return [
         {
             "device_id": device.device_id,
             "ceiling_name": "dram",
@@ -146,7 +147,6 @@ def _ceilings(devices: dict[int, _Device]) -> pl.DataFrame:
         for device in devices.values()
         if isinstance(value := device.source.members.get(BANDWIDTH), int | float) and 0 < value < MAX_FIGURE
     ]
-    return frame_of(CEILINGS, rows)
 
 
 # ---------------------------------------------------------------- benchmarks and states
@@ -157,13 +157,10 @@ class _Reading:
     """Rows as they are found."""
 
     files: TraceFiles
+    rows: ResultRows
     devices: dict[int, _Device]
     has_modes: bool
-    configurations: list[Row] = field(default_factory=list)
-    measurements: list[Row] = field(default_factory=list)
-    failures: list[Row] = field(default_factory=list)
     samples: list[pl.DataFrame] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
     missing_files: list[str] = field(default_factory=list)
     leftover_names: Counter[str] = field(default_factory=Counter)
     device_ids: dict[str, None] = field(default_factory=dict)
@@ -172,7 +169,7 @@ class _Reading:
     def add_benchmark(self, benchmark: JsonObject) -> None:
         name = benchmark.text("name")
         settings = {key: value for key, value in benchmark.members.items() if key not in KEPT_ELSEWHERE}
-        self.lines += lines_of(f"benchmark {name}", settings)
+        self.rows.add_lines(lines_of(f"benchmark {name}", settings))
         axis_texts = _axis_texts(benchmark)
         for index, source in enumerate(benchmark.optional_objects("states")):
             place = f"file {self.files.file_name}, benchmark {name}, state {index}"
@@ -194,7 +191,7 @@ class _Reading:
         leftovers = state.leftovers(settings, has_cold=cold is not None, has_batch=batch is not None)
         self.leftover_names.update(leftovers.keys())
         self.missing_files += state.missing_files.values()
-        self.lines += lines_of(f"{kernel_name} {state.source.optional_text('name') or ''}".rstrip(), leftovers)
+        self.rows.add_lines(lines_of(f"{kernel_name} {state.source.optional_text('name') or ''}".rstrip(), leftovers))
 
     def _device_id(self, source: JsonObject) -> str | None:
         number = source.optional_count("device")
@@ -206,25 +203,21 @@ class _Reading:
         self.device_ids[device_id] = None
         return device_id
 
-    def _add_configuration(self, kernel_name: str, state: State, extra: str, columns: Row) -> Row:
+    def _configuration(self, kernel_name: str, state: State, extra: str = "") -> Row:
         parameters = state.parameters()
         variant = " ".join(part for part in (state.variant(), extra) if part)
-        label = " ".join((kernel_name, *(f"{name}={value}" for name, value in parameters.items()), *([variant] if variant else ())))
-        row: Row = {
-            "configuration_index": len(self.configurations),
+        return {
             "kernel_name": kernel_name,
-            "label": label,
-            "parameters": json.dumps(parameters),
+            "label": label_of(kernel_name, parameters, variant),
+            "parameters": parameters,
             "variant": variant,
+            "category": None,  # the name is a benchmark's, not a kernel's
             "bytes": state.bytes(),
-            **columns,
         }
-        self.configurations.append(row)
-        return row
 
     def _add_measurement(self, kernel_name: str, state: State, device_id: str | None, columns: Row, extra: str) -> None:
-        configuration = self._add_configuration(kernel_name, state, extra, {"cache_mode": columns["cache_mode"]})
-        self.measurements.append(configuration | {"device_id": device_id} | columns)
+        configuration = self._configuration(kernel_name, state, extra) | {"cache_mode": columns["cache_mode"]}
+        self.rows.add(configuration, {"device_id": device_id} | columns)
 
     def _add_samples(self, samples: StateSamples | None) -> None:
         """Of the configuration added last."""
@@ -232,7 +225,7 @@ class _Reading:
             return
         count = samples.duration_ns.size
         columns = {
-            "configuration_index": pl.repeat(len(self.configurations) - 1, count, dtype=COUNT, eager=True),
+            "configuration_index": pl.repeat(len(self.rows.configurations) - 1, count, dtype=COUNT, eager=True),
             "sample_index": np.arange(count),
             "duration_ns": samples.duration_ns,
             "is_discarded": np.zeros(count, dtype=np.bool_),
@@ -242,27 +235,15 @@ class _Reading:
         self.samples.append(SAMPLES.conform(pl.LazyFrame(columns)).collect())
 
     def _add_failure(self, kernel_name: str, state: State) -> None:
-        configuration = self._add_configuration(kernel_name, state, "", {})
-        reason = (
-            (SKIPPED, state.skip_reason) if state.skip_reason else (NOT_TIMED, "The state has no GPU time; its figures are in the log.")
+        message, reason = (
+            (state.skip_reason, SKIPPED) if state.skip_reason else ("The state has no GPU time; its figures are in the log.", NOT_TIMED)
         )
-        row = {"code": FAILURE_CODE, "reason": reason[0], "message": reason[1]}
-        self.failures.append({name: configuration[name] for name in ("configuration_index", "label")} | row)
+        self.rows.add_unmeasured(self._configuration(kernel_name, state), message, reason)
 
     # ------------------------------------------------------------ all of it
 
-    def frames(self, document_lines: list[str]) -> dict[str, pl.DataFrame]:
-        lines = pl.LazyFrame({"line": [*document_lines, *self.lines]}, schema={"line": TEXT}).with_columns(
-            event_unix_ns=pl.lit(self.files.arrived_unix_ns), level=pl.lit(LogLevel.INFO.value), source=pl.lit(FORMAT)
-        )
-        return {
-            CONFIGURATIONS.table_name: frame_of(CONFIGURATIONS, self.configurations),
-            SAMPLES.table_name: pl.concat([SAMPLES.empty(), *self.samples]),
-            MEASUREMENTS.table_name: frame_of(MEASUREMENTS, self.measurements),
-            FAILURES.table_name: frame_of(FAILURES, self.failures),
-            CEILINGS.table_name: _ceilings(self.devices),
-            LOG_LINES.table_name: LOG_LINES.conform(lines).collect(),
-        }
+    def frames(self) -> dict[str, pl.DataFrame]:
+        return self.rows.frames(self.files.file_name) | {SAMPLES.table_name: pl.concat([SAMPLES.empty(), *self.samples])}
 
     def notes(self, version: str, document: JsonObject) -> Iterator[str]:
         meta = document.members.get("meta")
@@ -271,9 +252,9 @@ class _Reading:
         if isinstance(command, list) and command:
             yield f"Command: {' '.join(map(str, command))}"
         yield f"Devices: {', '.join(self.device_ids) or 'none'}."
-        batch_count = len(self.measurements) - self.isolated_count
-        yield f"{self.isolated_count} isolated and {batch_count} batch measurements; {len(self.failures)} states without a measurement."
-        if any(row.get("duration_median_ns") is None for row in self.measurements):
+        batch_count, failure_count = len(self.rows.measurements) - self.isolated_count, len(self.rows.failures)
+        yield f"{self.isolated_count} isolated and {batch_count} batch measurements; {failure_count} states without a measurement."
+        if any(row.get("duration_median_ns") is None for row in self.rows.measurements):
             yield "Where the file has no median, rates are over the mean."
         if self.missing_files:
             yield f"{len(self.missing_files)} files of samples were not beside it, e.g. {self.missing_files[0]}."

@@ -22,7 +22,7 @@ import polars as pl
 
 from kernalyse.services.analyzer.numeric.correlation import NONE, coded, nested, range_order
 from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
-from kernalyse.services.analyzer.readers.documents import JsonObject, read_list, well_formed
+from kernalyse.services.analyzer.readers.documents import JsonObject, read_list
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
 from kernalyse.services.core.costs.onnx import OnnxCall, onnx_work
 from kernalyse.services.core.costs.operator import MODELLED, Work
@@ -34,7 +34,6 @@ SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
 
 UNKNOWN_PROVIDER: Final = "an unnamed provider"
 MAX_TIME_US: Final = 2**61 // NS_PER_US
-MAX_ID: Final = 2**62
 
 
 class OnnxRuntimeReader:
@@ -76,7 +75,7 @@ class _Event:
 
     def text(self, name: str) -> str | None:
         value = self.arguments.get(name)
-        return well_formed(value) if isinstance(value, str) and value else None
+        return value if isinstance(value, str) and value else None
 
 
 @dataclass(slots=True)
@@ -171,18 +170,13 @@ class _Reading:
 def _event(event: JsonObject) -> _Event:
     arguments = event.members.get("args")
     return _Event(
-        well_formed(event.text("name")),
-        _id(event, "pid"),
-        _id(event, "tid"),
+        event.text("name"),
+        event.count("pid"),
+        event.count("tid"),
         _ns(event, "ts"),
         _ns(event, "dur"),
         arguments if isinstance(arguments, dict) else {},
     )
-
-
-def _id(event: JsonObject, name: str) -> int:
-    value = event.count(name)
-    return value if abs(value) <= MAX_ID else event.refuse(name, f"a number up to {MAX_ID}")
 
 
 def _ns(event: JsonObject, name: str) -> int:
@@ -219,7 +213,7 @@ def _types_and_shapes(event: _Event) -> tuple[str | None, str | None]:
     if not isinstance(recorded, list) or not all(isinstance(part, dict) and len(part) == 1 for part in recorded):
         return None, None
     pairs = [next(iter(part.items())) for part in recorded]
-    return well_formed(json.dumps([shape for _, shape in pairs])), well_formed(json.dumps([dtype for dtype, _ in pairs]))
+    return json.dumps([shape for _, shape in pairs]), json.dumps([dtype for dtype, _ in pairs])
 
 
 @dataclass(frozen=True, slots=True)

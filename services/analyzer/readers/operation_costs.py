@@ -1,32 +1,32 @@
 """What an operation of commands.json has to do, from its shapes: the types that are known without anybody's formulas.
 
-A multiply-add counts two operations. Bytes are those that have to move once, with nothing kept in a cache: every input and
-the output. A user's op_registry.py comes before these.
+The work is that of PyTorch's operator of the same name (`kernalyse.services.core.costs`); here its shapes are checked, so that an error names
+the field. A user's op_registry.py comes before these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeGuard
 
-import numpy as np
-
 from kernalyse.services.analyzer.readers.documents import JsonObject
+from kernalyse.services.core.costs.operator import ELEMENT_BYTES, RECORDED_DTYPES, OperatorCall, Shape, Work, broadcast
+from kernalyse.services.core.costs.registry import work_of
 
-Shape = tuple[int, ...]
-
-CONV_SYMBOL: Final = "square"
-MATMUL_SYMBOL: Final = "circle"
-ELEMENTWISE_SYMBOL: Final = "triangle-up"
 OTHER_SYMBOL: Final = "diamond"
 UNKNOWN_SYMBOL: Final = "star"
+
+MODEL_DTYPE: Final = "float"
+"""As PyTorch records float32. Models count no operations of whole numbers, as accelerators' lists do."""
+
+MODEL_ELEMENT_BYTES: Final = ELEMENT_BYTES[RECORDED_DTYPES[MODEL_DTYPE]]
 
 FLOP_PER_MAC: Final = 2
 MAX_EXTENT: Final = 2**40
 MAX_RANK: Final = 16
-"""Shapes past these are damage, and their products would leave the range of a float."""
+"""Shapes past these are damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def built_in_work(operation: JsonObject, element_bytes: float) -> OperationWork 
     """
     known = OPERATION_TYPES.get(operation.text("type"))
     if known is not None:
-        return known.formula(operation, element_bytes)
+        return _modelled_work(operation, known, element_bytes)
     macs, moved_bytes = (operation.optional_number(name) for name in STATED_WORK_FIELDS)
     if macs is None or moved_bytes is None:
         return None
@@ -58,66 +58,81 @@ def built_in_work(operation: JsonObject, element_bytes: float) -> OperationWork 
     return OperationWork(FLOP_PER_MAC * macs, moved_bytes, OTHER_SYMBOL)
 
 
-def _convolution(operation: JsonObject, element_bytes: float) -> OperationWork:
-    """input_shape [n, channels, spatial…]; kernel_size, stride and padding an extent for each spatial axis.
+def _modelled_work(operation: JsonObject, known: OperationType, element_bytes: float) -> OperationWork:
+    """Every tensor of an operation is of one type: its bytes are those of MODEL_DTYPE, scaled."""
+    work = known.model(operation)
+    if work.flop == math.inf:
+        operation.refuse(known.required[0], "extents whose product a float can hold")
+    assert work.bytes is not None  # the model is told the data type
+    return OperationWork(work.flop, work.bytes / MODEL_ELEMENT_BYTES * element_bytes, known.symbol)
 
-    output extent = (input + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded down, as torch.nn.Conv3d states it;
-    each output takes channels / groups x kernel extents multiply-adds.
-    """
+
+def _work(operator: str, shapes: Sequence[Shape], values: tuple[object, ...] = ()) -> Work | None:
+    """Return the work of an operator of PyTorch; None: the shapes do not fit each other. values: of its arguments by place."""
+    return work_of(OperatorCall(operator, tuple(shapes), (MODEL_DTYPE,) * len(shapes), tuple(map(str, values))))
+
+
+def _convolution(operation: JsonObject) -> Work:
+    """input_shape [n, channels, spatial…]; kernel_size, stride and padding an extent for each spatial axis."""
     input_shape = _shape(operation, "input_shape", min_rank=3)
     spatial = input_shape[2:]
     kernel = _extents(operation, "kernel_size", spatial, least=1)
     stride = _extents(operation, "stride", spatial, least=1)
     padding = _extents(operation, "padding", spatial, least=0)
-    dilation = _extents(operation, "dilation", spatial, least=1) if operation.members.get("dilation") is not None else (1,) * len(spatial)
+    dilation = _extents(operation, "dilation", spatial, least=1) if operation.members.get("dilation") is not None else 1
     groups = _extent(operation, "groups") if operation.members.get("groups") is not None else 1
     output_channels = _extent(operation, "output_channels")
     if input_shape[1] % groups:
         operation.refuse("groups", f"a divisor of the {input_shape[1]} input channels")
-    reach = tuple(step * (extent - 1) + 1 for step, extent in zip(dilation, kernel, strict=True))
-    room = tuple(extent + 2 * edge - span for extent, edge, span in zip(spatial, padding, reach, strict=True))
-    if min(room) < 0:
-        operation.refuse("kernel_size", f"one that fits the padded input, {_text(spatial)}")
-    output = (input_shape[0], output_channels, *(free // step + 1 for free, step in zip(room, stride, strict=True)))
-    weights = (output_channels, input_shape[1] // groups, *kernel)
-    flop = FLOP_PER_MAC * math.prod(output) * math.prod(weights[1:])
-    return _work(flop, (input_shape, weights, output), element_bytes, CONV_SYMBOL)
+    weight = (output_channels, input_shape[1] // groups, *kernel)
+    # convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    work = _work("aten::convolution", (input_shape, weight), ("", "", "", stride, padding, dilation, False, "", groups))
+    return work or operation.refuse("kernel_size", f"one that fits the padded input, {_text(spatial)}")
 
 
-def _matmul(operation: JsonObject, element_bytes: float) -> OperationWork:
-    """input_mat1 [batch…, m, k] times input_mat2 [batch…, k, n]: m n k multiply-adds for each of the batch."""
-    shapes = _matmul_shapes(operation)
-    return _work(_matmul_flop(shapes), shapes, element_bytes, MATMUL_SYMBOL)
+def _matmul(operation: JsonObject) -> Work:
+    """input_mat1 [batch…, m, k] times input_mat2 [batch…, k, n]."""
+    left, right = _shape(operation, "input_mat1", min_rank=2), _shape(operation, "input_mat2", min_rank=2)
+    if left[-1] != right[-2]:
+        operation.refuse("input_mat2", f"{left[-1]} rows, as many as input_mat1 has columns")
+    return _work("aten::matmul", (left, right)) or operation.refuse("input_mat2", f"a shape that fits {_text(left[:-2])}")
 
 
-def _add_matmul(operation: JsonObject, element_bytes: float) -> OperationWork:
+def _add_matmul(operation: JsonObject) -> Work:
     """As `_matmul`, with a term that the sums begin with: no more multiply-adds, but its bytes are read too."""
-    shapes = _matmul_shapes(operation)
-    names = [name for name in ("input_input", "input_self") if operation.members.get(name) is not None]
-    terms = [_shape(operation, name) for name in names[:1]]
-    if terms and _broadcast(operation, names[0], terms[0], shapes[2]) != shapes[2]:
-        operation.refuse(names[0], f"a shape that extends to {_text(shapes[2])}")
-    return _work(_matmul_flop(shapes), (*shapes, *terms), element_bytes, MATMUL_SYMBOL)
+    product = _matmul(operation)
+    left, right = _shape(operation, "input_mat1"), _shape(operation, "input_mat2")
+    name = next((name for name in ("input_input", "input_self") if operation.members.get(name) is not None), None)
+    if name is None:
+        return product
+    term, result = _shape(operation, name), (*(broadcast(left[:-2], right[:-2]) or ()), left[-2], right[-1])
+    if broadcast(term, result) != result:
+        operation.refuse(name, f"a shape that extends to {_text(result)}")
+    return _work("aten::addmm", (term, left, right)) or product
 
 
-def _elementwise(operation: JsonObject, element_bytes: float) -> OperationWork:
-    """input_self and input_other, a shape or nothing for a number: one operation for each element of the output."""
-    own = _shape(operation, "input_self")
-    is_tensor = isinstance(operation.members.get("input_other"), list)
-    others = (_shape(operation, "input_other"),) if is_tensor else ()
-    output = _broadcast(operation, "input_other", own, others[0]) if others else own
-    return _work(math.prod(output), (own, *others, output), element_bytes, ELEMENTWISE_SYMBOL)
+def _elementwise(operator: str) -> Callable[[JsonObject], Work]:
+    """input_self and input_other, a shape or nothing for a number."""
+
+    def model(operation: JsonObject) -> Work:
+        names = ["input_self", *(["input_other"] if isinstance(operation.members.get("input_other"), list) else [])]
+        # A shape of no extents is a tensor of one element; PyTorch's models would take it for a number.
+        shapes = [_shape(operation, name) or (1,) for name in names]
+        return _work(operator, shapes) or operation.refuse("input_other", f"a shape that fits {_text(shapes[0])}")
+
+    return model
 
 
 @dataclass(frozen=True, slots=True)
 class OperationType:
-    """A type of operation with a formula of its own.
+    """A type of operation whose work follows from its shapes.
 
-    required, optional: fields that the formula reads.
+    required, optional: fields that the model reads.
     """
 
     category: str
-    formula: Callable[[JsonObject, float], OperationWork]
+    symbol: str
+    model: Callable[[JsonObject], Work]
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
 
@@ -125,43 +140,19 @@ class OperationType:
 OPERATION_TYPES: Final[Mapping[str, OperationType]] = {
     "ID_CONV": OperationType(
         "convolution",
+        "square",
         _convolution,
         ("input_shape", "output_channels", "kernel_size", "stride", "padding"),
         ("dilation", "groups"),
     ),
-    "ID_MM": OperationType("matmul", _matmul, ("input_mat1", "input_mat2")),
-    "ID_ADDMM": OperationType("matmul", _add_matmul, ("input_mat1", "input_mat2"), ("input_input", "input_self")),
-    "ID_MUL": OperationType("elementwise", _elementwise, ("input_self",), ("input_other",)),
-    "ID_ADD": OperationType("elementwise", _elementwise, ("input_self",), ("input_other",)),
+    "ID_MM": OperationType("matmul", "circle", _matmul, ("input_mat1", "input_mat2")),
+    "ID_ADDMM": OperationType("matmul", "circle", _add_matmul, ("input_mat1", "input_mat2"), ("input_input", "input_self")),
+    "ID_MUL": OperationType("elementwise", "triangle-up", _elementwise("aten::mul"), ("input_self",), ("input_other",)),
+    "ID_ADD": OperationType("elementwise", "triangle-up", _elementwise("aten::add"), ("input_self",), ("input_other",)),
 }
 
 STATED_WORK_FIELDS: Final = ("macs", "bytes")
 """Of an operation of any other type: what it does, where it says so itself."""
-
-
-def _work(flop: int, moved: tuple[Shape, ...], element_bytes: float, symbol: str) -> OperationWork:
-    return OperationWork(float(flop), float(element_bytes * sum(math.prod(shape) for shape in moved)), symbol)
-
-
-def _matmul_shapes(operation: JsonObject) -> tuple[Shape, Shape, Shape]:
-    """Of both factors and of the product."""
-    left, right = _shape(operation, "input_mat1", min_rank=2), _shape(operation, "input_mat2", min_rank=2)
-    if left[-1] != right[-2]:
-        operation.refuse("input_mat2", f"{left[-1]} rows, as many as input_mat1 has columns")
-    batch = _broadcast(operation, "input_mat2", left[:-2], right[:-2])
-    return left, right, (*batch, left[-2], right[-1])
-
-
-def _matmul_flop(shapes: tuple[Shape, Shape, Shape]) -> int:
-    left, _, product = shapes
-    return FLOP_PER_MAC * math.prod(product) * left[-1]
-
-
-def _broadcast(operation: JsonObject, name: str, left: Shape, right: Shape) -> Shape:
-    try:
-        return np.broadcast_shapes(left, right)
-    except ValueError:
-        operation.refuse(name, f"a shape that fits {_text(left)}")
 
 
 # ---------------------------------------------------------------- shapes

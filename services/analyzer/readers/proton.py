@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
-from kernalyse.services.analyzer.readers.documents import JsonObject, read_list, well_formed
+from kernalyse.services.analyzer.readers.documents import JsonObject, read_list
 from kernalyse.services.analyzer.tables.traces import KERNEL_TOTALS, SCOPES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
 from kernalyse.services.core.errors import InvalidTraceError
 
@@ -140,8 +140,8 @@ class _Tree:
         while waiting:
             node, parent = waiting.pop()
             children = node.optional_objects("children")
-            metrics = node.object("metrics") if node.members.get("metrics") is not None else JsonObject(node.place, {})
-            name_index = self._names.index_of(_name(node))
+            metrics = node.optional_object("metrics")
+            name_index = self._names.index_of(node.object("frame").text("name"))
             work = _work(metrics)
             self._left_out.update(name for name in metrics.members if name not in KNOWN_METRICS)
             kernel = None if is_root else self._kernel(metrics, name_index, parent, work)
@@ -242,48 +242,36 @@ class _Tree:
 # ---------------------------------------------------------------- one node
 
 
-def _name(node: JsonObject) -> str:
-    return well_formed(node.object("frame").text("name"))
+def _stated(metrics: JsonObject, names: Iterable[str]) -> list[str]:
+    """Those of the names that have a value."""
+    return [name for name in names if metrics.members.get(name) is not None]
+
+
+def _number(metrics: JsonObject, name: str, most: int) -> int | float:
+    value = metrics.members[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        metrics.refuse(name, "a number from 0 on")
+    return value
 
 
 def _count(metrics: JsonObject, names: tuple[str, ...]) -> int | None:
-    """The first of these, whole and not negative. Some versions write whole numbers with a fraction of zero."""
-    for name in names:
-        value = metrics.members.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT:
-            metrics.refuse(name, "a number from 0 on")
-        return round(value)
-    return None
+    """The first of these. Some versions write whole numbers with a fraction of zero."""
+    return next((round(_number(metrics, name, MAX_COUNT)) for name in _stated(metrics, names)), None)
 
 
 def _work(metrics: JsonObject) -> _Work:
-    flop = {dtype: _number(metrics, name) for name, dtype in FLOP.items() if metrics.members.get(name) is not None}
-    return _Work(
-        sum(flop.values()) if flop else None,
-        _number(metrics, BYTES) if metrics.members.get(BYTES) is not None else None,
-        frozenset(dtype for dtype, value in flop.items() if value),
-    )
-
-
-def _number(metrics: JsonObject, name: str) -> float:
-    value = metrics.members[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT**2:
-        metrics.refuse(name, "a number from 0 on")
-    return float(value)
+    amounts = {name: float(_number(metrics, name, MAX_COUNT**2)) for name in _stated(metrics, (*FLOP, BYTES))}
+    moved_bytes = amounts.pop(BYTES, None)
+    return _Work(sum(amounts.values()) if amounts else None, moved_bytes, frozenset(FLOP[name] for name, flop in amounts.items() if flop))
 
 
 def _device(metrics: JsonObject) -> tuple[str, int] | None:
     kind = next((metrics.members[name] for name in DEVICE_TYPES if name in metrics.members), "")
-    for name in DEVICE_IDS:
-        value = metrics.members.get(name)
-        if value is None:
-            continue
-        text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+    for name in _stated(metrics, DEVICE_IDS):
+        number = str(metrics.members[name])
+        if not re.fullmatch(r"\d{1,9}", number, re.ASCII):
             metrics.refuse(name, "the number of a device")
-        return str(kind), int(text)
+        return str(kind), int(number)
     return None
 
 
@@ -306,7 +294,7 @@ def _described(device: dict[str, Any]) -> dict[str, Any]:
     arch = str(device.get("arch", ""))
     is_capability = re.fullmatch(r"\d{2,3}", arch, re.ASCII) is not None
     return {
-        "device_name": well_formed(arch) if arch and not is_capability else None,
+        "device_name": arch if arch and not is_capability else None,
         "compute_capability": f"{arch[:-1]}.{arch[-1]}" if is_capability else None,
         "sm_count": _whole(device.get("num_sms")),
         "clock_hz": None if clock_khz is None else clock_khz * HZ_PER_KHZ,

@@ -59,24 +59,27 @@ class ResultRows:
         """
         self.measurements.append(self._announced(configuration) | {"device_id": self.device_id} | measured)
 
-    def add_unmeasured(self, configuration: Row, message: str) -> None:
+    def add_unmeasured(self, configuration: Row, message: str, reason: str = NOT_TIMED) -> None:
         """A configuration without a duration or a rate."""
         announced = self._announced(configuration)
-        row = {"code": FAILURE_CODE, "reason": NOT_TIMED, "message": message}
+        row = {"code": FAILURE_CODE, "reason": reason, "message": message}
         self.failures.append({name: announced[name] for name in ("configuration_index", "label")} | row)
 
     def add_line(self, line: str) -> None:
         """What no column holds, as a line of the log."""
         self._lines.append({"level": LogLevel.INFO.value, "line": line})
 
+    def add_lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.add_line(line)
+
     def add_problem(self, line: str) -> None:
         self.problems.append(line)
         self._lines.append({"level": LogLevel.WARNING.value, "line": line})
 
     def _announced(self, configuration: Row) -> Row:
-        category = configuration.get("category") or category_of_name(configuration["kernel_name"])
-        row = configuration | {
-            "category": category,
+        row: Row = {"category": category_of_name(configuration["kernel_name"])} | configuration
+        row |= {
             "configuration_index": len(self.configurations),
             "parameters": json.dumps(configuration["parameters"]),
         }

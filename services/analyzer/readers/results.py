@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -64,8 +63,8 @@ class ResultsReader:
             title=_text(run, "title"),
             notes="\n".join(_notes(document, run, rows)),
             device_id=run.optional_text("device_id"),
-            start_time=_time(run, "start_unix_ns"),
-            end_time=_time(run, "end_unix_ns"),
+            start_time=time_of(run.optional_count("start_unix_ns")),
+            end_time=time_of(run.optional_count("end_unix_ns")),
             revision=_revision(run),
             tags=tuple(tag for tag in _text(run, "tags").split(",") if tag),
             node_id=run.optional_text("node_id"),
@@ -82,13 +81,6 @@ def _rows(document: JsonObject, table: Table) -> list[JsonObject]:
 
 def _text(run: JsonObject, name: str) -> str:
     return run.optional_text(name) or ""
-
-
-def _time(run: JsonObject, name: str) -> datetime | None:
-    try:
-        return time_of(run.optional_count(name))
-    except OverflowError:
-        run.refuse(name, "nanoseconds since the Unix epoch, up to the year 9999")
 
 
 def _revision(run: JsonObject) -> Revision | None:

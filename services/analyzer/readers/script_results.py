@@ -75,14 +75,15 @@ class _Benchmark:
 
     def __init__(self, source: JsonObject) -> None:
         self._source = source
-        self._metrics = source.object("metrics") if source.members.get("metrics") is not None else JsonObject(source.place, {})
+        self._metrics = source.optional_object("metrics")
         self.device_id = self._text_of("device_id")
         self.device_name = self._text_of("device_name")
 
     def add(self, rows: ResultRows) -> list[Row]:
         """Its configuration and measurement, and what no column holds as lines; answers with its rows of counters."""
         kernel_name = self._source.text("kernel")
-        parameters = self._parameters()
+        values = self._source.object("parameters")
+        parameters = {name: values.count(name) for name in values.members}
         found = self._columns()
         configuration: Row = {
             "kernel_name": kernel_name,
@@ -101,13 +102,8 @@ class _Benchmark:
             rows.add_unmeasured(configuration, "It has no execution_time_ms.")
         else:
             rows.add(configuration, {"device_id": self.device_id} | measured)
-        for line in lines_of(configuration["label"], self._leftovers(found)):
-            rows.add_line(line)
+        rows.add_lines(lines_of(configuration["label"], self._leftovers(found)))
         return self._counters(kernel_name, configuration, len(rows.configurations) - 1)
-
-    def _parameters(self) -> dict[str, int]:
-        values = self._source.object("parameters")
-        return {name: _bounded(values, name) for name in values.members}
 
     def _text_of(self, name: str) -> str | None:
         value = self._metrics.members.get(name)
@@ -154,11 +150,6 @@ class _Benchmark:
             for name, value, unit in (*percentages, *counted)
             if value is not None
         ]
-
-
-def _bounded(values: JsonObject, name: str) -> int:
-    value = values.count(name)
-    return value if is_count(value) else values.refuse(name, "a whole number of 64 bits")
 
 
 def _benchmarker_notes(rows: ResultRows, counters: list[Row]) -> Iterator[str]:
@@ -213,7 +204,7 @@ class ModelProfilesReader:
 
     def read(self, files: TraceFiles) -> ImportedTables:
         document = read_document(files)
-        metadata = document.object("metadata") if document.members.get("metadata") is not None else JsonObject(document.place, {})
+        metadata = document.optional_object("metadata")
         gpu_name = metadata.optional_text("gpu_name")
         rows = ResultRows(MODEL_PROFILES_FORMAT, files.arrived_unix_ns, gpu_name)
         is_comparison = "comparisons" in document.members
@@ -275,18 +266,17 @@ def _add_comparison(rows: ResultRows, model_name: str, source: JsonObject) -> No
         _add(rows, configuration, _durations(timing), {"disturbance": timing.optional_text("disturbance")})
         _keep(rows, configuration, {}, timing)
     rest = {name: value for name, value in source.members.items() if name not in (*sides, *HELD_MEMBERS)}
-    for line in lines_of(model_name, rest):
-        rows.add_line(line)
+    rows.add_lines(lines_of(model_name, rest))
 
 
 def _configuration(kernel_name: str, model_name: str, source: JsonObject) -> Row:
-    config = source.object("config") if source.members.get("config") is not None else JsonObject(source.place, {})
+    config = source.optional_object("config")
     parameters = {name: value for name, value in config.members.items() if is_count(value)}
     sequence_length = source.optional_count("seq_len")
     if sequence_length is not None:
-        parameters["seq_len"] = sequence_length if is_count(sequence_length) else source.refuse("seq_len", "a whole number of 64 bits")
+        parameters["seq_len"] = sequence_length
     batch_size = source.optional_count("batch_size")
-    if batch_size is not None and not (is_count(batch_size) and batch_size > 0):
+    if batch_size is not None and batch_size <= 0:
         source.refuse("batch_size", "a whole number over zero")
     words = [f"{name}={value}" for name, value in config.members.items() if not is_count(value) and value is not None]
     named = [*([] if kernel_name == model_name else [f"model={model_name}"]), *([] if batch_size is None else [f"batch={batch_size}"])]
@@ -328,8 +318,7 @@ def _keep(rows: ResultRows, configuration: Row, rest: dict[str, Any], timing: Js
     """What no column holds, as lines of the log."""
     known = {"disturbance", *(name for short in DURATIONS for name in (short, f"{short}_ms"))}
     kept = rest | {name: value for name, value in timing.members.items() if name not in known}
-    for line in lines_of(configuration["label"], kept):
-        rows.add_line(line)
+    rows.add_lines(lines_of(configuration["label"], kept))
 
 
 def _profile_notes(rows: ResultRows, model_count: int, metadata: JsonObject, *, is_comparison: bool) -> Iterator[str]:

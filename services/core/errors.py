@@ -13,7 +13,8 @@ KernalyseError
 │   ├── InvalidBundleError             an archive that must not be unpacked
 │   ├── InvalidTraceError              a file to import that no reader can take
 │   ├── InvalidModelError              a model or tokenizer file that cannot be used
-│   └── InvalidSettingError            a setting that cannot be used
+│   ├── InvalidSettingError            a setting that cannot be used
+│   └── UsageError                     a command line, or a form, that cannot be used as written
 ├── NotFoundError                  NOT_FOUND
 │   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
 │   ├── ArtifactNotFoundError, TableNotFoundError

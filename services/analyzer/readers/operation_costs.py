@@ -1,7 +1,7 @@
 """What an operation of commands.json has to do, from its shapes: the types that are known without anybody's formulas.
 
-The work is that of PyTorch's operator of the same name (`kernalyse.services.core.costs`); here its shapes are checked, so that an error names
-the field. A user's op_registry.py comes before these.
+The work is that of PyTorch's operator of the same name (core.costs); here its shapes are checked, so that an error names the
+field. A user's op_registry.py comes before these.
 """
 
 from __future__ import annotations

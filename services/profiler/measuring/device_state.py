@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from statistics import fmean
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import psutil
 
 from kernalyse.services.core.disturbance import EMERGENCY_THROTTLE_REASONS, is_busy
 from kernalyse.services.core.errors import UnmetConditionError
 from kernalyse.services.core.model import BackendName, BusyPolicy, Device, DeviceKind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # ---------------------------------------------------------------- clocks
 # The state of the device while samples are taken: clocks, temperature, power, and what holds the clock back.
@@ -131,7 +134,7 @@ class ClockRecord:
     def add_sm_clocks(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> None:
         """Add clocks that were taken with the samples themselves: they count instead of the readings beside them."""
         if sm_clock_hz is not None:
-            self._sample_clocks_hz += sm_clock_hz[np.isfinite(sm_clock_hz)].tolist()
+            self._sample_clocks_hz += [clock_hz for clock_hz in sm_clock_hz.tolist() if isfinite(clock_hz)]
 
     def mean(self) -> ClockReading:
         """Return the means of what was read, and every throttle reason that came up; all None without a reading."""

@@ -470,7 +470,7 @@ def test_a_long_call_tells_how_far_it_is_and_a_short_one_says_nothing() -> None:
     [("KernelBenchmarker", "tree_sitter", "profiler,opencl"), ("visualize", "matplotlib", "ui")],
 )
 def test_a_missing_library_is_named_with_its_extra(module: str, missing: str, extra: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None\nimport kernalyse.services.compat.{module}"
+    code = f"import sys; sys.modules[{missing!r}] = None\nimport {module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert f"{module} needs the Python module {missing}" in done.stderr
     assert f"pip install 'kernalyse[{extra}]'" in done.stderr

@@ -44,6 +44,8 @@ fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml | head -n 1)
 mkdir "$site/kernalyse-$version.dist-info"  # the checkout is not installed, and the service tells its version
 printf 'Metadata-Version: 2.1\nName: kernalyse\nVersion: %s\n' "$version" >"$site/kernalyse-$version.dist-info/METADATA"
+# A copy of the checkout may have lost its links.
+[ -e "$root/proto/python/kernalyse/services" ] || ln -sfn ../../../services "$root/proto/python/kernalyse/services"
 export PYTHONPATH="$site:$root:$root/proto/python${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONUNBUFFERED=1
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1  # the machine has plugins of its own, and here every warning is an error

@@ -48,9 +48,10 @@ class ServiceProcess:
 
 @dataclass(slots=True)
 class ServiceProcesses:
-    """Starts services and knows what is left of them."""
+    """Starts services and knows what is left of them. python: of the environment that they are installed in."""
 
     folder: Path
+    python: str = sys.executable
     started: list[ServiceProcess] = field(default_factory=list)
 
     def start(self, service: str, *arguments: str, address: str | None = None) -> ServiceProcess:
@@ -60,7 +61,8 @@ class ServiceProcesses:
         log_path = self.folder / f"{service}-{len(self.started)}.log"
         chosen = address or ("127.0.0.1:0" if service == "ui" else f"unix:{run_folder}/{service}.sock")
         command = [
-            sys.executable,
+            self.python,
+            "-P",
             "-m",
             "kernalyse.services.cli.main",
             service,

@@ -103,7 +103,8 @@ def test_a_package_of_the_user_called_services_stays_the_users(installed: Path, 
     script = tmp_path / "script.py"
     script.write_text(
         "import kernalyse, services\n"
-        "print(kernalyse.bench(lambda: sum(range(1000)), timer='host', measuring=kernalyse.Measuring(min_duration_s=0.05, max_duration_s=0.2)))\n"
+        "quick = kernalyse.Measuring(min_duration_s=0.05, max_duration_s=0.2)\n"
+        "print(kernalyse.bench(lambda: sum(range(1000)), timer='host', measuring=quick))\n"
         "print(services.OWNER, services.__path__)\n"
     )
     done = run(installed / "python", script, cwd=tmp_path)

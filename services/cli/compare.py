@@ -241,21 +241,23 @@ def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
 def _of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTrace:
     from kernalyse.companions import COMPANION_FOLDERS
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun
-    from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, inputs, trace_frames
+    from kernalyse.services.analyzer.queries.registry import FileSource, QueryParameters, resolve_table, trace_inputs
     from kernalyse.services.analyzer.readers.base import Selection, SelectiveReader, TraceFiles
     from kernalyse.services.analyzer.readers.registry import reader_of
-    from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, SAMPLES
+    from kernalyse.services.analyzer.tables.derived import LAYERS
+    from kernalyse.services.analyzer.tables.runs import KERNELS, MEASUREMENTS, SAMPLES
     from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
 
     folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
     companions = {str(file.relative_to(path.parent)): file for folder in folders if folder.is_dir() for file in folder.iterdir()}
-    files, question = TraceFiles(path.name, path, time.time_ns(), companions), TraceQuestion(depth)
+    files, parameters = TraceFiles(path.name, path, time.time_ns(), companions), QueryParameters(depth)
     reader = reader_of(files)
-    needed = Selection.of(inputs(("kernels", "layers"), question))
+    needed = Selection.of(trace_inputs(("kernels", "layers"), parameters))
     tables = reader.read_columns(files, needed) if isinstance(reader, SelectiveReader) else reader.read(files)
     if TRACE_NAMES.table_name in tables.frames:
-        trace = trace_frames(tables.frames)
-        return ComparedTrace(str(path), {name: TRACE_ANALYSES[name].answer(trace, question).collect() for name in ("kernels", "layers")})
+        source = FileSource(tables.frames)
+        rows = {table.table_name: resolve_table(table, source, parameters) for table in (KERNELS, LAYERS)}
+        return ComparedTrace(str(path), {name: frame.collect() for name, frame in rows.items()})
     return ComparedRun(
         run_id=str(path),
         measurements=tables.frames[MEASUREMENTS.table_name],

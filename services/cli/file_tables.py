@@ -15,17 +15,7 @@ import polars as pl
 from kernalyse.companions import companions_of
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
 from kernalyse.services.analyzer.queries.filters import QueryResult, run_query
-from kernalyse.services.analyzer.queries.registry import (
-    PLAIN_QUESTION,
-    TRACE_ANALYSES,
-    TraceFrames,
-    answerable,
-    has_results,
-    inputs,
-    question_of,
-    results_table,
-    trace_frames,
-)
+from kernalyse.services.analyzer.queries.registry import FileSource, is_of_traces, parameters_of, resolve_table, trace_inputs
 from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, SelectiveReader, TraceFiles
 from kernalyse.services.analyzer.readers.ncu.reader import NcuReader
 from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of, trace_files
@@ -73,11 +63,12 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
         read = _read(files, queries)
     else:
         read = read_with_counters(files)
-        if has_results(read.frames):
-            return _results(read, question.choice.queries(question.table_names or ["measurements"])), read.notes.splitlines()
-        _refuse_unanswerable(files, queries)
-    trace = trace_frames(read.frames)
-    return {query.table_name: _answered(trace, query) for query in queries}, read.notes.splitlines()
+        if FileSource(read.frames).has_results:
+            queries = question.choice.queries(question.table_names or ["measurements"])
+        else:
+            _refuse_unanswerable(files, queries)
+    source = FileSource(read.frames)
+    return {query.table_name: _found(source, query) for query in queries}, read.notes.splitlines()
 
 
 def report_of_file(path: Path, chosen: str) -> bytes:
@@ -94,15 +85,12 @@ def report_of_file(path: Path, chosen: str) -> bytes:
 
 def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
     """Return tables of what was read by their names; those that it has nothing for have no rows."""
-    trace = trace_frames(read.frames)
+    source = FileSource(read.frames)
 
     def rows_of(name: str) -> pl.LazyFrame:
         table = table_named(name)
-        if has_results(read.frames):
-            return results_table(read.frames, table)
-        if name in TRACE_ANALYSES:
-            return table.conform(TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION))
-        return trace.get(name, table.empty().lazy())
+        rows = resolve_table(table, source)
+        return rows if source.has_results else table.conform(rows)
 
     return rows_of
 
@@ -132,33 +120,23 @@ def report_files(reports: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _results(read: ImportedTables, queries: Sequence[TableQuery]) -> dict[str, QueryResult]:
-    return {query.table_name: _found(results_table(read.frames, table_named(query.table_name)), query) for query in queries}
-
-
-def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
-    """Return the result of a query; of a table that an analysis shares with other runs, its own columns alone."""
-    name = query.table_name
-    return _found(TRACE_ANALYSES[name].answer(trace, question_of(query)) if name in TRACE_ANALYSES else trace[name], query)
-
-
-def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
-    """Return rows without the columns of a store."""
-    columns = tuple(column for column in rows.collect_schema().names() if column not in ("run_id", "event_index"))
+def _found(source: FileSource, query: TableQuery) -> QueryResult:
+    """Return the rows of a query without the columns of a store; of a table shared with other runs, its own columns alone."""
     table = table_named(query.table_name)
-    return run_query(table.conform(rows), table, replace(query, columns=columns))
+    rows = resolve_table(table, source, parameters_of(query))
+    return run_query(table.conform(rows), table, replace(query, columns=tuple(rows.collect_schema().names())))
 
 
 def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
     """Read what the queries need of a large trace."""
     _refuse_unanswerable(files, queries)
-    selection = Selection.of(needed for query in queries for needed in inputs([query.table_name], question_of(query)))
+    selection = Selection.of(needed for query in queries for needed in trace_inputs([query.table_name], parameters_of(query)))
     return read_with_counters(files, selection)
 
 
 def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
     for query in queries:
-        if not answerable(query.table_name):
+        if not is_of_traces(query.table_name):
             raise UsageError(
                 f"table {query.table_name} of file {files.file_name}",
                 found="a table that is no trace's",

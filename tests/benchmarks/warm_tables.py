@@ -21,7 +21,7 @@ import polars as pl
 
 from kernalyse.channel import open_channel
 from kernalyse.client import Client
-from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES
+from kernalyse.services.analyzer.queries.registry import DERIVED, is_of_traces
 from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
@@ -42,7 +42,7 @@ Question = messages.GetTableRequest
 
 
 def questions() -> Iterator[tuple[str, Question]]:
-    for name in [*(name for name in TRACE_ANALYSES if name != "timeline"), *(table.table_name for table in TRACE_TABLES)]:
+    for name in [*(name for name in DERIVED if is_of_traces(name) and name != "timeline"), *(table.table_name for table in TRACE_TABLES)]:
         yield name, Question(table_name=name, limit=ROW_COUNT)
     longest_first = table_pb2.SortKey(column="duration_ns", descending=True)
     for name in ("kernel_launches", "api_calls", "ranges"):

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from kernalyse.services.analyzer.ingest.reading import numbered, read_with_counters
 from kernalyse.services.analyzer.queries.filters import chunks
-from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, trace_frames
+from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, QueryParameters, is_of_traces, resolve_table
 from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, bounded
 from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.core.errors import KernalyseError
@@ -128,10 +128,10 @@ def examine(path: Path) -> None:
 
 
 def _answer(tables: ImportedTables) -> None:
-    trace = trace_frames(tables.frames)
+    source = FileSource(tables.frames)
     answers = {
-        (name, depth): analysis.answer(trace, TraceQuestion(depth)).collect()
-        for name, analysis in TRACE_ANALYSES.items()
+        (name, depth): resolve_table(table_named(name), source, QueryParameters(depth)).collect()
+        for name in filter(is_of_traces, DERIVED)
         for depth in (None, 0)
     }
     sums = {key: frame["duration_sum_ns"].sum() for key, frame in answers.items() if key[0] in ("kernels", "layers")}

@@ -18,10 +18,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, is_of_traces, resolve_table
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.kineto.events import CATEGORIES
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
+from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.core.errors import KernalyseError
 from tests.fuzzing.campaign import campaign, options
 from tests.fuzzing.damage import damaged
@@ -163,9 +164,9 @@ def check(data: bytes) -> str:
             if path.name not in error.subject:
                 raise
             return type(error).__name__
-    trace = trace_frames(tables.frames)
-    for analysis in TRACE_ANALYSES.values():
-        analysis.answer(trace, PLAIN_QUESTION).collect()
+    source = FileSource(tables.frames)
+    for table_name in filter(is_of_traces, DERIVED):
+        resolve_table(table_named(table_name), source).collect()
     return "read"
 
 

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.services.analyzer.ingest.reading import numbered
-from kernalyse.services.analyzer.queries.registry import SWEEP_TABLES, has_results, results_table
+from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, resolve_table
 from kernalyse.services.analyzer.readers.base import TraceFiles, bounded
 from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.file_formats import FILE_NAME
 from tests.unit.test_benchmark_list import GEMMS
@@ -155,9 +156,10 @@ def read(folder: Path, content: bytes, config: bytes | None, *, works_out: bool)
             return f"other {reader.format}"
         tables = bounded(reader.read(files), "given")
         numbered("run", tables.frames)
-        if works_out and has_results(tables.frames):
-            for table in SWEEP_TABLES:
-                results_table(tables.frames, table).collect()
+        source = FileSource(tables.frames)
+        if works_out and source.has_results:
+            for table_name in DERIVED:
+                resolve_table(table_named(table_name), source).collect()
         return f"read {reader.format}"
     except KernalyseError as error:
         return f"refused {error.reason}"

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.core.model import CommandProfile, Run, RunSpec
@@ -117,7 +117,7 @@ def test_steps_modules_and_operators_of_unchanged_programs_reach_the_trace(node:
     assert "aten::addmm" in names
     tables = KinetoReader().read(TraceFiles("trace.json.gz", trace_file(node, some_steps), arrived_unix_ns=0))
     assert "operators of the CPU stand where kernels would" in tables.notes
-    found = TRACE_ANALYSES["layers"].answer(trace_frames(tables.frames), PLAIN_QUESTION).collect()
+    found = TRACE_DERIVED["layers"].compute(trace_frames(tables.frames), DEFAULT_QUERY).collect()
     linear = found.filter(pl.col("layer").str.ends_with(".fc"), source="module")
     assert linear["flop"].to_list() == 2 * [2 * (2 * 4 * 8 * 8)]  # of each in two steps, as the profiler counts: without bias
     assert "Optimizer.step#SGD.step" in found["layer"].to_list()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.onnxruntime import OnnxRuntimeReader
 from kernalyse.services.core.errors import BackendUnavailableError, InvalidParameterError, RunNotFoundError
@@ -102,7 +102,7 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
     assert of_kind(events, "artifact_stored")[-1].digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
     (tmp_path / "profile.json").write_bytes(data)
     tables = OnnxRuntimeReader().read(TraceFiles("profile.json", tmp_path / "profile.json", 0))
-    found = TRACE_ANALYSES["layers"].answer(trace_frames(tables.frames), PLAIN_QUESTION).collect()
+    found = TRACE_DERIVED["layers"].compute(trace_frames(tables.frames), DEFAULT_QUERY).collect()
     assert found.height == len(layers)
     pass_count = sum(event["name"] == "model_run" for event in json.loads(data))
     assert found["flop"].sum() == pytest.approx(whole.flop * pass_count)

@@ -59,8 +59,8 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
     def refuse(*_: object) -> pl.LazyFrame:
         raise AssertionError("worked out again")
 
-    for name, analysis in registry.TRACE_ANALYSES.items():
-        monkeypatch.setitem(registry.TRACE_ANALYSES, name, replace(analysis, answer=refuse))
+    for name, definitions in registry.DERIVED.items():
+        monkeypatch.setitem(registry.DERIVED, name, tuple(replace(derived, compute=refuse) for derived in definitions))
     async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
         again, _ = await get_table(stub, query)
         assert again.equals(first)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
-from kernalyse.services.analyzer.queries.registry import results_table
+from kernalyse.services.analyzer.queries.registry import FileSource, resolve_table
 from kernalyse.services.analyzer.readers.registry import read_trace, reader_of
 from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.core.errors import InvalidTraceError
@@ -27,7 +27,7 @@ CONFIG = {"peak_tops": 200.0, "mem_bw": 1000.0}
 
 
 def roofline(tables: Any) -> list[dict[str, Any]]:
-    return results_table(tables.frames, table_named("roofline")).collect().to_dicts()
+    return resolve_table(table_named("roofline"), FileSource(tables.frames)).collect().to_dicts()
 
 
 def test_matrix_products_have_work_by_their_sizes_and_rates_as_stated(tmp_path: Path) -> None:

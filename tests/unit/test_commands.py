@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.queries.registry import results_table
+from kernalyse.services.analyzer.queries.registry import FileSource, resolve_table
 from kernalyse.services.analyzer.readers import operation_list
 from kernalyse.services.analyzer.readers.base import ImportedTables
 from kernalyse.services.analyzer.readers.documents import DTYPE_NAMES, JsonObject
@@ -79,7 +79,7 @@ def test_the_configuration_beside_it_makes_ceilings_and_categories(tmp_path: Pat
     fast_mul = MUL | {"name": "fast", "time_ns": 3 * 2048 * 4 / 40e9 * 1e9}  # 40 GB/s of 50
     normal_mul = MUL | {"name": "normal", "time_ns": 3 * 2048 * 4 / 25e9 * 1e9}
     tables = read_as("commands", files_of(tmp_path, [CONV, fast_mul, normal_mul], {"roofline_config.json": CONFIG}))
-    rows = results_table(tables.frames, table_named("roofline")).collect().to_dicts()
+    rows = resolve_table(table_named("roofline"), FileSource(tables.frames)).collect().to_dicts()
     assert [row["efficiency_category"] for row in rows] == ["memory inefficient", "memory bound", "normal"]
     assert rows[1]["efficiency_ratio"] == pytest.approx(0.8)
     assert {(row["ceiling_name"], row["value"], row["source"]) for row in rows_of(tables, "ceilings")} == {
@@ -196,7 +196,7 @@ def test_numbers_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
         ("uint4", 3 * 2048 * 0.5),
         ("float4", 3 * 2048 * 0.5),
     ]
-    rows = results_table(tables.frames, table_named("roofline")).collect().to_dicts()
+    rows = resolve_table(table_named("roofline"), FileSource(tables.frames)).collect().to_dicts()
     assert all(row["efficiency_category"] is not None for row in rows)
     assert problems(tables) == []
 

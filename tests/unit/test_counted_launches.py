@@ -20,10 +20,11 @@ from kernalyse.services.analyzer.ingest.ranks import joined as joined_ranks
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
 from kernalyse.services.analyzer.ingest.worker import answer as answered
 from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingTask
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
+from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, is_of_traces, resolve_table, trace_frames, trace_inputs
 from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
 from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 from tests.examples import examples
@@ -189,10 +190,10 @@ def test_a_report_among_the_files_of_an_nsys_export_counts_its_kernels(tmp_path:
     assert work(tables) == [(0, 100.0, 640.0, COUNTERS_SOURCE), (1, 100.0, 640.0, CONFIGURATION_SOURCE)]
     assert "r.csv: 2 of 2 kernels" in tables.notes
 
-    chosen = read_with_counters(files, Selection.of(inputs(["counter_coverage"])))
-    answer = TRACE_ANALYSES["counter_coverage"].answer(trace_frames(chosen.frames), PLAIN_QUESTION).collect()
-    assert answer["duration_sum_ns"].to_list() == [400, 50]
-    not_asked = read_with_counters(files, Selection.of(inputs(["kernels"])))
+    chosen = read_with_counters(files, Selection.of(trace_inputs(["counter_coverage"])))
+    coverage = answer(chosen, "counter_coverage")
+    assert coverage["duration_sum_ns"].to_list() == [400, 50]
+    not_asked = read_with_counters(files, Selection.of(trace_inputs(["kernels"])))
     assert "launch_work" not in not_asked.frames
 
 
@@ -241,7 +242,7 @@ def read(path: Path) -> ImportedTables:
 
 
 def answer(tables: ImportedTables, name: str) -> pl.DataFrame:
-    return TRACE_ANALYSES[name].answer(trace_frames(tables.frames), PLAIN_QUESTION).collect()
+    return resolve_table(table_named(name), FileSource(tables.frames)).collect()
 
 
 def test_a_report_alone_is_a_trace_of_launches_without_a_start(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_every_answer_about_a_report_says_only_what_it_can_know(tmp_path: Path) 
     """Without starts there are no gaps and no busy time; a figure made from an unknown one would be absurd."""
     rows = [launch("ncclDevKernel_AllReduce(int)", ffma=5, bytes=8, duration=1_500), launch("f", duration=20_000)]
     tables = read(write_report(tmp_path / "r.csv", rows))
-    for name in TRACE_ANALYSES:
+    for name in filter(is_of_traces, DERIVED):
         frame = answer(tables, name)
         for column in frame.select(pl.col(pl.Int32, pl.Int64, pl.Float64)).iter_columns():
             assert column.drop_nulls().is_between(0, 1e15).all(), f"{column.name} of {name}"

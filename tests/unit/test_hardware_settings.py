@@ -11,7 +11,8 @@ import pytest
 
 from kernalyse.services.analyzer.ingest.reading import numbered
 from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
-from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.queries.registry import resolve_table
+from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
@@ -94,7 +95,7 @@ def bandwidth(value: float, device_id: str = "npu") -> Ceiling:
 
 
 def efficiency(store: Store, run_id: str = LIST_ID) -> float:
-    found: float = run_table(store, ROOFLINE, [run_id]).collect()["efficiency_ratio"][0]
+    found: float = resolve_table(ROOFLINE, StoreSource(store, [run_id])).collect()["efficiency_ratio"][0]
     return found
 
 
@@ -109,12 +110,12 @@ def test_what_a_file_states_counts_until_something_else_is_set(store: Store, set
     assert [(ceiling.ceiling_name, ceiling.value, ceiling.source) for ceiling in after.ceilings] == [("dram", 10e9, "user")]
     assert after.ceilings[0].measured_unix_ns is not None
     assert after.etag != before.etag
-    row = run_table(store, ROOFLINE, [LIST_ID]).collect().row(0, named=True)
+    row = resolve_table(ROOFLINE, StoreSource(store, [LIST_ID])).collect().row(0, named=True)
     assert row["compute_ceiling_flop_per_s"] is None  # it was left out, and the file does not bring it back
     assert settings.update(NPU, [bandwidth(10e9), Ceiling("npu", "float32", "flop_per_s", 1e15, "fma", "user")], None, "").thresholds == (
         Thresholds(0.9, 0.6)
     )
-    row = run_table(store, ROOFLINE, [LIST_ID]).collect().row(0, named=True)
+    row = resolve_table(ROOFLINE, StoreSource(store, [LIST_ID])).collect().row(0, named=True)
     assert (row["efficiency_ratio"], row["efficiency_category"]) == (pytest.approx(0.5), "memory inefficient")
 
 
@@ -143,7 +144,7 @@ def test_a_later_state_of_a_file_keeps_what_was_set_unless_it_states_something_e
 
 def test_a_query_that_began_before_a_later_state_ends_with_what_it_began_with(store: Store) -> None:
     add_list(store)
-    begun = run_table(store, ROOFLINE, [LIST_ID])
+    begun = resolve_table(ROOFLINE, StoreSource(store, [LIST_ID]))
     add_list(store, bytes_per_s=100e9, digest="sha256:1")
     assert begun.collect()["efficiency_ratio"][0] == pytest.approx(0.1)
     assert efficiency(store) == pytest.approx(0.05)
@@ -177,7 +178,9 @@ def test_programs_of_a_node_are_held_against_what_was_measured_of_its_devices(st
         measure(store, node_id, device, times * bytes_per_s)
     row = of_add(store)
     assert (row["efficiency_ratio"], row["ceiling_source"]) == (pytest.approx(1 / factor), "measured")
-    known = run_table(store, CEILINGS, [TRACE_ID]).select("device_id", "ceiling_name", "value").sort("ceiling_name").collect()
+    known = (
+        resolve_table(CEILINGS, StoreSource(store, [TRACE_ID])).select("device_id", "ceiling_name", "value").sort("ceiling_name").collect()
+    )
     assert known.rows() == [(device_name, "bfloat16", 1e18), (device_name, "dram", factor * bytes_per_s)]
 
 
@@ -235,7 +238,7 @@ def test_which_of_two_measurements_of_a_device_a_run_is_held_against(
 
 
 def of_add(store: Store) -> dict[str, Any]:
-    return run_table(store, ROOFLINE, [TRACE_ID]).filter(pl.col("kernel_name") == "add").collect().row(0, named=True)
+    return resolve_table(ROOFLINE, StoreSource(store, [TRACE_ID])).filter(pl.col("kernel_name") == "add").collect().row(0, named=True)
 
 
 def test_what_is_not_there_and_what_cannot_be_is_refused(store: Store, settings: HardwareSettings) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.analysis.history import levels
 from kernalyse.services.analyzer.queries import materialized
-from kernalyse.services.analyzer.queries.materialized import HistoryRows
+from kernalyse.services.analyzer.queries import materialized as run_history
+from kernalyse.services.analyzer.queries.materialized import history_view
 from kernalyse.services.analyzer.queries.service import TableAnswers
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.runs import table_named
@@ -197,9 +198,9 @@ def test_what_changed_of_late_comes_before_what_takes_longer(store: Store, monke
         node.journal(f"run-{number}", StateChanged(RunState.SUCCEEDED))
         store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
     assert answers.history_of_run("run-25")["label"].unique(maintain_order=True).to_list() == ["saxpy N=1000", "saxpy N=1001"]
-    monkeypatch.setattr(materialized, "MAX_SERIES_COUNT", 1)
+    monkeypatch.setattr(run_history, "MAX_SERIES_COUNT", 1)
     assert answers.history_of_run("run-25")["label"].unique().to_list() == ["saxpy N=1000"]
-    monkeypatch.setattr(materialized, "MAX_JUDGED_ROWS", 26)
+    monkeypatch.setattr(run_history, "MAX_JUDGED_ROWS", 26)
     assert answers.history_of_run("run-25")["label"].unique().to_list() == ["saxpy N=1001"]
 
 
@@ -213,7 +214,7 @@ def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:
 
 def test_a_question_is_answered_while_another_one_merges_the_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialized, "MAX_PARTS", 2)
-    rows = HistoryRows(store)
+    rows = history_view(store)
     for number in range(2):
         add_runs(store, STEP[:1], first=number)
         asked_before = rows.rows(None)

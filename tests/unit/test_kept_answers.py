@@ -6,14 +6,13 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.ingest.reading import numbered
 from kernalyse.services.analyzer.queries import registry
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TraceQuestion, answer_name
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, QueryParameters
 from kernalyse.services.analyzer.store.column_cache import HeldColumn
 from kernalyse.services.analyzer.store.parquet import cached_result_path, write_cached_result, write_frames
 from kernalyse.services.analyzer.store.store import Store
@@ -81,15 +80,13 @@ def test_an_answer_of_rows_that_were_replaced_meanwhile_is_not_kept(store: Store
 
 
 def test_another_version_other_hardware_tables_and_another_depth_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = answer_name("layers", PLAIN_QUESTION)
+    layers = TRACE_DERIVED["layers"]
+    name = layers.cached_result_name(DEFAULT_QUERY)
     assert name.startswith("layers-")
-    assert answer_name("layers", TraceQuestion(depth=1)) != name
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "tables_digest", lambda: "other")
-        assert answer_name("layers", PLAIN_QUESTION) != name
-    analysis = registry.TRACE_ANALYSES["layers"]
-    monkeypatch.setitem(cast(Any, registry.TRACE_ANALYSES), "layers", replace(analysis, version=analysis.version + 1))
-    assert answer_name("layers", PLAIN_QUESTION) != name
+    assert layers.cached_result_name(QueryParameters(depth=1)) != name
+    assert replace(layers, version=2).cached_result_name(DEFAULT_QUERY) != name
+    monkeypatch.setattr(registry, "tables_digest", lambda: "other")
+    assert layers.cached_result_name(DEFAULT_QUERY) != name
 
 
 def test_without_room_the_answer_is_given_all_the_same(

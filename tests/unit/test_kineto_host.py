@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames
 from kernalyse.services.analyzer.readers.base import ImportedTables
 from tests.unit.test_kineto import Event, call, complete, kernel, launches, layers, module, operator, read
 
@@ -37,7 +37,7 @@ def test_operators_stand_for_kernels_with_all_of_lighter_work_that_they_call(tmp
     assert "no kernels" not in tables.notes
     assert "no runtime call" not in tables.notes
     frames = trace_frames(tables.frames)
-    (row,) = TRACE_ANALYSES["roofline"].answer(frames, PLAIN_QUESTION).collect().rows(named=True)
+    (row,) = TRACE_DERIVED["roofline"].compute(frames, DEFAULT_QUERY).collect().rows(named=True)
     assert (row["kernel_name"], row["launch_count"], row["duration_sum_ns"]) == ("aten::addmm", 1, 40_000)
     assert row["flop"] == pytest.approx(2 * 4 * 16 * 8, rel=0.1)  # and what is added
 

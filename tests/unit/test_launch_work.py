@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.analysis.traces.work import claims, launch_work, shares
 from kernalyse.services.analyzer.numeric.correlation import NONE
-from kernalyse.services.analyzer.queries.registry import TraceFrames
+from kernalyse.services.analyzer.queries.registry import Frames
 from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 
@@ -20,14 +20,14 @@ PRODUCT = [[3, 5], [5, 7]]
 PRODUCT_FLOP, PRODUCT_BYTES = 210.0, 4.0 * (15 + 35 + 21)
 
 
-def rows(trace: TraceFrames, counted: pl.DataFrame | None = None) -> dict[int, dict[str, Any]]:
+def rows(trace: Frames, counted: pl.DataFrame | None = None) -> dict[int, dict[str, Any]]:
     """By launch."""
     by_counters = None if counted is None else counted.lazy()
     found = launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], by_counters)
     return {row["launch_index"]: row for row in found.iter_rows(named=True)}
 
 
-def flop(trace: TraceFrames) -> dict[int, float]:
+def flop(trace: Frames) -> dict[int, float]:
     return {index: row["flop"] for index, row in rows(trace).items()}
 
 

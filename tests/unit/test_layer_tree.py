@@ -7,14 +7,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, Frames
 from tests.unit.test_trace_roofline import LARGE_FLOP, VECTOR_FLOP, model_trace
 from tests.unit.trace_rows import names, trace_of
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 
 
-def answer(trace: TraceFrames, table_name: str) -> list[dict[str, Any]]:
-    return TRACE_ANALYSES[table_name].answer(trace, PLAIN_QUESTION).collect().to_dicts()
+def answer(trace: Frames, table_name: str) -> list[dict[str, Any]]:
+    return TRACE_DERIVED[table_name].compute(trace, DEFAULT_QUERY).collect().to_dicts()
 
 
 def test_a_layer_has_the_time_and_work_of_all_inside_of_it() -> None:

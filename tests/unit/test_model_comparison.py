@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.analysis.comparison import ComparedRun, joined_runs
-from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.queries.registry import resolve_table
+from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.cli import model_documents
@@ -35,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> ComparedRun:
     node.journal("m", *started(), *model_events(), PAIR)
     store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
     names = ("measurements", "samples", "paired_comparisons")
-    measurements, samples, pairs = (run_table(store, table_named(name), ["m"]).collect() for name in names)
+    measurements, samples, pairs = (resolve_table(table_named(name), StoreSource(store, ["m"])).collect() for name in names)
     store.close()
     return ComparedRun("m", measurements, samples, paired_comparisons=pairs)
 

@@ -12,7 +12,7 @@ import pytest
 import visualize_comparison
 import visualize_performance
 
-from kernalyse.services.analyzer.queries.registry import results_table
+from kernalyse.services.analyzer.queries.registry import FileSource, resolve_table
 from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.compat.model_dashboards.dashboards import Dashboard
 from kernalyse.services.compat.model_dashboards.document import benchmark_of, layer_of, side_of, timing_of
@@ -82,7 +82,7 @@ def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
     read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))
 
     def table(name: str) -> list[dict[str, Any]]:
-        return results_table(read.frames, table_named(name)).collect().to_dicts()
+        return resolve_table(table_named(name), FileSource(read.frames)).collect().to_dicts()
 
     (model,) = table("models")
     assert (model["model_name"], model["variant"], model["memory_bytes"]) == ("gpt_nano", "fused", 2_000_000)
@@ -101,7 +101,7 @@ def test_layers_of_several_models_of_a_profile_are_not_mixed(tmp_path: Path) -> 
     read = read_as("model_profiles", files_of(tmp_path, PROFILE | {"benchmarks": models}))
 
     def rows(name: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        found = results_table(read.frames, table_named(name)).collect().select(columns).rows()
+        found = resolve_table(table_named(name), FileSource(read.frames)).collect().select(columns).rows()
         return {key: tuple(figures) for key, *figures in found}
 
     assert rows("models", "model_name", "launch_count", "launches_duration_sum_ns") == {"gpt_nano": (3, 5e5), "gpt-1.5b": (3, 10e5)}
@@ -112,7 +112,7 @@ def test_layers_of_several_models_of_a_profile_are_not_mixed(tmp_path: Path) -> 
 
 def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
     tables = read_as("model_profiles", files_of(tmp_path, COMPARISON))
-    models = results_table(tables.frames, table_named("models")).collect()
+    models = resolve_table(table_named("models"), FileSource(tables.frames)).collect()
     assert models.select("model_name", "variant", "duration_mean_ns").rows() == [
         ("gpt_nano", "baseline", pytest.approx(3e6)),
         ("gpt_nano", "fused", pytest.approx(1.32e6)),
@@ -156,7 +156,7 @@ def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: P
         assert text.count("110 µs ⚠") == 1  # beside the latency
         assert json.loads(dashboard.save_data().read_text()) == data
         read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))
-        models = results_table(read.frames, table_named("models")).collect()
+        models = resolve_table(table_named("models"), FileSource(read.frames)).collect()
         assert models["disturbance"].to_list().count(busy["disturbance"]) == 1
 
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.analysis.models import BASELINE_BLOCKS, BLOCKS, with_verdicts
-from kernalyse.services.analyzer.queries.registry import TraceQuestion
-from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.queries.registry import QueryParameters, resolve_table
+from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.runs import table_named
 from kernalyse.services.cli.model import layer_lines
@@ -55,7 +55,7 @@ def tables_of(tmp_path: Path) -> Iterator[Callable[..., Tables]]:
             store.compact("m")
 
         def table(name: str, depth: int | None = None) -> pl.DataFrame:
-            return run_table(store, table_named(name), ["m"], question=TraceQuestion(depth)).collect()
+            return resolve_table(table_named(name), StoreSource(store, ["m"]), QueryParameters(depth)).collect()
 
         return table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import inputs
+from kernalyse.services.analyzer.queries.registry import trace_inputs
 from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.frames import NODE_TABLES
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
@@ -100,9 +100,9 @@ def test_a_node_without_a_launch_has_its_layer(tmp_path: Path) -> None:
 def test_a_question_reads_the_nodes_that_it_needs(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite", [kernel(400, 410, 1, graphNodeId=5)], [node(15, 5)])
     files = TraceFiles(path.name, path, 0)
-    of_layers = NsysSqliteReader().read_columns(files, Selection.of(inputs(["layers"])))
+    of_layers = NsysSqliteReader().read_columns(files, Selection.of(trace_inputs(["layers"])))
     assert of_layers.frames["kernel_launches"]["layer_source"].to_list() == ["graph"]
-    of_kernels = NsysSqliteReader().read_columns(files, Selection.of(inputs(["kernels"])))
+    of_kernels = NsysSqliteReader().read_columns(files, Selection.of(trace_inputs(["kernels"])))
     assert "CUDA graphs" not in of_kernels.notes
 
 

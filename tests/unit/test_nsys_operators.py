@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames, trace_inputs
 from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
@@ -40,8 +40,8 @@ def test_a_kernel_belongs_to_the_innermost_range_that_tells_shapes(tmp_path: Pat
 
 
 def test_the_work_of_a_product_is_known_by_its_shapes_alone(tmp_path: Path) -> None:
-    read = NsysSqliteReader().read_columns(export(tmp_path, "step", LINEAR, ADDMM), Selection.of(inputs(["layers"])))
-    rows = TRACE_ANALYSES["layers"].answer(trace_frames(read.frames), PLAIN_QUESTION).collect().to_dicts()
+    read = NsysSqliteReader().read_columns(export(tmp_path, "step", LINEAR, ADDMM), Selection.of(trace_inputs(["layers"])))
+    rows = TRACE_DERIVED["layers"].compute(trace_frames(read.frames), DEFAULT_QUERY).collect().to_dicts()
     told = {row["layer"]: (row["flop"], row["bytes"], row["work_source"], row["worked_share_ratio"]) for row in rows}
     assert told == {ADDMM: (210.0, None, "op model", 1.0), "step": (None, None, None, 0.0)}
 
@@ -50,6 +50,6 @@ def test_without_shapes_nothing_more_is_read(tmp_path: Path) -> None:
     files = export(tmp_path, "step", "aten::mm, op_id = 3")
     everything = NsysSqliteReader().read(files)
     assert "operator_index" not in everything.frames["kernel_launches"].columns
-    wanted = NsysSqliteReader().read_columns(files, Selection.of(inputs(["layers"])))
+    wanted = NsysSqliteReader().read_columns(files, Selection.of(trace_inputs(["layers"])))
     assert set(wanted.frames["kernel_launches"].columns) == {"range_index", "duration_ns", "layer_source", "name_index"}
     assert set(wanted.frames) == {"kernel_launches", "ranges", "trace_names"}

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, trace_frames
+from kernalyse.services.analyzer.queries.registry import TRACE_DERIVED, QueryParameters, trace_frames
 from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
 from kernalyse.services.analyzer.readers.onnxruntime import OnnxRuntimeReader
 from kernalyse.services.analyzer.readers.registry import reader_of
@@ -46,7 +46,7 @@ def read(folder: Path, *events: Any) -> ImportedTables:
 
 
 def answer(tables: ImportedTables, name: str, depth: int | None = None) -> pl.DataFrame:
-    return TRACE_ANALYSES[name].answer(trace_frames(tables.frames), TraceQuestion(depth)).collect()
+    return TRACE_DERIVED[name].compute(trace_frames(tables.frames), QueryParameters(depth)).collect()
 
 
 def layers(tables: ImportedTables, depth: int | None = None) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.queries.registry import TRACE_ANALYSES, TraceQuestion, trace_frames
+from kernalyse.services.analyzer.queries.registry import TRACE_DERIVED, QueryParameters, trace_frames
 from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
 from kernalyse.services.analyzer.readers.proton import ProtonReader
 from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of
@@ -45,7 +45,7 @@ def read(folder: Path, document: Any) -> ImportedTables:
 
 
 def answer(tables: ImportedTables, name: str, depth: int | None = None) -> pl.DataFrame:
-    return TRACE_ANALYSES[name].answer(trace_frames(tables.frames), TraceQuestion(depth)).collect()
+    return TRACE_DERIVED[name].compute(trace_frames(tables.frames), QueryParameters(depth)).collect()
 
 
 def layers(tables: ImportedTables, depth: int | None = None) -> list[tuple[Any, ...]]:

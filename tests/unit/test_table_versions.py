@@ -13,10 +13,21 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from kernalyse.services.analyzer.analysis.traces.timeline import EVENTS_VERSION, timeline_events
-from kernalyse.services.analyzer.queries.materialized import SWEEPS_VERSION
-from kernalyse.services.analyzer.queries.registry import TIMELINE_EVENTS, TRACE_ANALYSES, TraceFrames, TraceQuestion, results_table
+from kernalyse.services.analyzer.queries.registry import (
+    DERIVED,
+    TRACE_DERIVED,
+    FileSource,
+    Frames,
+    QueryParameters,
+    RunKind,
+    derived_rows,
+    resolve_table,
+    trace_inputs,
+)
+from kernalyse.services.analyzer.readers.base import Selection
 from kernalyse.services.analyzer.tables.event_rows import frame_of
 from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTERS, KERNELS, MEASUREMENTS
 from tests.unit.test_counted_work import NO_WORK, SASS, counter_rows
@@ -24,6 +35,7 @@ from tests.unit.trace_rows import names, trace_of
 
 RECORDED_FILE: Final = Path(__file__).parent / "derived_tables.json"
 SWEEP_KERNELS: Final = "kernels of sweeps"
+TIMELINE_EVENTS: Final = "timeline_events"
 
 NAMES: Final = (
     "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64",
@@ -51,7 +63,7 @@ STEP_NS: Final = 20_000
 PROCESSES: Final = (100, 200)
 
 
-def trace() -> TraceFrames:
+def trace() -> Frames:
     """Return a trace of two ranks with a GPU each: in each step three operators of a layer, a reduction over both, copies and waits."""
     launches: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
@@ -137,6 +149,10 @@ def trace() -> TraceFrames:
     }
 
 
+def whole_trace() -> FileSource:
+    return FileSource({name: frame.collect() for name, frame in trace().items()})
+
+
 def counters() -> pl.LazyFrame:
     """Return what ncu counted of two launches."""
     values = NO_WORK | {SASS.format("ffma"): 1e6, SASS.format("fadd"): 2e6, "dram__bytes.sum": 64e3, "gpu__time_duration.sum": 5e3}
@@ -153,7 +169,7 @@ def kernels_of_sweeps() -> pl.DataFrame:
         for index in range(4)
     ]
     frames = {table.table_name: frame_of(table, rows) for table in (CONFIGURATIONS, MEASUREMENTS)}
-    return results_table(frames, KERNELS).collect()
+    return resolve_table(KERNELS, FileSource(frames)).collect()
 
 
 def digest(frames: Iterable[pl.DataFrame]) -> str:
@@ -168,9 +184,9 @@ def digest(frames: Iterable[pl.DataFrame]) -> str:
     return found.hexdigest()[:16]
 
 
-def questions(table_name: str) -> list[TraceQuestion]:
-    of_depth = [] if TRACE_ANALYSES[table_name].depth_input is None else [TraceQuestion(depth=0)]
-    return [TraceQuestion(pixel_count=20), *of_depth]
+def questions(table_name: str) -> list[QueryParameters]:
+    of_depth = [] if TRACE_DERIVED[table_name].depth_inputs is None else [QueryParameters(depth=0)]
+    return [QueryParameters(pixel_count=20), *of_depth]
 
 
 def rows(table_name: str) -> list[pl.DataFrame]:
@@ -178,13 +194,13 @@ def rows(table_name: str) -> list[pl.DataFrame]:
         return [kernels_of_sweeps()]
     if table_name == TIMELINE_EVENTS:
         return [timeline_events(trace()).collect()]
-    return [TRACE_ANALYSES[table_name].answer(trace(), question).collect() for question in questions(table_name)]
+    return [derived_rows(TRACE_DERIVED[table_name], whole_trace(), parameters).collect() for parameters in questions(table_name)]
 
 
 VERSIONS: Final = {
-    **{name: analysis.version for name, analysis in TRACE_ANALYSES.items()},
+    **{name: derived.version for name, derived in TRACE_DERIVED.items()},
     TIMELINE_EVENTS: EVENTS_VERSION,
-    SWEEP_KERNELS: SWEEPS_VERSION,
+    SWEEP_KERNELS: next(derived.version for derived in DERIVED["kernels"] if derived.kind is RunKind.MEASUREMENTS),
 }
 RECORDED: Final[Mapping[str, Mapping[str, Any]]] = json.loads(RECORDED_FILE.read_text()) if RECORDED_FILE.exists() else {}
 
@@ -201,8 +217,20 @@ def test_other_rows_are_of_another_version(table_name: str) -> None:
         f"{RECORDED_FILE.name} does not know version {found['version']} of table {table_name} yet. Write into it: {line}"
         if is_new_version
         else f"The rows of table {table_name} have changed, its version has not: rows that stores have cached would stay. Raise the version"
-        " beside the table's definition (TRACE_ANALYSES in trace_answers.py; EVENTS_VERSION, SWEEPS_VERSION), then run this test again."
+        " beside the table's definition (in derived_tables.py; EVENTS_VERSION), then run this test again."
     )
+
+
+@pytest.mark.parametrize("table_name", TRACE_DERIVED)
+def test_rows_follow_from_the_columns_that_a_table_names_alone(table_name: str) -> None:
+    """Of recorders that keep every launch: readers of the others give all columns."""
+    whole = {name: frame.collect() for name, frame in trace().items() if name not in ("kernel_totals", "scopes")}
+    for parameters in questions(table_name):
+        needed = Selection.of(trace_inputs([table_name], parameters))
+        needed = needed.with_work() if needed.wants_work else needed
+        frames = {name: whole[name].select(columns) for name, columns in (needed.columns or {}).items() if name in whole}
+        found, wanted = (derived_rows(TRACE_DERIVED[table_name], FileSource(given), parameters).collect() for given in (frames, whole))
+        assert_frame_equal(found, wanted, categorical_as_str=True)
 
 
 def test_every_table_has_rows_to_compare() -> None:

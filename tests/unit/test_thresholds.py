@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from kernalyse.services.analyzer.queries.run_tables import run_table
+from kernalyse.services.analyzer.queries.registry import resolve_table
+from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
@@ -32,12 +33,12 @@ def measured_run(store: Store) -> Run:
 
 
 def category(store: Store) -> str | None:
-    found: str | None = run_table(store, ROOFLINE, ["run-1"]).collect()["efficiency_category"][-1]
+    found: str | None = resolve_table(ROOFLINE, StoreSource(store, ["run-1"])).collect()["efficiency_category"][-1]
     return found
 
 
 def ratios(store: Store, run_id: str) -> list[tuple[str, float, float]]:
-    return run_table(store, THRESHOLDS, [run_id]).collect().select(pl.exclude("run_id", "event_index")).rows()
+    return resolve_table(THRESHOLDS, StoreSource(store, [run_id])).collect().select(pl.exclude("run_id", "event_index")).rows()
 
 
 def test_thresholds_by_hand_change_the_category(store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, Frames, trace_frames
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.registry import read_trace
 from tests.examples import examples
@@ -22,8 +22,8 @@ REDUCE, GEMM, SENDRECV = range(3)
 NCCL = names("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm", "ncclDevKernel_SendRecv")
 
 
-def answer(name: str, trace: TraceFrames) -> list[dict[str, Any]]:
-    return TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION).collect().to_dicts()
+def answer(name: str, trace: Frames) -> list[dict[str, Any]]:
+    return TRACE_DERIVED[name].compute(trace, DEFAULT_QUERY).collect().to_dicts()
 
 
 def columns(rows: list[dict[str, Any]], *wanted: str) -> list[tuple[Any, ...]]:
@@ -107,7 +107,7 @@ def process(number: int, file: str, **others: Any) -> dict[str, Any]:
     return {"process_id": number, "rank_index": number, "file_name": file} | others
 
 
-def job(processes: list[dict[str, Any]], *ranks: list[dict[str, Any]]) -> TraceFrames:
+def job(processes: list[dict[str, Any]], *ranks: list[dict[str, Any]]) -> Frames:
     kernels = sorted((row for rows in ranks for row in rows), key=lambda row: row["start_ns"])
     return trace_of(kernel_launches=kernels, trace_processes=processes, trace_names=NCCL)
 
@@ -204,7 +204,7 @@ def test_the_exchanges_of_two_real_ranks() -> None:
     if not path.exists():
         pytest.skip(f"{SHARED} is not there: traces of others are not part of the project")
     trace = trace_frames(read_trace(TraceFiles(path.name, path, 0)).frames)
-    found = TRACE_ANALYSES["collectives"].answer(trace, PLAIN_QUESTION).collect()
+    found = TRACE_DERIVED["collectives"].compute(trace, DEFAULT_QUERY).collect()
     kernels = trace["kernel_launches"].join(trace["trace_names"].filter(pl.col("name").str.contains("nccl")), on="name_index").collect()
     by_process = [part.sort("start_ns") for _, part in kernels.group_by("process_id", maintain_order=True)]
     pairs = [(one, other) for one, other in zip(*(part.iter_rows(named=True) for part in by_process), strict=True)]

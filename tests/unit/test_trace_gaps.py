@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, Frames, trace_frames
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.registry import read_trace
 from tests.examples import examples
@@ -24,8 +24,8 @@ LAUNCH, SYNC, MALLOC, COPY, COPY_ASYNC, FORWARD = range(1, 7)
 WAITING = (SYNC, COPY)
 
 
-def gaps(trace: TraceFrames) -> pl.DataFrame:
-    return TRACE_ANALYSES["gaps"].answer(trace, PLAIN_QUESTION).collect()
+def gaps(trace: Frames) -> pl.DataFrame:
+    return TRACE_DERIVED["gaps"].compute(trace, DEFAULT_QUERY).collect()
 
 
 def kernel(start: int, duration: int, call: int | None = None, device: int = 0, **others: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_the_passes_say_what_counting_says(some: list[tuple[int, int, int, int]]
     assert sorted(found, key=str) == sorted(by_counting(kernels, copies, calls), key=str)
     assert [row[2] for row in found] == sorted((row[2] for row in found), reverse=True)
 
-    reasons = TRACE_ANALYSES["gap_reasons"].answer(trace, PLAIN_QUESTION).collect()
+    reasons = TRACE_DERIVED["gap_reasons"].compute({"gaps": TRACE_DERIVED["gaps"].compute(trace, DEFAULT_QUERY)}, DEFAULT_QUERY).collect()
     breakdown = trace_breakdown(*(trace[name] for name in ("kernel_launches", "memory_ops", "trace_names", "trace_devices"))).collect()
     idle = {row["device_index"]: row["idle_ns"] for row in breakdown.iter_rows(named=True) if row["idle_ns"]}
     assert dict(reasons.group_by("device_index").agg(pl.col("duration_sum_ns").sum()).rows()) == idle

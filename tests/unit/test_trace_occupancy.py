@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.hardware.datasheets import sm_limits
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, Frames, trace_frames
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.registry import read_trace
 from tests.unit.trace_rows import names, trace_of
@@ -21,8 +21,8 @@ FILES = sorted(SHARED.glob("*.json.gz"))
 DEFAULT_SHARED_BYTES = 48 * 1024
 
 
-def occupancy(trace: TraceFrames) -> pl.DataFrame:
-    return TRACE_ANALYSES["occupancy"].answer(trace, PLAIN_QUESTION).collect()
+def occupancy(trace: Frames) -> pl.DataFrame:
+    return TRACE_DERIVED["occupancy"].compute(trace, DEFAULT_QUERY).collect()
 
 
 def of_one(capability: str | None, threads: int, registers: int | None, shared: int, **others: Any) -> dict[str, Any]:

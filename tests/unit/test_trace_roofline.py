@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.analysis.traces.roofline import trace_ceilings
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, Frames, QueryParameters
 from kernalyse.services.analyzer.tables.traces import LAUNCH_WORK
 from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
@@ -27,11 +27,11 @@ VECTOR = [[10**6], [10**6]]
 VECTOR_FLOP, VECTOR_BYTES = 1e6, 6e6
 
 
-def answer(trace: TraceFrames, table_name: str, question: TraceQuestion = PLAIN_QUESTION) -> list[dict[str, Any]]:
-    return TRACE_ANALYSES[table_name].answer(trace, question).collect().to_dicts()
+def answer(trace: Frames, table_name: str, question: QueryParameters = DEFAULT_QUERY) -> list[dict[str, Any]]:
+    return TRACE_DERIVED[table_name].compute(trace, question).collect().to_dicts()
 
 
-def model_trace(device: dict[str, Any] = H100) -> TraceFrames:
+def model_trace(device: dict[str, Any] = H100) -> Frames:
     """A step with two layers: "mlp" runs the product twice and the sum once, "head" the sum and a kernel of unknown work."""
     return worked_trace(
         [
@@ -86,10 +86,10 @@ def test_a_layer_is_held_against_the_type_of_most_of_its_flop() -> None:
 
 
 def test_layers_of_a_depth_hold_the_work_of_those_inside() -> None:
-    (step,) = answer(model_trace(), "layers", TraceQuestion(depth=0))
+    (step,) = answer(model_trace(), "layers", QueryParameters(depth=0))
     assert (step["layer"], step["flop"]) == ("step", 2 * LARGE_FLOP + 2 * VECTOR_FLOP)
     assert step["worked_share_ratio"] == pytest.approx(510 / 600)
-    (point,) = answer(model_trace(), "layer_roofline", TraceQuestion(depth=0))
+    (point,) = answer(model_trace(), "layer_roofline", QueryParameters(depth=0))
     assert point["duration_sum_ns"] == 510_000
 
 
@@ -137,7 +137,7 @@ def test_points_of_a_layer_by_different_sources_have_labels_of_their_own() -> No
 # ---------------------------------------------------------------- counted levels
 
 
-def counted_trace() -> TraceFrames:
+def counted_trace() -> Frames:
     """`model_trace` with counters of both products."""
     counted = [
         {"launch_index": 0, "flop": 8e9, "bytes": 2e6, "l2_bytes": 4e6, "l1_bytes": 8e6, "work_source": "counters"},
@@ -166,7 +166,7 @@ def test_counters_place_a_kernel_at_each_level_over_the_launches_whose_bytes_the
 
 def test_counters_place_a_layer_at_each_level_at_any_depth() -> None:
     for depth, name in ((None, "mlp"), (0, "step")):
-        rows = answer(counted_trace(), "counted_layer_roofline", TraceQuestion(depth=depth))
+        rows = answer(counted_trace(), "counted_layer_roofline", QueryParameters(depth=depth))
         assert [(row["layer"], row["memory_level"], row["launch_count"], row["bytes"]) for row in rows] == [
             (name, "dram", 2, 2e6),
             (name, "l2", 2, 5e6),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.analysis.traces.timeline import Matches, Timeline, timeline_events
 from kernalyse.services.analyzer.numeric import timeline as tiles
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, Frames, QueryParameters
 from kernalyse.services.analyzer.tables.traces import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
 from kernalyse.services.core.errors import InvalidRequestError
 from tests.examples import examples
@@ -23,8 +23,8 @@ from tests.unit.trace_rows import names, trace_of
 NAMES = ("gemm", "reduce", "forward", "step")
 
 
-def tile(trace: TraceFrames, question: TraceQuestion = PLAIN_QUESTION) -> pl.DataFrame:
-    found = TRACE_ANALYSES["timeline"].answer(trace, question).collect()
+def tile(trace: Frames, question: QueryParameters = DEFAULT_QUERY) -> pl.DataFrame:
+    found = TRACE_DERIVED["timeline"].compute(trace, question).collect()
     assert found.schema == pl.Schema({column.name: column.dtype for column in TIMELINE.columns[2:]})
     return found
 
@@ -67,13 +67,13 @@ def test_few_are_shown_one_by_one_with_where_to_find_them() -> None:
         ("calls", None, 9, None, 6, 3, "cudaLaunchKernel", 1, 1, 1.0),
     ]
     assert set(tile(trace).filter(track="calls")["category"]) == {None}  # no kernel's, whatever the name
-    part = tile(trace, TraceQuestion(window_start_ns=10, window_end_ns=20, pixel_count=10))
+    part = tile(trace, QueryParameters(window_start_ns=10, window_end_ns=20, pixel_count=10))
     assert part["track"].to_list() == ["ranges", "ranges"]  # what ends as the window begins is not in it
 
 
 def test_many_are_summed_by_pixel() -> None:
     kernels = [kernel(10 * place, 5, name=int(place % 10 == 0)) for place in range(1000)]
-    found = tile(trace_of(kernel_launches=kernels, trace_names=names(*NAMES)), TraceQuestion(pixel_count=10))
+    found = tile(trace_of(kernel_launches=kernels, trace_names=names(*NAMES)), QueryParameters(pixel_count=10))
     assert found["start_ns"].to_list() == [place * 9995 // 10 for place in range(10)]
     assert found["busy_ratio"].to_list() == pytest.approx([0.5] * 10, abs=0.01)
     assert found["begun_count"].sum() == 1000
@@ -86,7 +86,7 @@ def test_many_are_summed_by_pixel() -> None:
 def test_windows_that_are_none_are_refused(start: int, end: int, pixels: int) -> None:
     trace = trace_of(kernel_launches=[kernel(0, 10)], trace_names=names(*NAMES))
     with pytest.raises(InvalidRequestError, match=r"of (the|table) timeline"):
-        tile(trace, TraceQuestion(window_start_ns=start, window_end_ns=end, pixel_count=pixels))
+        tile(trace, QueryParameters(window_start_ns=start, window_end_ns=end, pixel_count=pixels))
 
 
 @pytest.mark.parametrize("length_ns", [10**6 + 7, 2**58 + 12345, 2**62])
@@ -124,7 +124,7 @@ def test_sums_of_many_say_what_counting_says(seed: int) -> None:
 
 def check_by_counting(kernels: list[Any], start: int, length: int, pixel_count: int) -> None:
     kernels.sort(key=lambda row: row["start_ns"])
-    question = TraceQuestion(window_start_ns=start, window_end_ns=start + length, pixel_count=pixel_count)
+    question = QueryParameters(window_start_ns=start, window_end_ns=start + length, pixel_count=pixel_count)
     found = tile(trace_of(kernel_launches=kernels, trace_names=names(*NAMES)), question)
     pixel_count = min(pixel_count, length)
     edges = [start + place * length // pixel_count for place in range(pixel_count + 1)]
@@ -171,7 +171,7 @@ def test_a_window_is_summed_as_counting_says(seed: int) -> None:
         rows.sort(key=lambda row: row["start_ns"])
     trace = trace_of(kernel_launches=kernels, memory_ops=copies, trace_names=names("gemm", "ncclAllReduce", "relu"))
     start, end = random.randrange(0, 900), random.randrange(1000, 2100)
-    found = TRACE_ANALYSES["window_summary"].answer(trace, TraceQuestion(window_start_ns=start, window_end_ns=end)).collect()
+    found = TRACE_DERIVED["window_summary"].compute(trace, QueryParameters(window_start_ns=start, window_end_ns=end)).collect()
     assert found.schema == pl.Schema({column.name: column.dtype for column in WINDOW_SUMMARY.columns[2:]})
 
     def moments(rows: list[Any], is_wanted: Callable[[Any], bool]) -> set[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 
@@ -35,7 +35,7 @@ def test_the_products_of_a_model_are_counted_once() -> None:
     if not TRACE.exists():
         pytest.skip(f"{TRACE} is not there: the traces are not part of the project")
     frames = trace_frames(KinetoReader().read(TraceFiles(TRACE.name, TRACE, 0)).frames)
-    rows = {name: TRACE_ANALYSES[name].answer(frames, PLAIN_QUESTION).collect() for name in ("roofline", "layer_roofline", "layers")}
+    rows = {name: TRACE_DERIVED[name].compute(frames, DEFAULT_QUERY).collect() for name in ("roofline", "layer_roofline", "layers")}
     roofline, layers = rows["roofline"], rows["layers"]
     whole = flop_of(roofline)
     assert layers["flop"].sum() == pytest.approx(whole)

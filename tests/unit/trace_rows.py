@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kernalyse.services.analyzer.queries.registry import TraceFrames
+from kernalyse.services.analyzer.queries.registry import Frames
 from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 
 Rows = Sequence[Mapping[str, Any]]
@@ -19,7 +19,7 @@ INDEXES: Final = {
 }
 
 
-def trace_of(**rows_of: Rows) -> TraceFrames:
+def trace_of(**rows_of: Rows) -> Frames:
     """Tables by name; those that are not named have no rows."""
     frames = {}
     for table in TRACE_TABLES:

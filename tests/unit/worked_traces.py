@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.queries.registry import TraceFrames, trace_frames
+from kernalyse.services.analyzer.queries.registry import Frames, trace_frames
 
 FLOAT_TYPE: Final = "float"
 
@@ -36,7 +36,7 @@ class Kernel:
     device: int = 0
 
 
-def worked_trace(operators: Sequence[Operator], kernels: Sequence[Kernel], devices: Sequence[dict[str, Any]] = ()) -> TraceFrames:
+def worked_trace(operators: Sequence[Operator], kernels: Sequence[Kernel], devices: Sequence[dict[str, Any]] = ()) -> Frames:
     """The tables; devices: what rows of trace_devices say beside process 1 and their number."""
     names = list(dict.fromkeys([*(operator.name for operator in operators), *(kernel.name for kernel in kernels)]))
     starts = [sum(kernel.duration_ns for kernel in kernels[:index]) for index in range(len(kernels))]

@@ -263,21 +263,22 @@ def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
         points = roofline_under(roofs, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
         frames[ROOFLINE.table_name] = points.collect()
         if frames[MEASUREMENTS.table_name]["layer_path"].count():
+            from kernalyse.services.analyzer.queries.registry import resolve_table
             from kernalyse.services.analyzer.queries.run_tables import (
-                run_table,  # with every analysis, which a command that lists runs does without
+                StoreSource,  # with every analysis, which a command that lists runs does without
             )
 
-            layers = run_table(store, LAYER_ROOFLINE, [commit.run_id]).sort("event_index").collect()
+            layers = resolve_table(LAYER_ROOFLINE, StoreSource(store, [commit.run_id])).sort("event_index").collect()
             frames[LAYER_ROOFLINE.table_name] = layers.filter(pl.col("event_index") >= commit.first_event_index)
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 
 def _ceiling_frames(store: Store, run_id: str) -> Frames:
-    from kernalyse.services.analyzer.queries.run_tables import run_table  # as above
+    from kernalyse.services.analyzer.queries.registry import resolve_table
+    from kernalyse.services.analyzer.queries.run_tables import StoreSource  # as above
 
-    return {
-        table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE, LAYER_ROOFLINE)
-    }
+    source = StoreSource(store, [run_id])
+    return {table.table_name: resolve_table(table, source).sort("event_index").collect() for table in (CEILINGS, ROOFLINE, LAYER_ROOFLINE)}
 
 
 def _stored_frames(store: Store, run_id: str, first: int, end: int) -> Frames:

@@ -11,7 +11,8 @@ import polars as pl
 from kernalyse.services.analyzer.analysis.comparison import Difference
 from kernalyse.services.analyzer.export.report_files import LazyTableOf, drawn, report_file, written_report
 from kernalyse.services.analyzer.export.report_sections import comparison_report
-from kernalyse.services.analyzer.queries.run_tables import whole_table
+from kernalyse.services.analyzer.queries.registry import resolve_table
+from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import HISTORY
 from kernalyse.services.analyzer.tables.runs import table_named
@@ -70,7 +71,7 @@ def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes
 
 
 def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableOf:
-    return lambda name: whole_table(store, table_named(name), run_ids, allowed)
+    return lambda name: resolve_table(table_named(name), ContinuedSweepSource(store, run_ids, allowed))
 
 
 def _device(store: Store, run: Run) -> Device | None:

@@ -12,7 +12,8 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.queries.run_tables import run_table, thresholds
+from kernalyse.services.analyzer.queries.registry import resolve_table
+from kernalyse.services.analyzer.queries.run_tables import StoreSource, thresholds
 from kernalyse.services.analyzer.store.repositories import USER
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
@@ -76,7 +77,7 @@ class HardwareSettings:
     def _of_run(self, key: HardwareKey) -> Hardware:
         run = self._store.runs.get(key.run_id).run
         is_device = pl.col("device_id") == key.device_id
-        rows = run_table(self._store, CEILINGS, [key.run_id]).filter(is_device).collect()
+        rows = resolve_table(CEILINGS, StoreSource(self._store, [key.run_id])).filter(is_device).collect()
         names = [column.name for column in CEILINGS.columns if column.name not in ("run_id", "event_index")]
         known = tuple(Ceiling(**row) for row in rows.select(names).fill_null("").to_dicts())
         if not known and key.device_id != run.device_id:
@@ -89,7 +90,8 @@ class HardwareSettings:
         )
 
     def _refuse_unknown(self, key: HardwareKey) -> None:
-        tables = (run_table(self._store, table, [key.run_id]).select("device_id") for table in (MEASUREMENTS, ROOFLINE))
+        source = StoreSource(self._store, [key.run_id])
+        tables = (resolve_table(table, source).select("device_id") for table in (MEASUREMENTS, ROOFLINE))
         devices = pl.concat(tables).unique().drop_nulls().collect()["device_id"].sort().to_list()
         if key.device_id not in devices:
             raise DeviceNotFoundError(

@@ -6,17 +6,20 @@ import hashlib
 import logging
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from kernalyse.services.analyzer.analysis.history import history
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, answer_name
-from kernalyse.services.analyzer.queries.run_tables import ceilings, run_table, thresholds
+from kernalyse.services.analyzer.hardware import tables_digest
+from kernalyse.services.analyzer.queries.registry import DERIVED, resolve_table
+from kernalyse.services.analyzer.queries.run_tables import StoreSource, ceilings, thresholds
 from kernalyse.services.analyzer.store.repositories import RunRecord
 from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.derived import HISTORY, HISTORY_ROWS, LAYERS, MODELS, ROOFLINE
 from kernalyse.services.analyzer.tables.event_rows import unix_ns
 from kernalyse.services.analyzer.tables.runs import KERNELS, MEASUREMENTS
@@ -24,125 +27,226 @@ from kernalyse.services.analyzer.tables.traces import TRACE_DEVICES
 from kernalyse.services.core.formatting import LAYER_PARTS, REPEATED_WORDS
 from kernalyse.services.core.model import ModelRun
 
-# ---------------------------------------------------------------- history rows
-# Every figure of every run in few files, so that a history need not open the files of thousands of runs.
+# ---------------------------------------------------------------- materialized
+# Materialized views: rows of all runs, computed once and kept in few files, so that no question opens the files of thousands of runs.
 #
-# The rows follow from the store and are kept beside it: what is missing is added at the next question, what cannot be read is made
-# anew.
+# The rows follow from the store: what is missing is computed at the next question, and so is what cannot be read.
 
 MAX_PARTS: Final = 12
 """Files before they become one: each costs a question a millisecond, and a merge writes all rows anew."""
 
-BATCH_SIZE: Final = 500  # runs read at once; more hold more memory, fewer take longer
-
-KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
-"""What makes two runs comparable, with the device that they ran on."""
+BATCH_SIZE: Final = 500  # runs computed at once; more hold more memory, fewer take longer
 
 STATE: Final = "state"
-"""Column of the files: the run, and what it was imported from. An imported run may get other rows, and its old ones count no more."""
+"""Column of the files: the run, and what its rows were computed from. Rows of another state count no more."""
 
-VERSION: Final = 3
-"""Of what the rows mean; rows of another are made anew."""
+HISTORY_VERSION: Final = 3
+"""Of what the rows of the history mean."""
+
+HISTORY_KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
+"""What makes two runs comparable, with the device that they ran on."""
+
+UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+
+RowsOf = Callable[[Store, Sequence[RunRecord]], pl.DataFrame]
+StatesOf = Callable[[Store, Sequence[RunRecord]], Sequence[str]]
 
 logger = logging.getLogger(__name__)
 
 
-class HistoryRows:
-    """Of one store. Methods block; call them in threads."""
+class MaterializedView:
+    """A table of all runs of one store, in a directory of its own. Methods block; call them in threads."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        digest = hashlib.sha256(repr((VERSION, HISTORY_ROWS.schema)).encode()).hexdigest()[:12]
-        self._folder = store.history_folder / digest
-        self._lock = threading.Lock()
-        self._covered: set[str] | None = None
-
-    def rows(self, run_ids: Sequence[str] | None, conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
-        """Table history_rows, of these runs or of all; those that go on or are still being read have what there is of them now.
+    def __init__(
+        self,
+        store: Store,
+        directory: Path,
+        table: Table,
+        version: object,
+        rows_of: RowsOf,
+        states_of: StatesOf,
+        sort_by: Sequence[str] = (),
+    ) -> None:
+        """Open nothing yet: the files are looked at by the first question.
 
         Args:
-            conditions: on its columns; rows that do not meet them are not read.
+            table: of the rows; its first column after run_id and event_index is null in none of them.
+            version: rows of another version, or of other columns, are computed anew.
+            rows_of: rows of runs, whether they have ended or not.
+            states_of: of each run a text that is another one when its rows are.
+            sort_by: order of rows within a file, so that conditions on these columns skip most of it; empty: by run, oldest first.
+        """
+        self._store, self._table, self._rows_of, self._states_of, self._sort_by = store, table, rows_of, states_of, sort_by
+        self._directory = directory / hashlib.sha256(repr((version, table.schema)).encode()).hexdigest()[:12]
+        self._lock = threading.Lock()
+        self._covered: set[str] | None = None  # states that the files have rows of; None: not looked at yet
+
+    def rows(self, run_ids: Sequence[str] | None = None, conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
+        """Return the rows of these runs, or of all; runs that go on or are still being read have what there is of them now.
+
+        Args:
+            conditions: on the table's columns; rows that do not meet them are not read.
         """
         records = self._store.runs.of(run_ids)
+        finished = [record for record in records if _is_finished(record)]
+        live = [record for record in records if not _is_finished(record)]
+        states = dict(zip(self._states(finished), finished, strict=True))
         with self._lock:  # to the end of the reading: a merge by another question would take the files away
-            covered = self._covered if self._covered is not None else self._opened()
-            lasting = [record for record in records if record.is_compacted and record.run.is_settled]
-            self._add([record for record in lasting if _state(record) not in covered])
-            passing = [record for record in records if _state(record) not in covered]
-            kept = self._kept({_state(record) for record in records}, conditions)
-        live = [_rows_of(self._store, [record]).filter(*conditions) for record in passing]
-        return pl.concat([kept, *live]).lazy()
-
-    def _kept(self, wanted: set[str], conditions: Sequence[pl.Expr]) -> pl.DataFrame:
-        covered = self._covered or set()
-        if not covered:
-            return HISTORY_ROWS.empty()
-        found = pl.scan_parquet(sorted(self._folder.glob("*.parquet"))).filter(pl.col("subject").is_not_null(), *conditions)
-        if covered - wanted:  # some are not asked for, have been deleted, or have other rows now
-            found = found.filter(pl.col(STATE).is_in(sorted(wanted & covered)))
-        return found.select(HISTORY_ROWS.column_names).collect()
+            try:
+                frames = self._cached(states, conditions)
+            except UNREADABLE as error:
+                logger.warning("Rows of %s are computed anew: %s", self._table.table_name, error)
+                self._clear()
+                frames = self._cached(states, conditions)
+        if live:
+            frames.append(self._rows_of(self._store, live).filter(*conditions))
+        return pl.concat(frames).lazy()
 
     def state(self) -> object | None:
-        """Equal to what it was as long as all rows are; None: some run goes on."""
+        """Return what stays equal as long as all rows do; None: some run goes on."""
         records = self._store.runs.of(None)
-        if not all(record.is_compacted and record.run.is_settled for record in records):
-            return None
-        return frozenset(map(_state, records))
+        return frozenset(self._states(records)) if all(map(_is_finished, records)) else None
+
+    def _states(self, records: Sequence[RunRecord]) -> list[str]:
+        states = self._states_of(self._store, records)
+        return [f"{record.run.run_id} {state}".rstrip() for record, state in zip(records, states, strict=True)]
+
+    def _cached(self, states: dict[str, RunRecord], conditions: Sequence[pl.Expr]) -> list[pl.DataFrame]:
+        """Return the rows of finished runs by state, after computing those that the files lack."""
+        covered = self._covered = self._opened() if self._covered is None else self._covered
+        unwritten = self._add([(state, record) for state, record in states.items() if state not in covered])
+        found = [frame.lazy() for frame in unwritten]
+        if covered:
+            written = pl.scan_parquet(self._parts())
+            if covered - states.keys():  # some are not asked for, have been deleted, or have other rows now
+                written = written.filter(pl.col(STATE).is_in(sorted(covered & states.keys())))
+            found.append(written)
+        is_row = pl.col(self._table.columns[2].name).is_not_null()  # others only say that their run has none
+        frames = [rows.filter(is_row, *conditions).select(self._table.column_names).collect() for rows in found]
+        if len(parts := self._parts()) > MAX_PARTS:
+            self._merge(parts)
+        whole = pl.concat([self._table.empty(), *frames])
+        if self._sort_by:
+            return [whole]
+        order = [record.run.run_id for record in states.values()]
+        return [pl.DataFrame({"run_id": order}, schema={"run_id": pl.String}).join(whole, on="run_id", maintain_order="left_right")]
+
+    # ------------------------------------------------------------ the files
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._directory.glob("*.parquet"))
 
     def _opened(self) -> set[str]:
-        for other in self._folder.parent.glob("*"):
-            if other != self._folder:
+        """Return the states that the files have rows of; what other versions left is deleted."""
+        for other in self._directory.parent.glob("*"):
+            if other.is_dir() and other != self._directory:
                 shutil.rmtree(other, ignore_errors=True)
-        self._folder.mkdir(parents=True, exist_ok=True)
+            elif other != self._directory:
+                with suppress(OSError):
+                    other.unlink()
         covered: set[str] = set()
-        try:
-            for path in self._folder.glob("*.parquet"):
-                states = set(pl.scan_parquet(path).select(pl.col(STATE).unique()).collect()[STATE])
-                if covered & states:  # a merge broke off after it had written
-                    raise pl.exceptions.ComputeError("runs twice")
-                covered |= states
-        except (pl.exceptions.PolarsError, OSError) as error:
-            logger.warning("Rows of the history are made anew: %s", error)
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
-            covered = set()
-        self._covered = covered
+        for path in self._parts():
+            states = set(pl.scan_parquet(path).select(pl.col(STATE).unique()).collect()[STATE])
+            if covered & states:  # a merge broke off after it had written
+                raise pl.exceptions.ComputeError("runs twice")
+            covered |= states
         return covered
 
-    def _add(self, records: Sequence[RunRecord]) -> None:
-        """A file for runs that have none yet. A run without figures gets a row that says only that it has been looked at."""
+    def _clear(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._covered = set()
+
+    def _add(self, missing: Sequence[tuple[str, RunRecord]]) -> list[pl.DataFrame]:
+        """Write a file for runs that have none yet, and return the rows that could not be written.
+
+        A run without rows gets one that says only that it has been looked at.
+        """
         assert self._covered is not None
-        for start in range(0, len(records), BATCH_SIZE):
-            batch = records[start : start + BATCH_SIZE]
-            found = _rows_of(self._store, batch)
-            run_ids = [record.run.run_id for record in batch]
-            empty = sorted(set(run_ids) - set(found["run_id"]))
-            marks = HISTORY_ROWS.frame((run_id, *[None] * (len(HISTORY_ROWS.columns) - 1)) for run_id in empty)
-            states = pl.DataFrame({"run_id": run_ids, STATE: list(map(_state, batch))})
-            self._write(pl.concat([found, marks]).join(states, on="run_id", how="left", maintain_order="left"))
-            self._covered.update(states[STATE])
-        parts = list(self._folder.glob("*.parquet"))
-        if len(parts) > MAX_PARTS:
-            self._covered &= set(map(_state, self._store.runs.of(None)))
-            merged = pl.scan_parquet(parts).filter(pl.col(STATE).is_in(sorted(self._covered))).collect()
-            self._write(merged, parts)
+        unwritten = []
+        for start in range(0, len(missing), BATCH_SIZE):
+            batch = missing[start : start + BATCH_SIZE]
+            found = self._rows_of(self._store, [record for _, record in batch])
+            states = pl.DataFrame({"run_id": [record.run.run_id for _, record in batch], STATE: [state for state, _ in batch]})
+            empty = states.join(found, on="run_id", how="anti", maintain_order="left")["run_id"]
+            marks = self._table.frame((run_id, *[None] * (len(self._table.columns) - 1)) for run_id in empty)
+            rows = pl.concat([found, marks]).join(states, on="run_id", maintain_order="left")
+            if self._is_written(rows):
+                self._covered.update(states[STATE])
+            else:
+                unwritten.append(rows)
+        return unwritten
 
-    def _write(self, rows: pl.DataFrame, replaced: Sequence[Path] = ()) -> None:
-        number = max((int(path.stem) for path in self._folder.glob("*.parquet")), default=0) + 1
-        temporary = self._folder / f"{number}.part"
-        # By series: a question for one of them skips the other groups of rows.
-        rows.sort("kernel_name", "series", "measured_unix_ns").write_parquet(temporary, row_group_size=50_000)
+    def _merge(self, parts: list[Path]) -> None:
+        """Write one part in the place of all, without runs that have been deleted or have other rows now."""
+        assert self._covered is not None
+        self._covered &= set(self._states(self._store.runs.of(None)))
+        self._is_written(pl.scan_parquet(parts).filter(pl.col(STATE).is_in(sorted(self._covered))).collect(), parts)
+
+    def _is_written(self, rows: pl.DataFrame, replaced: Sequence[Path] = ()) -> bool:
+        """Write a part in the place of others, and return whether the disk took it."""
+        if self._sort_by:
+            rows = rows.sort(*self._sort_by)
+        temporary = self._directory / f"{max((int(path.stem) for path in self._parts()), default=0) + 1}.part"
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            rows.write_parquet(temporary, row_group_size=50_000)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            logger.warning("Rows of %s are not kept: %s", self._table.table_name, error)
+            with suppress(OSError):
+                temporary.unlink()
+            return False
         for path in replaced:
-            path.unlink()  # should this break off, what is gone is read from the runs again
+            path.unlink()  # should this break off, what is gone is computed again
         temporary.rename(temporary.with_suffix(".parquet"))
+        return True
 
 
-def _state(record: RunRecord) -> str:
-    return f"{record.run.run_id} {record.run.imported_digest}".rstrip()
+def _is_finished(record: RunRecord) -> bool:
+    return record.is_compacted and record.run.is_settled
 
 
-def _rows_of(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
-    """Table history_rows of these runs."""
+# ---------------------------------------------------------------- kernels
+
+
+def kernels_view(store: Store) -> MaterializedView:
+    """Return the view of table kernels: a page of all runs is not computed from millions of measurements."""
+    version = (*(derived.version for derived in DERIVED[KERNELS.table_name]), tables_digest())
+    return MaterializedView(store, store.summary_folder, KERNELS, version, _kernels, _kernel_states)
+
+
+def _kernels(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
+    return resolve_table(KERNELS, StoreSource(store, [record.run.run_id for record in records])).collect()
+
+
+def _kernel_states(store: Store, records: Sequence[RunRecord]) -> list[str]:
+    """Return other states for other ceilings and thresholds too."""
+    runs = pl.DataFrame(
+        [(record.run.run_id, f"{record.run.imported_digest} {record.next_event_index}") for record in records],
+        schema={"run_id": pl.String, "rows": pl.String},
+        orient="row",
+    )
+    for table in (ceilings, thresholds):
+        content = table(store, None).group_by("run_id").agg(pl.struct(pl.exclude("run_id")).hash().sum().alias(table.__name__))
+        runs = runs.join(content.collect(), on="run_id", how="left", maintain_order="left")
+    return runs.select(pl.concat_str(pl.exclude("run_id").cast(pl.String).fill_null(""), separator=" ")).to_series().to_list()
+
+
+# ---------------------------------------------------------------- history
+
+
+def history_view(store: Store) -> MaterializedView:
+    """Return the view of table history_rows: every figure of every run."""
+    order = ("kernel_name", "series", "measured_unix_ns")  # a question for one of them skips the other groups of rows
+    return MaterializedView(store, store.history_folder, HISTORY_ROWS, HISTORY_VERSION, _history_rows, _history_states, order)
+
+
+def _history_states(_store: Store, records: Sequence[RunRecord]) -> list[str]:
+    """Return the digest of what a run was imported from: imported again, it may have other rows."""
+    return [record.run.imported_digest for record in records]
+
+
+def _history_rows(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
+    """Return table history_rows of these runs."""
     run_ids = [record.run.run_id for record in records]
     traced = set(store.trace_run_ids(run_ids))
     frames = [_of_configurations(store, run_ids)]
@@ -157,7 +261,7 @@ def _rows_of(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
 
 def _of_configurations(store: Store, run_ids: Sequence[str]) -> pl.DataFrame:
     """One row per run and configuration, whichever processes measured it."""
-    work = run_table(store, ROOFLINE, run_ids).filter(pl.col("configuration_index").is_not_null())
+    work = resolve_table(ROOFLINE, StoreSource(store, run_ids)).filter(pl.col("configuration_index").is_not_null())
     rates = work.select("run_id", "configuration_index", "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio").unique(
         ["run_id", "configuration_index"], keep="last"
     )
@@ -188,7 +292,7 @@ def _of_models(store: Store, run_id: str) -> list[pl.DataFrame]:
     """Whole passes, and layers of models and traces."""
     kept = [name for name in HISTORY_ROWS.column_names if name in MODELS.column_names]
     passes = (
-        run_table(store, MODELS, [run_id])
+        resolve_table(MODELS, StoreSource(store, [run_id]))
         .select(*kept, "variant", "sequence_length")
         .with_columns(
             subject=pl.lit("model"),
@@ -198,7 +302,7 @@ def _of_models(store: Store, run_id: str) -> list[pl.DataFrame]:
     )
     kept = [name for name in HISTORY_ROWS.column_names if name in LAYERS.column_names]
     layers = (
-        run_table(store, LAYERS, [run_id])
+        resolve_table(LAYERS, StoreSource(store, [run_id]))
         .filter(pl.col("layer").is_not_null())
         .select(*kept, "layer", "variant", "source")
         .with_columns(
@@ -219,7 +323,7 @@ def _told_apart(source: str) -> pl.Expr:
 def _of_trace_kernels(store: Store, run_id: str) -> pl.DataFrame:
     kept = [name for name in HISTORY_ROWS.column_names if name in KERNELS.column_names]
     return (
-        run_table(store, KERNELS, [run_id])
+        resolve_table(KERNELS, StoreSource(store, [run_id]))
         .filter(pl.col("launch_count") > 0)
         .select(kept)
         .with_columns(pl.col("duration_sum_ns", "duration_median_ns").cast(pl.Float64), subject=pl.lit("kernel"), label="kernel_name")
@@ -250,7 +354,9 @@ def _described(rows: pl.DataFrame, store: Store, records: Iterable[RunRecord]) -
     # A trace has no device_id: what its devices are called tells it from those of other ones.
     known = pl.coalesce("device_id", "device_name")
     device = pl.coalesce("device_uuid", pl.concat_str("node_id", known, separator=" ", ignore_nulls=True))
-    names = whole.select(pl.concat_str(*(pl.col(name).cast(pl.String).fill_null("") for name in KEY), device, separator="|")).to_series()
+    names = whole.select(
+        pl.concat_str(*(pl.col(name).cast(pl.String).fill_null("") for name in HISTORY_KEY), device, separator="|")
+    ).to_series()
     return whole.with_columns(series=_keys(names)).select(HISTORY_ROWS.column_names)
 
 
@@ -277,96 +383,6 @@ def _recorded_devices(store: Store, run_id: str) -> str | None:
     return ", ".join(names) or None
 
 
-# ---------------------------------------------------------------- kept kernels
-# What every settled run says of its kernels, in one file: a page of all runs is not worked out from millions of measurements.
-#
-# The rows follow from the store and are kept beside it: what is missing is worked out at the next question, and so is what cannot be
-# read, and what was worked out under other ceilings or thresholds.
-
-KEYS: Final = ["run_id", STATE]
-
-SWEEPS_VERSION: Final = 1
-"""Of what sweeps say of their kernels, as TraceAnalysis.version is of what traces say."""
-
-
-class KeptKernels:
-    """Of one store. Methods block; call them in threads."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._kept: pl.DataFrame | None = None
-
-    def rows(self) -> pl.LazyFrame:
-        """Table kernels of all runs, oldest run first; those that go on have what there is of them now."""
-        records = self._store.runs.of(None)
-        lasting = [record for record in records if _is_lasting(record)]
-        passing = [record.run.run_id for record in records if not _is_lasting(record)]
-        kept = self._of(lasting).filter(pl.col("kernel_name").is_not_null()).select(KERNELS.column_names).lazy()
-        return pl.concat([kept, run_table(self._store, KERNELS, passing)]) if passing else kept
-
-    def _of(self, records: Sequence[RunRecord]) -> pl.DataFrame:
-        states = self._states(records)
-        with self._lock:
-            kept = (self._read() if self._kept is None else self._kept).join(states, on=KEYS, how="semi", maintain_order="left")
-            missing = states.join(kept, on=KEYS, how="anti", maintain_order="left")
-            if missing.height > 0:
-                kept = pl.concat([kept, self._worked_out(missing)])
-                self._write(kept)
-            self._kept = kept
-        return states.select("run_id").join(kept, on="run_id", maintain_order="left_right")
-
-    def _states(self, records: Sequence[RunRecord]) -> pl.DataFrame:
-        """Columns run_id and state, in the order of the records."""
-        runs = pl.DataFrame(
-            [(record.run.run_id, f"{record.run.imported_digest} {record.next_event_index}") for record in records],
-            schema={"run_id": pl.String, "rows": pl.String},
-            orient="row",
-        )
-        for table in (ceilings, thresholds):
-            content = table(self._store, None).group_by("run_id").agg(pl.struct(pl.exclude("run_id")).hash().sum().alias(table.__name__))
-            runs = runs.join(content.collect(), on="run_id", how="left", maintain_order="left")
-        return runs.select("run_id", pl.concat_str(pl.exclude("run_id").cast(pl.String).fill_null(""), separator=" ").alias(STATE))
-
-    def _worked_out(self, states: pl.DataFrame) -> pl.DataFrame:
-        """A run without kernels has one row that says only that it has been looked at."""
-        found = run_table(self._store, KERNELS, states["run_id"].to_list()).collect()
-        empty = states.join(found, on="run_id", how="anti")["run_id"]
-        marks = KERNELS.frame((run_id, *[None] * (len(KERNELS.columns) - 1)) for run_id in empty)
-        return pl.concat([found, marks]).join(states, on="run_id", maintain_order="left")
-
-    # ------------------------------------------------------------ the file
-
-    def _path(self) -> Path:
-        return self._store.summary_folder / f"{answer_name(KERNELS.table_name, PLAIN_QUESTION)}-{SWEEPS_VERSION}.parquet"
-
-    def _read(self) -> pl.DataFrame:
-        try:
-            return pl.read_parquet(self._path())
-        except FileNotFoundError:
-            pass
-        except (pl.exceptions.PolarsError, OSError) as error:
-            logger.warning("Kernels of all runs are worked out anew: %s", error)
-        return KERNELS.empty().with_columns(pl.lit("").alias(STATE))
-
-    def _write(self, rows: pl.DataFrame) -> None:
-        path = self._path()
-        temporary = path.with_suffix(".part")
-        try:
-            path.parent.mkdir(exist_ok=True)
-            for other in path.parent.iterdir():
-                if other != path:  # of other code
-                    other.unlink()
-            rows.write_parquet(temporary)
-            temporary.replace(path)
-        except (pl.exceptions.PolarsError, OSError) as error:
-            logger.warning("Kernels of all runs are not kept: %s", error)
-
-
-def _is_lasting(record: RunRecord) -> bool:
-    return record.is_compacted and record.run.is_settled
-
-
 # ---------------------------------------------------------------- run history
 # The history of what a run measured: of the figures that earlier runs have too, those that its document shows.
 
@@ -377,12 +393,12 @@ MAX_JUDGED_ROWS: Final = 20_000
 """Changes are looked for in so many rows, a second's work; in those of what takes longest, where a sweep has more."""
 
 
-def run_history(rows: HistoryRows, run_id: str) -> pl.DataFrame:
-    """Table history of the median time up to the run; those that changed most of late, else those that take longest, come first."""
-    of_run = rows.rows([run_id]).filter(pl.col(METRIC) > 0).collect()
+def run_history(history_rows: MaterializedView, run_id: str) -> pl.DataFrame:
+    """Return table history of the median time up to the run; those that changed most of late, else those that take longest, come first."""
+    of_run = history_rows.rows([run_id]).filter(pl.col(METRIC) > 0).collect()
     time_ns = pl.coalesce("duration_sum_ns", METRIC)
     own = of_run.group_by("series").agg(until_unix_ns=pl.col("measured_unix_ns").max(), time_ns=time_ns.max())
-    found = rows.rows(None, (pl.col("series").is_in(own["series"].implode()), pl.col(METRIC) > 0)).collect()
+    found = history_rows.rows(None, (pl.col("series").is_in(own["series"].implode()), pl.col(METRIC) > 0)).collect()
     earlier = (
         found.join(own, on="series")
         .filter((pl.col("measured_unix_ns") < pl.col("until_unix_ns")) | (pl.col("run_id") == run_id))

@@ -1,10 +1,11 @@
-"""Every canonical table of the runs in a store: stored as it came, or computed from what is stored."""
+"""Tables of the runs in a store: stored as they came, or computed from what is stored; and of sweeps that several runs measured."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import polars as pl
@@ -12,216 +13,39 @@ import polars as pl
 from kernalyse.services.analyzer.analysis.comparison import ComparedRun, Difference, compare_runs
 from kernalyse.services.analyzer.analysis.traces.timeline import Timeline, timeline_events
 from kernalyse.services.analyzer.queries.registry import (
-    LAYERED_TABLES,
-    PLAIN_QUESTION,
-    SUMMARIES,
-    TIMELINE_EVENTS,
-    TRACE_ANALYSES,
+    DEFAULT_QUERY,
+    DERIVED,
     TRACE_COMPARISONS,
-    TraceFrames,
-    TraceQuestion,
-    answer_name,
-    sweep_table,
+    TRACE_DERIVED,
+    Derived,
+    QueryParameters,
+    RunKind,
+    TableSource,
+    derived_rows,
+    resolve_table,
+    timeline_events_name,
+    timeline_table,
 )
 from kernalyse.services.analyzer.store.repositories import MEASURED, USER, RunRecord
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import Table, together
-from kernalyse.services.analyzer.tables.derived import (
-    ANSWERED_TABLES,
-    COMPARISON,
-    COUNTED_LAYER_ROOFLINE,
-    COUNTED_ROOFLINE,
-    MODEL_TABLES,
-    PAIRED_COMPARISONS,
-    ROOFLINE,
-    TRACE_COMPARISON_TABLES,
-)
+from kernalyse.services.analyzer.tables.derived import COMPARISON, PAIRED_COMPARISONS
 from kernalyse.services.analyzer.tables.event_rows import Row, ceiling_row, frame_of, unix_ns
 from kernalyse.services.analyzer.tables.runs import (
-    BEST,
     CEILINGS,
     CONFIGURATIONS,
-    COUNTED_WORK,
     COUNTER_REPORTS,
     COUNTERS,
     FAILURES,
-    KERNELS,
     MEASUREMENTS,
     RUNS,
     SAMPLES,
     THRESHOLDS,
-    table_named,
 )
 from kernalyse.services.analyzer.tables.traces import HOST_DEVICE, TRACE_DEVICES, TRACE_TABLES, WINDOWED_TABLES
 from kernalyse.services.core.disturbance import MAX_HOST_BUSY_RATIO
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import Ceiling, CommandProfile, DeviceKind, ModelRun, Run, Thresholds
-
-TABLES_UNDER_CEILINGS: Final = (ROOFLINE, COUNTED_ROOFLINE, COUNTED_LAYER_ROOFLINE, *LAYERED_TABLES)
-"""Of traces: other for other ceilings and thresholds."""
-
-MEASURED_TABLES: Final = (KERNELS, ROOFLINE, COUNTED_ROOFLINE, *LAYERED_TABLES)
-"""Of configurations as well as of launches in traces."""
-
-
-def run_table(
-    store: Store,
-    table: Table,
-    run_ids: Sequence[str] | None,
-    question: TraceQuestion = PLAIN_QUESTION,
-) -> pl.LazyFrame:
-    """Rows of the table, apart from comparison.
-
-    Args:
-        run_ids: None for all runs.
-        question: of tables that are worked out from traces.
-
-    Raises:
-        InvalidRequestError: a comparison of traces, and not two runs, or one that is no trace.
-    """
-    if table is COUNTED_WORK:
-        return sweep_table(table, lambda part: run_table(store, part, run_ids))
-    if table in (KERNELS, ROOFLINE, COUNTED_ROOFLINE):
-        traces = _of_traces(store, table, run_ids, question)
-        is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
-        of_sweeps = [] if is_of_traces_alone else [sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))]
-        return together(table, [*of_sweeps, *traces])
-    if table in MODEL_TABLES:
-        return _of_models(store, table, run_ids, question)
-    if table in LAYERED_TABLES:
-        return together(table, [_of_models(store, table, run_ids, question), *_of_traces(store, table, run_ids, question)])
-    if table in (*ANSWERED_TABLES, COUNTED_LAYER_ROOFLINE):
-        return together(table, _of_traces(store, table, run_ids, question))
-    if table is BEST:
-        return sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))
-    if table is CEILINGS:
-        return pl.concat([ceilings(store, run_ids), *_of_traces(store, table, run_ids, question)])
-    if table is THRESHOLDS:
-        return thresholds(store, run_ids)
-    if table in TRACE_COMPARISON_TABLES:
-        return _trace_comparison(store, table, run_ids or (), question)
-    if table is RUNS:
-        return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
-    return store.read(table, run_ids)
-
-
-def _of_sweeps(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    """Without what is known of traces' devices: they have none in the store."""
-    return ceilings(store, run_ids) if table is CEILINGS else run_table(store, table, run_ids)
-
-
-def _of_models(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> pl.LazyFrame:
-    """The table worked out from the launches and passes of models."""
-    model_run_ids = [record.run.run_id for record in store.runs.of(run_ids) if _may_be_of_model(record.run)]
-    if not model_run_ids:
-        return table.empty().lazy()
-    return sweep_table(table, lambda part: _of_sweeps(store, part, model_run_ids), question.depth)
-
-
-def _may_be_of_model(run: Run) -> bool:
-    """Results that were exported and imported again may be those of a model."""
-    return isinstance(run.spec.work, ModelRun) or (run.is_imported and bool(run.total_configuration_count))
-
-
-def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
-    """The table worked out for each run that has a trace; what was measured is not told by its trace once more."""
-    return [
-        table.conform(
-            _answer(store, table, record.run.run_id, question).with_columns(
-                run_id=pl.lit(record.run.run_id), event_index=pl.lit(record.next_event_index - 1)
-            )
-        )
-        for record in store.runs.of(store.trace_run_ids(run_ids))
-        if table not in MEASURED_TABLES or record.run.is_trace
-    ]
-
-
-def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
-    if table in WINDOWED_TABLES:
-        return question.of_timeline(table, timeline_of(store, run_id)).lazy()
-    name = answer_name(table.table_name, question)
-    if table.table_name in SUMMARIES:
-        summarized, summary = SUMMARIES[table.table_name]
-        return store.answer(run_id, name, lambda: summary(_answer(store, summarized, run_id, question)).collect())
-    analysis = TRACE_ANALYSES[table.table_name]
-    trace = _trace(store, run_id)
-    if table in TABLES_UNDER_CEILINGS:
-        known = trace_hardware(store, [run_id])
-        trace, name = {**trace, **known.tables()}, f"{name}{known.digest}"
-    return store.answer(run_id, name, lambda: analysis.answer(trace, question).collect())
-
-
-def timeline_of(store: Store, run_id: str) -> Timeline:
-    """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
-    name = answer_name(TIMELINE_EVENTS, PLAIN_QUESTION)
-
-    def read() -> Timeline:
-        return Timeline.of(store.answer(run_id, name, lambda: timeline_events(_trace(store, run_id)).collect()).collect())
-
-    return store.held.get((run_id, name), Timeline, read)
-
-
-def _trace(store: Store, run_id: str) -> TraceFrames:
-    return {table.table_name: store.read(table, [run_id]) for table in TRACE_TABLES}
-
-
-def _trace_comparison(store: Store, table: Table, run_ids: Sequence[str], question: TraceQuestion) -> pl.LazyFrame:
-    refuse_other_than_two(table, run_ids)
-    others = set(run_ids) - set(store.trace_run_ids(run_ids))
-    if others:
-        raise InvalidRequestError(
-            f"table {table.table_name}",
-            found=f"run {' and run '.join(sorted(others))} without a trace",
-            expected="two runs that are traces",
-            remedy="Compare measurements with table comparison.",
-        )
-    comparison = TRACE_COMPARISONS[table.table_name]
-    part = table_named(comparison.table_name)
-    baseline, judged = (_answer(store, part, run_id, question) for run_id in run_ids)
-    baseline_id, judged_id = run_ids
-    event_index = store.runs.get(judged_id).next_event_index - 1
-    compared = comparison.compare(judged, baseline)
-    return table.conform(
-        compared.with_columns(run_id=pl.lit(judged_id), baseline_run_id=pl.lit(baseline_id), event_index=pl.lit(event_index))
-    )
-
-
-def refuse_other_than_two(table: Table, run_ids: Sequence[str]) -> None:
-    """Raises InvalidRequestError."""
-    if len(set(run_ids)) != 2:
-        raise InvalidRequestError(
-            f"table {table.table_name}",
-            found=f"{len(set(run_ids))} runs",
-            expected="two different ones: the baseline, then the one to judge",
-            remedy="Name both.",
-        )
-
-
-def _run_row(record: RunRecord) -> dict[str, object]:
-    run, revision = record.run, record.run.spec.revision
-    return {
-        "run_id": run.run_id,
-        "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
-        "node_id": run.node_id or None,
-        "host_name": run.hostname or None,
-        "title": run.title,
-        "continues_run_id": run.spec.continues_run_id,
-        "state": run.state.value,
-        "create_unix_ns": unix_ns(run.create_time),
-        "start_unix_ns": unix_ns(run.start_time),
-        "end_unix_ns": unix_ns(run.end_time),
-        "device_id": run.device_id,
-        "completed_configuration_count": run.completed_configuration_count,
-        "failed_configuration_count": run.failed_configuration_count,
-        "total_configuration_count": run.total_configuration_count,
-        "error_reason": None if run.error is None else run.error.reason,
-        "error_message": None if run.error is None else run.error.message,
-        "git_commit": None if revision is None else revision.commit,
-        "git_is_dirty": None if revision is None else revision.is_dirty,
-        "tags": ",".join(run.tags),
-        "notes": run.notes,
-    }
-
 
 # ---------------------------------------------------------------- run hardware
 # Ceilings and thresholds of runs: what they measured or state themselves, what is known of their devices, what was set by hand.
@@ -358,46 +182,186 @@ def _device_of(record: RunRecord) -> tuple[str, str]:
     return record.run.node_id, record.run.device_id or ""
 
 
-# ---------------------------------------------------------------- whole sweeps
-# Sweeps that were measured by several runs: who asks for the last of them gets the rows of all, for together they are one sweep.
+# ---------------------------------------------------------------- run tables
 
-OF_CONFIGURATIONS: Final = (CONFIGURATIONS, SAMPLES, MEASUREMENTS, FAILURES, COUNTERS)
-STORED: Final = (*OF_CONFIGURATIONS, PAIRED_COMPARISONS, COUNTER_REPORTS)
-WORKED_OUT: Final = (ROOFLINE, COUNTED_ROOFLINE, COUNTED_WORK, KERNELS, BEST)
-
-Chains = Mapping[str, Sequence[str]]
-"""The runs that a run continues, the latest first, by its run_id; none that continues nothing."""
+TABLES_OF_CONFIGURATIONS: Final = (CONFIGURATIONS, SAMPLES, MEASUREMENTS, FAILURES, COUNTERS)
+CONTINUED_TABLES: Final = (*TABLES_OF_CONFIGURATIONS, PAIRED_COMPARISONS, COUNTER_REPORTS)
+"""Stored tables of which a run that continues others has the rows of these too."""
 
 
-def whole_table(
-    store: Store,
-    table: Table,
-    run_ids: Sequence[str] | None,
-    allowed_differences: frozenset[Difference] = frozenset(),
-    question: TraceQuestion = PLAIN_QUESTION,
-) -> pl.LazyFrame:
-    """As run_table; a run that continues others has their rows too, as its own.
+def _run_rows(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
+
+
+RECORDED_TABLES: Final[Mapping[str, Callable[[Store, Sequence[str] | None], pl.LazyFrame]]] = {
+    CEILINGS.table_name: ceilings,
+    THRESHOLDS.table_name: thresholds,
+    RUNS.table_name: _run_rows,
+}
+"""Tables that stand on what is recorded of runs and devices besides the events."""
+
+
+@dataclass(frozen=True)
+class StoreSource:
+    """Rows of runs, each its own. run_ids: None for all runs."""
+
+    store: Store
+    run_ids: Sequence[str] | None
+
+    def rows(self, table: Table, parameters: QueryParameters = DEFAULT_QUERY) -> pl.LazyFrame | None:
+        """Return rows as they are stored; ceilings are without what traces tell of their devices.
+
+        Raises:
+            InvalidRequestError: a comparison of traces, and not two runs, or one that is no trace.
+        """
+        if table.table_name in TRACE_COMPARISONS:
+            return self._trace_comparison(table, parameters)
+        if table.table_name in RECORDED_TABLES:
+            return RECORDED_TABLES[table.table_name](self.store, self.run_ids)
+        return None if table.table_name in DERIVED else self.store.read(table, self.run_ids)
+
+    def parts(self, derived: Derived) -> Sequence[TableSource]:
+        match derived.kind:
+            case RunKind.ANY:
+                return [self]
+            case RunKind.MEASUREMENTS:
+                traces = self.store.trace_run_ids(self.run_ids, without=CONFIGURATIONS)
+                return [] if self.run_ids is not None and set(self.run_ids) <= set(traces) else [self]
+            case RunKind.MODEL:
+                model_run_ids = [record.run.run_id for record in self.store.runs.of(self.run_ids) if _may_be_of_model(record.run)]
+                return [StoreSource(self.store, model_run_ids)] if model_run_ids else []
+            case RunKind.TRACE:
+                records = self.store.runs.of(self.store.trace_run_ids(self.run_ids))
+                # What was measured is not told by its trace once more.
+                is_measured = len(DERIVED[derived.table.table_name]) > 1
+                return [TraceSource(self.store, record) for record in records if record.run.is_trace or not is_measured]
+
+    def result(self, derived: Derived, parameters: QueryParameters, compute: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+        return compute()
+
+    def finished(self, table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:
+        return rows
+
+    def _trace_comparison(self, table: Table, parameters: QueryParameters) -> pl.LazyFrame:
+        run_ids = _two_runs(table, self.run_ids)
+        if others := set(run_ids) - set(self.store.trace_run_ids(run_ids)):
+            raise InvalidRequestError(
+                f"table {table.table_name}",
+                found=f"run {' and run '.join(sorted(others))} without a trace",
+                expected="two runs that are traces",
+                remedy="Compare measurements with table comparison.",
+            )
+        comparison = TRACE_COMPARISONS[table.table_name]
+        derived = TRACE_DERIVED[comparison.table_name]
+        traces = [TraceSource(self.store, self.store.runs.get(run_id)) for run_id in run_ids]
+        baseline, judged = (derived_rows(derived, trace, parameters) for trace in traces)
+        return traces[1].finished(table, comparison.compare(judged, baseline).with_columns(baseline_run_id=pl.lit(run_ids[0])))
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """The trace of one run. What is computed of it is cached beside it."""
+
+    store: Store
+    record: RunRecord
+
+    @property
+    def run_id(self) -> str:
+        return self.record.run.run_id
+
+    @cached_property
+    def hardware(self) -> TraceHardware:
+        return trace_hardware(self.store, [self.run_id])
+
+    def rows(self, table: Table, parameters: QueryParameters = DEFAULT_QUERY) -> pl.LazyFrame | None:
+        if table in (CEILINGS, THRESHOLDS):
+            return self.hardware.tables()[table.table_name]
+        return self.store.read(table, [self.run_id])
+
+    def parts(self, derived: Derived) -> Sequence[TableSource]:
+        return [self]
+
+    def result(self, derived: Derived, parameters: QueryParameters, compute: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+        if derived.table in WINDOWED_TABLES:
+            return timeline_table(derived.table, timeline_of(self.store, self.run_id), parameters).lazy()
+        name = derived.cached_result_name(parameters)
+        if derived.needs_hardware:
+            name += self.hardware.digest
+        return self.store.answer(self.run_id, name, lambda: compute().collect())
+
+    def finished(self, table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:
+        event_index = pl.lit(self.record.next_event_index - 1)
+        return table.conform(rows.with_columns(run_id=pl.lit(self.run_id), event_index=event_index))
+
+
+def timeline_of(store: Store, run_id: str) -> Timeline:
+    """Return the timeline of a trace, cached in memory: a window is to be drawn at once, and the next one is of the same run."""
+    name = timeline_events_name()
+
+    def compute() -> pl.DataFrame:
+        return timeline_events({table.table_name: store.read(table, [run_id]) for table in TRACE_TABLES}).collect()
+
+    return store.held.get((run_id, name), Timeline, lambda: Timeline.of(store.answer(run_id, name, compute).collect()))
+
+
+# ---------------------------------------------------------------- continued sweeps
+
+
+@dataclass(frozen=True)
+class ContinuedSweepSource(StoreSource):
+    """As StoreSource; a run that continues others has their rows too, as its own, for together they are one sweep.
 
     Of all runs, each keeps its own: together they have every row once.
 
-    Args:
-        allowed_differences: of table comparison.
-
-    Raises:
-        InvalidRequestError: as run_table; and table comparison, and not two runs, or two that cannot be compared.
+    allowed_differences: of table comparison.
     """
-    if table is COMPARISON:
-        return _comparison(store, run_ids or (), allowed_differences)
-    chains = _chains(store, run_ids) if run_ids is not None and table in (*STORED, *WORKED_OUT) else {}
-    if run_ids is None or not chains:
-        return run_table(store, table, run_ids, question)
-    others = [run_id for run_id in run_ids if run_id not in chains]
-    own = [run_table(store, table, others, question)] if others else []
-    return together(table, [*own, sweep_table(table, lambda part: _rows(store, part, chains))])
+
+    allowed_differences: frozenset[Difference] = frozenset()
+
+    @cached_property
+    def chains(self) -> Mapping[str, Sequence[str]]:
+        """The runs that a run continues, the latest first, by its run_id; none that continues nothing."""
+        records = [] if self.run_ids is None else self.store.runs.of(self.run_ids)
+        found = {record.run.run_id: continued_run_ids(self.store, record.run) for record in records}
+        return {run_id: earlier for run_id, earlier in found.items() if earlier}
+
+    def rows(self, table: Table, parameters: QueryParameters = DEFAULT_QUERY) -> pl.LazyFrame | None:
+        """Return rows as StoreSource does, or table comparison.
+
+        Raises:
+            InvalidRequestError: as StoreSource; and table comparison, and not two runs, or two that cannot be compared.
+        """
+        if table is COMPARISON:
+            baseline, judged = (self._compared_run(run_id) for run_id in _two_runs(table, self.run_ids))
+            return compare_runs(baseline, judged, self.allowed_differences).lazy()
+        if table not in CONTINUED_TABLES or self.run_ids is None or not self.chains:
+            return super().rows(table, parameters)
+        others = [run_id for run_id in self.run_ids if run_id not in self.chains]
+        own = [self.store.read(table, others)] if others else []
+        return together(table, [*own, *(self._rows_of_chain(table, (run_id, *earlier)) for run_id, earlier in self.chains.items())])
+
+    def _rows_of_chain(self, table: Table, chain: Sequence[str]) -> pl.LazyFrame:
+        rows = self.store.read(table, chain)
+        if table in TABLES_OF_CONFIGURATIONS:
+            rows = rows.join(_runs_that_tell(self.store, chain), on=["run_id", "configuration_index"], how="semi")
+        return rows.with_columns(run_id=pl.lit(chain[0]))
+
+    def _compared_run(self, run_id: str) -> ComparedRun:
+        run, source = self.store.runs.get(run_id).run, ContinuedSweepSource(self.store, [run_id])
+        measurements, samples = (resolve_table(table, source).collect() for table in (MEASUREMENTS, SAMPLES))
+        device_ids = measurements["device_id"].drop_nulls().unique()
+        devices = {device_id: self.store.hardware.device(run.node_id, device_id) for device_id in device_ids}
+        return ComparedRun(
+            run_id=run.run_id,
+            measurements=measurements,
+            samples=samples,
+            node_id=run.node_id or None,
+            devices={device_id: device for device_id, device in devices.items() if device is not None},
+        )
 
 
 def continued_run_ids(store: Store, run: Run) -> list[str]:
-    """Those that the run continues, the latest first; ends where one has been deleted."""
+    """Return those that the run continues, the latest first; ends where one has been deleted."""
     found: list[str] = []
     waiting = [run.spec.continues_run_id]
     while waiting and waiting[0] is not None and waiting[0] not in found:
@@ -406,45 +370,8 @@ def continued_run_ids(store: Store, run: Run) -> list[str]:
     return found
 
 
-def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:
-    refuse_other_than_two(COMPARISON, run_ids)
-    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
-    return compare_runs(baseline, judged, allowed_differences).lazy()
-
-
-def _compared_run(store: Store, run: Run) -> ComparedRun:
-    measurements, samples = (whole_table(store, table, [run.run_id]).collect() for table in (MEASUREMENTS, SAMPLES))
-    devices = {device_id: store.hardware.device(run.node_id, device_id) for device_id in measurements["device_id"].drop_nulls().unique()}
-    return ComparedRun(
-        run_id=run.run_id,
-        measurements=measurements,
-        samples=samples,
-        node_id=run.node_id or None,
-        devices={device_id: device for device_id, device in devices.items() if device is not None},
-    )
-
-
-def _chains(store: Store, run_ids: Sequence[str]) -> Chains:
-    found = {record.run.run_id: continued_run_ids(store, record.run) for record in store.runs.of(run_ids)}
-    return {run_id: earlier for run_id, earlier in found.items() if earlier}
-
-
-def _rows(store: Store, table: Table, chains: Chains) -> pl.LazyFrame:
-    """Of a table that is stored. Ceilings and thresholds are those of the run that was asked for."""
-    if table not in STORED:
-        return run_table(store, table, list(chains))
-    return together(table, [_rows_of_chain(store, table, (run_id, *earlier)) for run_id, earlier in chains.items()])
-
-
-def _rows_of_chain(store: Store, table: Table, chain: Sequence[str]) -> pl.LazyFrame:
-    rows = store.read(table, chain)
-    if table in OF_CONFIGURATIONS:
-        rows = rows.join(_sources(store, chain), on=["run_id", "configuration_index"], how="semi")
-    return rows.with_columns(run_id=pl.lit(chain[0]))
-
-
-def _sources(store: Store, chain: Sequence[str]) -> pl.LazyFrame:
-    """Which run tells of which configuration: the latest that has measured it, else the latest that knows it.
+def _runs_that_tell(store: Store, chain: Sequence[str]) -> pl.LazyFrame:
+    """Return which run tells of which configuration: the latest that has measured it, else the latest that knows it.
 
     One that was tried again, or went on after the end of a budget, is told of by both.
     """
@@ -454,3 +381,47 @@ def _sources(store: Store, chain: Sequence[str]) -> pl.LazyFrame:
         for table in (MEASUREMENTS, CONFIGURATIONS, FAILURES)
     )
     return told.sort(~pl.col("is_measured"), place).unique("configuration_index", keep="first", maintain_order=True)
+
+
+def _two_runs(table: Table, run_ids: Sequence[str] | None) -> Sequence[str]:
+    """Raises InvalidRequestError."""
+    found = run_ids or ()
+    if len(set(found)) != 2:
+        raise InvalidRequestError(
+            f"table {table.table_name}",
+            found=f"{len(set(found))} runs",
+            expected="two different ones: the baseline, then the one to judge",
+            remedy="Name both.",
+        )
+    return found
+
+
+def _may_be_of_model(run: Run) -> bool:
+    """Results that were exported and imported again may be those of a model."""
+    return isinstance(run.spec.work, ModelRun) or (run.is_imported and bool(run.total_configuration_count))
+
+
+def _run_row(record: RunRecord) -> dict[str, object]:
+    run, revision = record.run, record.run.spec.revision
+    return {
+        "run_id": run.run_id,
+        "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
+        "node_id": run.node_id or None,
+        "host_name": run.hostname or None,
+        "title": run.title,
+        "continues_run_id": run.spec.continues_run_id,
+        "state": run.state.value,
+        "create_unix_ns": unix_ns(run.create_time),
+        "start_unix_ns": unix_ns(run.start_time),
+        "end_unix_ns": unix_ns(run.end_time),
+        "device_id": run.device_id,
+        "completed_configuration_count": run.completed_configuration_count,
+        "failed_configuration_count": run.failed_configuration_count,
+        "total_configuration_count": run.total_configuration_count,
+        "error_reason": None if run.error is None else run.error.reason,
+        "error_message": None if run.error is None else run.error.message,
+        "git_commit": None if revision is None else revision.commit,
+        "git_is_dirty": None if revision is None else revision.is_dirty,
+        "tags": ",".join(run.tags),
+        "notes": run.notes,
+    }

@@ -12,9 +12,9 @@ from kernalyse.services.analyzer.analysis.comparison import Difference
 from kernalyse.services.analyzer.analysis.history import history, history_series
 from kernalyse.services.analyzer.analysis.traces.timeline import Matches
 from kernalyse.services.analyzer.queries.filters import FAR_ROW_COUNT, QueryResult, condition, run_far_query, run_query
-from kernalyse.services.analyzer.queries.materialized import HistoryRows, KeptKernels, run_history
-from kernalyse.services.analyzer.queries.registry import PLAIN_QUESTION, question_of
-from kernalyse.services.analyzer.queries.run_tables import timeline_of, whole_table
+from kernalyse.services.analyzer.queries.materialized import history_view, kernels_view, run_history
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, parameters_of, resolve_table
+from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource, timeline_of
 from kernalyse.services.analyzer.store.column_cache import HeldColumn, HeldColumns
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import COUNT, Table
@@ -38,14 +38,14 @@ class TableAnswers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._history_rows = HistoryRows(store)
-        self._kept_kernels = KeptKernels(store)
+        self._history_rows = history_view(store)
+        self._kernels = kernels_view(store)
         self._series: tuple[object, pl.DataFrame] | None = None  # those of all runs, and what they were made of
 
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
     ) -> QueryResult:
-        """Raises as run_table does, and:
+        """Raises as resolve_table does, and:
 
         InvalidRequestError: a column that the table lacks, a value that it cannot hold.
         StoredRunDamagedError: a file of one of the runs cannot be read.
@@ -59,14 +59,14 @@ class TableAnswers:
     def _answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
     ) -> QueryResult:
-        question = question_of(query)
+        parameters = parameters_of(query)
         if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
             return self._matches(run_ids[0], query)
         if table in HISTORY_TABLES:
             return run_query(self._history(table, run_ids, query.filters), table, query)
-        if table is KERNELS and run_ids is None and question == PLAIN_QUESTION:
-            return run_query(self._kept_kernels.rows(), table, query)
-        rows = whole_table(self._store, table, run_ids, allowed_differences, question)
+        if table is KERNELS and run_ids is None and parameters == DEFAULT_QUERY:
+            return run_query(self._kernels.rows(), table, query)
+        rows = resolve_table(table, ContinuedSweepSource(self._store, run_ids, allowed_differences), parameters)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
             height = rows.select(pl.len()).collect().item()

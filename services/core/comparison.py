@@ -1,8 +1,9 @@
-"""Which of two measured things is faster, by how much, and whether that can be told at all.
+"""Decide which of two measurements is faster, by how much, and whether the data allow a verdict at all.
 
-What noise does to comparisons on a shared CPU (Intel's runtime and PoCL) shaped this. Medians of one process agree far
-better with each other than with the next process's, and the machine's speed jumps by a tenth and more within a second. So
-only two kinds of evidence decide: blocks of both sides that alternate in one process, and at least five processes a side.
+The method is shaped by what noise does to comparisons on a shared CPU (Intel's runtime and PoCL). Medians of one process
+agree far better with each other than with the medians of the next process, and the machine's speed jumps by a tenth and more
+within a second. So only two kinds of evidence decide: blocks of candidate and baseline that alternate in one process, and at
+least five processes for each of them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ ROUNDING_ERROR: Final = 1e-12  # relative: sums that differ by less are equal, b
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Times of one side. cycle_counts: the same in clock cycles; None: the device tells no clock. Both of shape (n,)."""
+    """Durations of one operand (candidate or baseline), and the same in clock cycles; both of shape (n,).
+
+    cycle_counts is None where the device reports no clock.
+    """
 
     durations_ns: Samples
     cycle_counts: Samples | None = None
@@ -49,7 +53,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class RatioInterval:
-    """Judged over baseline, with the ends of its interval at CONFIDENCE."""
+    """The ratio of candidate to baseline, with its confidence interval at CONFIDENCE."""
 
     ratio: float
     low: float
@@ -57,18 +61,20 @@ class RatioInterval:
 
     @property
     def half_width_ratio(self) -> float:
-        """Half the width on the logarithmic scale, on which twice and half as long are equally far from 1."""
+        """Return half the interval's width on the logarithmic scale, on which twice and half as long are equally far from 1."""
         return math.log(self.high / self.low) / 2
 
     @property
     def direction(self) -> int:
-        """1: all of it above 1; -1: all of it below; 0: 1 is in it."""
+        """Return 1 if the interval lies entirely above 1, -1 if entirely below, and 0 if it contains 1."""
         return int(self.low > 1) - int(self.high < 1)
 
     def is_within(self, margin_ratio: float) -> bool:
+        """Return whether the entire interval lies within the margin around 1."""
         return 1 / (1 + margin_ratio) <= self.low and self.high <= 1 + margin_ratio
 
     def is_outside(self, margin_ratio: float) -> bool:
+        """Return whether the entire interval lies outside the margin around 1."""
         return self.low > 1 + margin_ratio or self.high < 1 / (1 + margin_ratio)
 
     def __str__(self) -> str:
@@ -77,7 +83,10 @@ class RatioInterval:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """cycles: None where a clock is not known. reason: one sentence."""
+    """The outcome of a comparison: ratios with intervals, a verdict and the reason for it, one sentence.
+
+    cycles is None where a clock is not known.
+    """
 
     duration: RatioInterval
     cycles: RatioInterval | None
@@ -86,17 +95,18 @@ class Comparison:
 
 
 def margin_of(device_kind: DeviceKind) -> float:
+    """Return the relative difference up to which two durations on this kind of device count as equal."""
     return CPU_MARGIN_RATIO if device_kind is DeviceKind.CPU else GPU_MARGIN_RATIO
 
 
-# ---------------------------------------------------------------- three kinds of evidence
+# ---------------------------------------------------------------- kinds of evidence
 
 
 def compare_pairs(judged: Timings, baseline: Timings, margin_ratio: float) -> Comparison:
-    """Compares by blocks that took turns: element i of both sides stands for the i-th block.
+    """Compare by interleaved blocks: element i of both operands belongs to the i-th pair of blocks.
 
     The ratio is the median over the pairs of block ratios: what slows the machine for a while slows both blocks of a pair,
-    and what hits one of them makes an outlier that a median does not see.
+    and what hits one of them makes an outlier, which a median ignores.
     """
     duration = paired_ratio(judged.durations_ns, baseline.durations_ns)
     cycles = None
@@ -111,11 +121,11 @@ def compare_pairs(judged: Timings, baseline: Timings, margin_ratio: float) -> Co
 
 
 def compare_processes(judged: Sequence[Timings], baseline: Sequence[Timings], margin_ratio: float) -> Comparison:
-    """Compares by processes that measured one side each, at least one a side and each with at least one sample.
+    """Compare by processes that each measured one operand: at least one process per operand, each with at least one sample.
 
-    Fewer than MIN_PROCESS_COUNT a side give a ratio and an interval of what was seen, but never a verdict. With enough, a
-    difference counts when the interval leaves out 1 and an exact permutation test of the processes' medians agrees: the
-    bootstrap alone takes the few medians it has for all there are.
+    Fewer than MIN_PROCESS_COUNT processes per operand give a ratio and an interval of what was observed, but never a verdict.
+    With enough, a difference counts when the interval excludes 1 and an exact permutation test of the processes' medians
+    agrees: the bootstrap alone treats the few medians that it has as the entire population.
     """
     duration = _ratio_of_medians([one.durations_ns for one in judged], [one.durations_ns for one in baseline])
     cycles = None
@@ -136,10 +146,10 @@ def compare_processes(judged: Sequence[Timings], baseline: Sequence[Timings], ma
 
 
 def judge(duration: RatioInterval, cycles: RatioInterval | None, margin_ratio: float) -> tuple[Verdict, str]:
-    """The verdict on intervals, and a sentence that says why.
+    """Return the verdict on these intervals, and a sentence that says why.
 
-    Within the margin is SAME even where the interval leaves out 1: enough samples find a difference between any two
-    things. A difference has to show in cycles too, or the clock made it.
+    An interval within the margin is SAME even where it excludes 1: enough samples find a difference between any two
+    things. A difference has to show in cycles too, else a change of the clock made it.
     """
     if duration.is_within(margin_ratio):
         if cycles is not None and cycles.is_outside(margin_ratio):
@@ -157,7 +167,7 @@ def judge(duration: RatioInterval, cycles: RatioInterval | None, margin_ratio: f
 
 
 def paired_ratio(judged: Samples, baseline: Samples) -> RatioInterval:
-    """Median over the pairs of the ratios, with its percentile bootstrap interval over the pairs.
+    """Return the median over the pairs of their ratios, with its percentile bootstrap interval over the pairs.
 
     Not BCa: for a median its acceleration is not defined where the middle values are equal, as times of a coarse clock
     are; and where it is, both miss the true value equally often (1 to 2 % of the time from 20 pairs on, normal, skewed and
@@ -173,9 +183,10 @@ def paired_ratio(judged: Samples, baseline: Samples) -> RatioInterval:
 
 
 def permutation_p_value(judged: Sequence[Samples], baseline: Sequence[Samples]) -> float:
-    """Return how often processes dealt out to two sides at random differ as much in the mean of their log medians, two-sided.
+    """Return the two-sided p-value of an exact permutation test on the mean of the processes' log medians.
 
-    Up to MAX_PERMUTATION_COUNT ways to deal are all counted, else as many are drawn, and what was seen counts as one of them
+    It is the fraction of random assignments of processes to the two operands that differ at least as much as the observed one.
+    Up to MAX_PERMUTATION_COUNT assignments are all counted; beyond that as many are drawn, and the observed one counts as one of them
     (B. Phipson, G. Smyth, "Permutation p-values should never be zero", 2010).
     """
     values = np.concatenate((_log_medians(judged), _log_medians(baseline)))
@@ -205,7 +216,7 @@ def _sums_of_drawn(values: Samples, side_size: int) -> Samples:
 
 
 def _ratio_of_medians(judged: Sequence[Samples], baseline: Sequence[Samples]) -> RatioInterval:
-    """Ratio of the medians of the processes' medians; its interval by resampling processes, and samples within each."""
+    """Return the ratio of the medians of the processes' medians; the interval comes from resampling processes, and samples within each."""
     random = np.random.default_rng(SEED)
     ratio = float(np.median([np.median(one) for one in judged]) / np.median([np.median(one) for one in baseline]))
     resampled = _resampled_medians(judged, random) / _resampled_medians(baseline, random)
@@ -214,7 +225,7 @@ def _ratio_of_medians(judged: Sequence[Samples], baseline: Sequence[Samples]) ->
 
 
 def _resampled_medians(processes: Sequence[Samples], random: np.random.Generator) -> Samples:
-    """Medians of the medians of resampled processes, shape (RESAMPLE_COUNT,).
+    """Return the medians of the medians of resampled processes, shape (RESAMPLE_COUNT,).
 
     The median of n values drawn from n ordered ones is the one at a rank that follows a beta distribution (order
     statistics of uniform numbers: David and Nagaraja, Order Statistics, 3rd ed., section 2.1): nothing has to be drawn
@@ -245,5 +256,5 @@ def _too_few_processes(fewest: int) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """1.0512 as "+5.12 %"; factors of two and more as such."""
+    """Format a ratio of 1.0512 as "+5.12 %", and factors of two and more as "x2.5"."""
     return f"x{ratio:.3g}" if ratio >= 2 else f"{(ratio - 1) * 100:+.2f} %"

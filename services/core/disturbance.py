@@ -1,4 +1,4 @@
-"""What disturbs a measurement: other work on its host or its device, and a clock that is held back."""
+"""Disturbances of a measurement: other work on its host or its device, and a throttled clock."""
 
 from __future__ import annotations
 

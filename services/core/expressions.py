@@ -79,7 +79,7 @@ class Expression:
     _tree: Tree[Token] | Token
 
     def evaluate(self, values: Mapping[str, int]) -> Number:
-        """The value for these parameters.
+        """Return the value of the expression for these parameters.
 
         Raises:
             InvalidExpressionError: a name without a value, a division by zero, or a result out of range.
@@ -103,7 +103,11 @@ class Expression:
             ) from error
 
     def evaluate_integer(self, values: Mapping[str, int]) -> int:
-        """The value, which must be whole. Raises InvalidExpressionError."""
+        """Return the value, which must be an integer.
+
+        Raises:
+            InvalidExpressionError: as of `evaluate`, or the value has a fraction.
+        """
         value = self.evaluate(values)
         if value != int(value):
             raise InvalidExpressionError(
@@ -117,10 +121,10 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def parse_expression(text: str) -> Expression:
-    """Parses `text`.
+    """Parse `text`.
 
     Raises:
-        InvalidExpressionError: names the place where the text stops being arithmetic.
+        InvalidExpressionError: names the position where the text stops being arithmetic.
     """
     if not text.strip() or len(text) > MAX_TEXT_LENGTH:
         raise InvalidExpressionError(

@@ -1,4 +1,4 @@
-"""What a kernel is for, as its name tells it: for kernels that nobody has described."""
+"""Categories of kernels inferred from their names, for kernels without a definition."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ OTHER: Final = "other"
 
 
 def category_of_name(kernel_name: str) -> str:
-    """Return which of CATALOG_CATEGORIES a kernel belongs to by its name; other where the name tells nothing."""
+    """Return the entry of CATALOG_CATEGORIES that the kernel's name indicates; "other" where it indicates none."""
     found = next((category for category, pattern in NAME_PATTERNS if re.search(pattern, kernel_name)), OTHER)
     if found == "copy" and TRANSPOSE.search(kernel_name):
         return "transpose"

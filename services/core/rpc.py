@@ -1,4 +1,4 @@
-"""gRPC on both sides: errors in and out, access control, channels and servers.
+"""gRPC on both ends: errors in and out, access control, channels and servers.
 
 A servicer raises KernalyseError; the error interceptor turns it into a google.rpc.Status with one ErrorInfo. A client
 wraps its calls in `translated_errors`, and the same class comes out again.
@@ -94,7 +94,7 @@ SERVER_OPTIONS: Final = (
 
 
 def status_of(error: KernalyseError) -> status_pb2.Status:
-    """google.rpc.Status with one ErrorInfo for the error, whose long parts lose their middle."""
+    """Return the google.rpc.Status with one ErrorInfo for the error; long parts are shortened in the middle."""
     parts = _fitting(error.metadata)
     told = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=told.metadata)
@@ -105,7 +105,7 @@ def status_of(error: KernalyseError) -> status_pb2.Status:
 
 
 def _fitting(parts: dict[str, str]) -> dict[str, str]:
-    """Together short enough to travel: the longest is cut as far as it must be, never below an even share."""
+    """Shorten the parts until they fit into the trailing metadata: the longest is cut first, never below an even share."""
     # What is no text, as a name of a file that is not UTF-8, would not travel at all.
     texts = {name: text.encode(errors="backslashreplace") for name, text in parts.items()}
     most = MAX_TEXT_BYTES if all(map(bytes.isascii, texts.values())) else MAX_OTHER_TEXT_BYTES
@@ -116,7 +116,7 @@ def _fitting(parts: dict[str, str]) -> dict[str, str]:
 
 
 def _without_middle(text: bytes, length: int) -> bytes:
-    """Its beginning and its end."""
+    """Return the beginning and the end of the text."""
     side = (length - len(CUT)) // 2
     return text[:side] + CUT + text[-side:]
 
@@ -129,7 +129,7 @@ def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raises KernalyseError for every RpcError inside, of blocking and asyncio calls alike."""
+    """Raise KernalyseError for every RpcError inside the block, of blocking and asyncio calls alike."""
     try:
         yield
     except grpc.RpcError as error:
@@ -137,17 +137,18 @@ def translated_errors() -> Iterator[None]:
 
 
 def run_error(error: KernalyseError) -> RunError:
-    """The same error as part of a run's record."""
+    """Return the error as part of a run's record."""
     return RunError(error.code, error.reason, error.message, tuple(sorted(error.metadata.items())))
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Turns what a servicer raises into a status. An unexpected exception is logged and becomes INTERNAL.
+    """An interceptor that turns the exceptions of servicers into statuses; an unexpected one is logged and becomes INTERNAL.
 
-    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this.
+    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this interceptor.
     """
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        """Return the method's handler with parsing and translation of errors around it."""
         handler = await continuation(details)
         if handler is None:
             return None
@@ -235,12 +236,16 @@ def is_cancelled() -> bool:
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses every call without the token, health aside, before it is known whether there is such a method."""
+    """An interceptor that rejects every call without the token, except health checks.
+
+    It does so before anybody learns whether the method exists.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        """Return the method's handler if the call carries the token, else one that rejects the call."""
         if details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
             return await continuation(details)
         # Of a stream whatever the method is: of any other kind gRPC would take in the whole message first.
@@ -267,7 +272,7 @@ async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[A
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """certificate, key, client_ca: PEM. With client_ca, clients must show a certificate that it signed."""
+    """The token and the PEM certificates of a server. With client_ca, clients must show a certificate that it signed."""
 
     token: str
     certificate: bytes | None = None
@@ -277,10 +282,10 @@ class ServerSecurity:
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
-    """A server with both interceptors, bound to `address`; answers with it and its real address (port 0 resolved).
+    """Return a server with both interceptors, bound to `address`, and its actual address (with port 0 resolved).
 
     Raises:
-        InvalidSettingError: the address is none, is reachable from elsewhere without TLS, or cannot be bound.
+        InvalidSettingError: the address is not valid, is reachable from elsewhere without TLS, or cannot be bound.
     """
     if not is_address(address, is_to_listen=True):
         raise InvalidSettingError(
@@ -323,7 +328,7 @@ def _bind(server: grpc.aio.Server, address: str, security: ServerSecurity) -> in
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """The standard health service, of one service and of the whole server.
+    """The standard health service, for one service and for the entire server.
 
     Not grpcio's own: that one holds a lock while it writes to a watcher, and a watcher that reads nothing, which needs no
     token, would keep it from ever changing its state, and the service from stopping.
@@ -335,17 +340,23 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._change = asyncio.Event()
 
     def set_serving(self, is_serving: bool) -> None:
-        """Answer so from now on, and tell every watcher."""
+        """Set the state and notify every watcher."""
         self._status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
         self._change.set()
         self._change = asyncio.Event()
 
     async def Check(self, request: Any, context: Any) -> Any:
+        """Return the state once.
+
+        Raises:
+            NotFoundError: the request names another service.
+        """
         if request.service not in ("", self._service_name):
             raise NotFoundError(f"service {request.service!r}", found="no such service", expected=f"{self._service_name}, or no name")
         return health_pb2.HealthCheckResponse(status=self._status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Yield the state, and again each time it changes."""
         if request.service not in ("", self._service_name):
             yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
             await asyncio.Event().wait()  # the protocol has it so: the watcher waits for a service that may come
@@ -363,12 +374,12 @@ def serve_health(server: grpc.aio.Server, service_name: str) -> Health:
     return servicer
 
 
-# ---------------------------------------------------------------- auth
-# The access token: made once, kept in a file of mode 0600, compared in constant time.
+# ---------------------------------------------------------------- access token
+# The token is created once, stored in a file of mode 0600, and compared in constant time.
 
 
 def read_or_create_token(path: Path) -> str:
-    """The token in `path`; a new one of 256 bits is written there when the file does not exist.
+    """Return the token in `path`; if the file does not exist, write a new one of 256 bits there.
 
     Raises:
         InvalidSettingError: the file is empty or can be read by others than its owner.
@@ -390,7 +401,7 @@ def read_or_create_token(path: Path) -> str:
 
 
 def tokens_equal(expected: str, given: str) -> bool:
-    """Comparison whose duration does not depend on where the texts differ."""
+    """Return whether the texts are equal, in a time that does not depend on where they differ."""
     return secrets.compare_digest(expected.encode(), given.encode())
 
 

@@ -1,6 +1,6 @@
-"""Settings of the three services. Flags win over environment variables, these over the TOML file, this over defaults.
+"""Settings of the three services. Flags override environment variables, these the TOML file, and this the defaults.
 
-The file is `kernalyse.toml` in the configuration folder of the user (XDG_CONFIG_HOME), or the one that KERNALYSE_CONFIG
+The file is `kernalyse.toml` in the user's configuration directory (XDG_CONFIG_HOME), or the one that KERNALYSE_CONFIG
 names; each service reads its own table: [profiler], [analyzer], [ui]. Environment variables are KERNALYSE_PROFILER_X,
 KERNALYSE_ANALYZER_X, KERNALYSE_UI_X, with X the name of the setting in capitals.
 """
@@ -29,6 +29,7 @@ GIBIBYTE = 1024**3
 
 
 def data_folder() -> Path:
+    """Return the directory for the user's data."""
     return platformdirs.user_data_path("kernalyse")
 
 
@@ -37,7 +38,7 @@ def _shared_token_file() -> Path:
 
 
 class ServiceSettings(BaseSettings):
-    """What every service has."""
+    """Settings that every service has."""
 
     section: ClassVar[str]
 
@@ -61,11 +62,12 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources in order of precedence: flags, environment, TOML file."""
         return init_settings, env_settings, _SectionSource(settings_cls, cls.section)
 
     @classmethod
     def load(cls, **flags: Any) -> Self:
-        """Settings from all sources; flags that are None count as not given.
+        """Load the settings from all sources; flags that are None count as not given.
 
         Raises:
             InvalidSettingError: names the setting, what was found and where it may come from.
@@ -87,9 +89,11 @@ class ServiceSettings(BaseSettings):
             ) from error
 
     def announcement_path(self) -> Path:
+        """Return the path of the file that advertises the running service."""
         return self.announcement_file or runtime_folder() / f"{self.section}.json"
 
     def token(self) -> str:
+        """Return the access token, which is created if there is none."""
         return read_or_create_token(self.token_file)
 
     def certificate_pair(self, certificate_name: str = "certificate_file", key_name: str = "key_file") -> tuple[bytes | None, bytes | None]:
@@ -132,7 +136,7 @@ class _SectionSource(TomlConfigSettingsSource):
 
 
 class GrpcSettings(ServiceSettings):
-    """What the two gRPC services have."""
+    """Settings that both gRPC services have."""
 
     client_ca_file: Path | None = Field(None, description="PEM CA that signs client certificates; set, every client must show one.")
 
@@ -204,7 +208,7 @@ class ProfilerSettings(GrpcSettings):
 
     @property
     def ceilings_file(self) -> Path:
-        """What has been measured of this machine's devices, kept for a day."""
+        """Return the path of the measured ceilings of this machine's devices, which are valid for a day."""
         return self.data_folder / "ceilings.json"
 
 
@@ -253,14 +257,14 @@ SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, Analyze
 
 
 # ---------------------------------------------------------------- discovery
-# How a service tells other programs of its user where it is; `kernalyse.discovery` finds it.
+# A service advertises its address in a file, which `kernalyse.discovery` finds.
 
 __all__ = ["Announcement", "announced", "find_service"]
 
 
 @contextmanager
 def announced(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
-    """Writes the file while the block runs; removes it after, unless another service has replaced it."""
+    """Write the file while the block runs, and remove it afterwards unless another service has replaced it."""
     own = Announcement(
         service, address, os.getpid(), start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file)
     )

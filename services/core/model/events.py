@@ -1,4 +1,4 @@
-"""What happens in a run, as its journal has it."""
+"""The events of a run, as its journal stores them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kernalyse.services.core.model.runs import CacheMode, Run, RunError, RunStat
 
 
 class StopReason(StrEnum):
+    """Why sampling of a configuration ended."""
+
     CONFIDENCE_REACHED = "CONFIDENCE_REACHED"  # the interval of the median is narrow enough
     NO_IMPROVEMENT = "NO_IMPROVEMENT"  # more samples no longer narrow the interval
     TIME_LIMIT = "TIME_LIMIT"
@@ -23,6 +25,8 @@ class StopReason(StrEnum):
 
 
 class VerificationState(StrEnum):
+    """The outcome of comparing a kernel's output with its reference."""
+
     PASSED = "PASSED"
     FAILED = "FAILED"
     NO_REFERENCE = "NO_REFERENCE"  # nothing to compare with
@@ -30,7 +34,7 @@ class VerificationState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a comparison of two measurements comes to."""
+    """The outcome of comparing two measurements."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -39,6 +43,8 @@ class Verdict(StrEnum):
 
 
 class LogLevel(StrEnum):
+    """The severity of log lines."""
+
     DEBUG = "DEBUG"
     INFO = "INFO"
     WARNING = "WARNING"
@@ -47,12 +53,16 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
+    """The run has entered another state."""
+
     state: RunState
     error: RunError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """How many configurations of the run are done, and its status message."""
+
     completed_configuration_count: int
     failed_configuration_count: int
     total_configuration_count: int
@@ -61,7 +71,7 @@ class Progress:
     configuration_index: int | None = None  # that is being measured: if the worker ends over it, it has failed
 
     def of(self, run: Run) -> Run:
-        """The run when it has come so far."""
+        """Return the run with this progress."""
         return replace(
             run,
             completed_configuration_count=self.completed_configuration_count,
@@ -74,13 +84,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ParameterValue:
+    """A parameter or macro and its value."""
+
     name: str
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One kernel with one set of parameters; announced before its first sample."""
+    """One kernel with one set of parameters; it is written before its first sample."""
 
     configuration_index: int  # within the run, from 0
     kernel_name: str
@@ -101,7 +113,7 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """Kernel and parameters; of a model's launch the layer before them, for its kernel and sizes are those of many."""
+        """Return kernel and parameters; for a launch of an ML model the layer first, because its kernel and sizes occur in many layers."""
         own = [self.kernel_name, *(f"{parameter.name}={parameter.value}" for parameter in self.parameters)]
         words = [self.layer_path, self.variant, *own] if self.layer_path else [*own, self.variant]
         return " ".join(word for word in words if word)
@@ -121,7 +133,7 @@ class SampleBatch:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a compiled kernel takes of a multiprocessor. None: the runtime does not tell."""
+    """The resources of a multiprocessor that a compiled kernel uses; None: the runtime does not report them."""
 
     register_count: int | None = None  # per thread
     static_shared_memory_bytes: int | None = None  # per block
@@ -136,6 +148,8 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
+    """The result of comparing a kernel's output with its reference."""
+
     state: VerificationState
     max_absolute_error: float | None = None
     max_relative_error: float | None = None  # max|output - reference| / max|reference|
@@ -194,6 +208,7 @@ class Measurement:
 
     @property
     def disturbances(self) -> tuple[str, ...]:
+        """Return what disturbed the measurement, a phrase for each."""
         return disturbances(self.host_busy_ratio, self.other_process_count, self.throttle_reasons)
 
 
@@ -218,7 +233,7 @@ class PairedComparison:
 
 @dataclass(frozen=True, slots=True)
 class CountersStored:
-    """The run has left a report of ncu with counters of its configurations."""
+    """The run has stored a report of ncu with counters of its configurations."""
 
     artifact_name: str
     configuration_indexes: tuple[int, ...]  # of each profiled launch, in the report's order
@@ -229,7 +244,7 @@ class CountersStored:
 
 @dataclass(frozen=True, slots=True)
 class TraceStored:
-    """The run has left a trace: files that the analyzer reads into tables of the run."""
+    """The run has stored a trace: files that the analyzer reads into tables of the run."""
 
     artifact_names: tuple[str, ...]  # of one trace, the one to read first
     collector: str  # "nsys", "ncu", "kineto", "proton", "onnxruntime"
@@ -237,7 +252,7 @@ class TraceStored:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationFailed:
-    """This configuration has no measurement, and why; the sweep goes on."""
+    """This configuration has no measurement, and why; the sweep continues."""
 
     configuration_index: int
     error: RunError
@@ -245,6 +260,8 @@ class ConfigurationFailed:
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
+    """Lines that the run's work has logged."""
+
     level: LogLevel
     source: str  # "service", "worker", "compiler", "program"
     lines: tuple[str, ...]
@@ -252,11 +269,15 @@ class LogLines:
 
 @dataclass(frozen=True, slots=True)
 class CeilingsMeasured:
+    """The run has measured ceilings of its device."""
+
     ceilings: tuple[Ceiling, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactStored:
+    """The run has stored an artifact."""
+
     artifact_name: str  # unique within the run, e.g. "saxpy.cl"
     digest: str  # "sha256:…"
     size_bytes: int
@@ -282,7 +303,7 @@ EventPayload = (
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """One entry of the journal. Indexes grow without reuse over the whole journal; one run's need not be dense."""
+    """One entry of the journal. Indexes grow over the entire journal and are never reused; those of one run need not be consecutive."""
 
     event_index: int
     journal_id: str

@@ -1,4 +1,4 @@
-"""Runs: what to do, how far it is, how it ended."""
+"""Runs: their specification, progress and outcome."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ ONNX_ENDING: Final = ".onnx"
 
 
 class RunState(StrEnum):
+    """The states of a run."""
+
     QUEUED = "QUEUED"  # accepted, waiting for its device
     RUNNING = "RUNNING"  # a worker process is at it
     SUCCEEDED = "SUCCEEDED"  # finished; some configurations may still carry an error of their own
@@ -30,10 +32,13 @@ class RunState(StrEnum):
 
     @property
     def is_final(self) -> bool:
+        """Return whether a run in this state has ended."""
         return self not in (RunState.QUEUED, RunState.RUNNING)
 
 
 class CacheMode(StrEnum):
+    """The state of the last-level cache before each sample."""
+
     DEFAULT = "DEFAULT"  # cold on GPUs, hot on CPU devices
     COLD = "COLD"  # the last-level cache is overwritten before every sample
     HOT = "HOT"  # samples follow each other
@@ -41,7 +46,7 @@ class CacheMode(StrEnum):
 
 
 class TimingMethod(StrEnum):
-    """What lies between the two events of a sample."""
+    """What the two events of a sample enclose."""
 
     AUTO = "AUTO"  # in a request: SINGLE; for hot kernels under 10 us GRAPH where there are graphs, else BATCHED
     SINGLE = "SINGLE"  # one launch
@@ -50,6 +55,8 @@ class TimingMethod(StrEnum):
 
 
 class StoppingCriterion(StrEnum):
+    """What ends sampling before the limits do."""
+
     CONFIDENCE = "CONFIDENCE"  # half-width of the median's 95 % interval
     NOISE = "NOISE"  # standard deviation over mean
     ENTROPY = "ENTROPY"  # of the distribution of samples
@@ -57,6 +64,8 @@ class StoppingCriterion(StrEnum):
 
 
 class InputDistribution(StrEnum):
+    """The distribution of a kernel's input values."""
+
     UNIFORM = "UNIFORM"  # [0, 1) for floats, 0 to 99 for integers
     NORMAL = "NORMAL"  # mean 0, standard deviation 1
     ZEROS = "ZEROS"  # draws less power: many GPUs run faster on it than on real data
@@ -71,6 +80,8 @@ class BusyPolicy(StrEnum):
 
 
 class SearchStrategy(StrEnum):
+    """Which configurations of a sweep are measured."""
+
     ALL = "ALL"
     RANDOM = "RANDOM"  # in random order until the budget is spent
     HALVING = "HALVING"  # the faster half goes on with twice the samples
@@ -121,7 +132,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A configuration that an earlier run of the sweep has measured, among the fastest of its problem."""
+    """A contender: a configuration among the fastest of its problem, measured by an earlier run of the sweep."""
 
     configuration_index: int
     duration_median_ns: float  # as that run measured it
@@ -157,6 +168,8 @@ class KernelSweep:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentVariable:
+    """An environment variable and its value."""
+
     name: str
     value: str
 
@@ -180,7 +193,7 @@ class CommandProfile:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """A whole model on the project's own kernels, or an ONNX file."""
+    """An ML model as a whole, on the project's own kernels or from an ONNX file."""
 
     model_name: str
     variants: tuple[str, ...] = ()  # "baseline", "fused", or both in turns; empty: baseline
@@ -197,13 +210,13 @@ class ModelRun:
 
     @property
     def is_onnx(self) -> bool:
-        """Whether ONNX Runtime runs it; the project's own kernels run the others."""
+        """Return whether ONNX Runtime executes the model; the project's own kernels execute the others."""
         return self.model_name == BUILT_IN_ONNX_MODEL or self.model_name.endswith(ONNX_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingMeasurement:
-    """Measures what the device reaches on copies and fused multiply-adds."""
+    """A measurement of the rates that the device reaches on copies and fused multiply-adds."""
 
     backend: BackendName = BackendName.AUTO
     device_id: str | None = None
@@ -211,7 +224,7 @@ class CeilingMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTrace:
-    """A trace or result file of another tool, read by the analyzer. No node runs it."""
+    """A trace or result file of another tool, read by the analyzer. No node executes it."""
 
     file_name: str
     digest: str  # "sha256:…"
@@ -223,7 +236,7 @@ Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | ImportedTr
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """None: the node's own limit, which a request may lower but not raise."""
+    """Limits of a run. None: the node's own limit, which a request may lower but not raise."""
 
     time_limit_ns: int | None = None
     memory_limit_bytes: int | None = None
@@ -239,6 +252,8 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
+    """The specification of a run: what a client submits."""
+
     work: Work
     title: str = ""
     limits: RunLimits = RunLimits()
@@ -258,6 +273,8 @@ class RunError:
 
 @dataclass(frozen=True, slots=True)
 class Run:
+    """A run, with its state and progress."""
+
     run_id: str
     node_id: str
     spec: RunSpec
@@ -279,12 +296,12 @@ class Run:
 
     @property
     def node_name(self) -> str:
-        """Where it ran, in words."""
+        """Return where the run was executed, in words."""
         return "imported" if self.is_imported else self.hostname or self.node_id[:8]
 
     @property
     def title(self) -> str:
-        """The one that was given, or one made from the work."""
+        """Return the title that was given, or one derived from the work."""
         if self.spec.title:
             return self.spec.title
         match self.spec.work:
@@ -310,21 +327,21 @@ class Run:
 
     @property
     def is_trace(self) -> bool:
-        """What it has to show is what a program launched, not measurements of configurations."""
+        """Return whether the run's result is what a program launched, as opposed to measurements of configurations."""
         is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
         return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
 
     @property
     def has_timeline(self) -> bool:
-        """Whether it tells, or will tell, when its kernels ran: a trace does, and so does an ONNX model, which leaves its profile."""
+        """Return whether the run records, or will record, when its kernels ran: traces do, and so do ONNX models, through their profile."""
         return self.is_trace or (isinstance(self.spec.work, ModelRun) and self.spec.work.is_onnx)
 
     @property
     def is_settled(self) -> bool:
-        """It has ended, and nothing of what it left is still being read."""
+        """Return whether the run has ended and everything that it left has been read."""
         return self.state.is_final and not self.activity
 
     @property
     def imported_digest(self) -> str:
-        """Of what it was imported from; empty: it was not."""
+        """Return the digest of what the run was imported from; empty: it was not imported."""
         return self.spec.work.digest if isinstance(self.spec.work, ImportedTrace) else ""

@@ -13,7 +13,7 @@ LISTING_TITLES: Final[dict[str, str]] = {
     "ptxas.txt": "ptxas report",
     "cl": "OpenCL source",
 }
-"""By what their names end in, in the order in which people look at them."""
+"""Titles by file suffix, in the order in which people look at them."""
 
 
 def listing_stem(kernel_name: str) -> str:
@@ -31,4 +31,4 @@ def listing_variant(macros: Mapping[str, object]) -> str:
 # Nodes unpack a bundle of headers next to the kernel source and search the directories that FOLDER_LIST names.
 
 FOLDER_LIST: Final = ".kernalyse/include_folders"
-"""One folder a line, in the order in which they are searched, relative to the archive's top."""
+"""A file with one include directory per line, in the order of the search, relative to the archive's root."""

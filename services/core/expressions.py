@@ -22,7 +22,7 @@ Number = int | float | bool
 
 MAX_TEXT_LENGTH: Final = 2_000  # longer than any formula of a kernel; parsing stays in the microseconds
 MAX_MAGNITUDE: Final = 1e30  # above any count a device could reach; keeps N**N**N from filling the memory
-MAX_DEPTH: Final = 100  # brackets in brackets; deeper ones would reach Python's own recursion limit
+MAX_DEPTH: Final = 100  # of nested brackets; deeper ones would reach Python's own recursion limit
 
 GRAMMAR: Final = r"""
     ?start: either

@@ -20,13 +20,13 @@ KERNEL: Final = "Kernel"
 MODEL_RUN: Final = "model_run"
 """Name of the Session event that is one run of the model."""
 NODE_ENDING: Final = "_kernel_time"
-"""Of events that are a node's execution; others say what was waited for before and after."""
+"""Suffix of events that are a node's execution; others record waiting before and after it."""
 
 LAUNCHING_PROVIDERS: Final = (
     *("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider", "TensorrtExecutionProvider"),
     *("NvTensorRTRTXExecutionProvider", "DmlExecutionProvider", "WebGpuExecutionProvider", "JsExecutionProvider"),
 )
-"""Their kernels go on after the node has returned: its time is that of the launch. All others compute within it."""
+"""Providers whose kernels continue after the node has returned, so that its time is that of the launch. All others compute within it."""
 
 NS_PER_US: Final = 1000
 
@@ -42,10 +42,10 @@ PEAK, BANDWIDTH, MEMORY_THRESHOLD, COMPUTE_THRESHOLD = "peak_tops", "mem_bw", "m
 MEMBERS: Final = (PEAK, BANDWIDTH, MEMORY_THRESHOLD, COMPUTE_THRESHOLD)
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
-"""Of ceilings, the one that counts first."""
+"""Sources of ceilings, by precedence."""
 
 DIGITS: Final = 12
-"""Significant ones: values that came from such a file go back as they stood there, whatever a division by 1e12 does to the last."""
+"""Significant digits: values read from such a file are written back unchanged, although a division by 1e12 rounds the last digit."""
 
 
 def config_of(hardware: Hardware, dtype: str = "", path: str = "") -> dict[str, float]:

@@ -77,16 +77,16 @@ def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
 # ---------------------------------------------------------------- labels
 
 REPEATED_WORDS: Final = r" (process=\d+|cold|hot)\b"
-"""Runs agree on labels without these, as histories have them."""
+"""Words that differ between repeated runs; histories match labels without them."""
 
 MODULE_PREFIX: Final = "nn.Module: "
-"""Of PyTorch's ranges around modules: that a layer is a module is told by its source."""
+"""Prefix of PyTorch's ranges around modules; tables show the source of a layer in a column of its own."""
 
 PATH_SEPARATOR: Final = " / "
-"""Between the names in the path of a layer of a trace."""
+"""Separates the names in the path of a layer of a trace."""
 
 LAYER_PARTS: Final = {"forward": "(backward pass)", "graph": "(in graphs)"}
-"""What is told of a layer by these sources, beside what the same layer launched itself."""
+"""Which launches of a layer come from these sources, as opposed to those that the layer made itself."""
 
 
 def layer_label(layer: str, source: str | None) -> str:

@@ -46,15 +46,15 @@ def find_architecture(model_name: str) -> Architecture | None:
     "gpt" may be missing, case does not matter, - and _ are equal: "tile_medium" is gpt-tile-medium.
     """
     words = model_name.strip().lower().replace("_", "-")
-    wanted = words if words.startswith("gpt-") else f"gpt-{words}"
-    return next((architecture for architecture in ARCHITECTURES if architecture.model_name == wanted), None)
+    normalized = words if words.startswith("gpt-") else f"gpt-{words}"
+    return next((architecture for architecture in ARCHITECTURES if architecture.model_name == normalized), None)
 
 
 # ---------------------------------------------------------------- layer timing
 
 BY_EVENTS: Final = "with events around each launch"
 BY_PROFILE: Final = "under ONNX Runtime's profile"
-ONE_BY_ONE: Final = "one by one"  # of files, which do not tell more
+ONE_BY_ONE: Final = "one by one"  # for imported files, which record no more
 
 
 def timed_with(work: Work | None) -> str:

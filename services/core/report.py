@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 UNKNOWN: Final = "unknown"
-"""What a cell or a fact says that is not known."""
+"""The text of a cell or fact whose value is not known."""
 
 
 class ReportFormat(StrEnum):

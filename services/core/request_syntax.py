@@ -37,10 +37,10 @@ from kernalyse.services.core.model import (
 #   N=1,2**3..2**5,100        any combination
 
 MAX_VALUE_COUNT: Final = 1_000_000
-"""Far more than any sweep measures; few enough that a slip of the finger does not fill the memory."""
+"""Far more than any sweep measures; few enough that a typing error does not fill the memory."""
 
 MAX_POWER_BITS: Final = 63
-"""Parameters are 64-bit integers on every side."""
+"""Parameters are 64-bit integers everywhere."""
 
 NAME: Final = re.compile(r"[A-Za-z_]\w*")
 INTEGER: Final = re.compile(r"[+-]?\d{1,19}")
@@ -209,7 +209,7 @@ def _pair(option: str, text: str, example: str) -> tuple[str, str]:
 # ---------------------------------------------------------------- measuring options
 
 RATIO: Final = re.compile(r"(\d+\.?\d*|\.\d+)\s*(%?)")
-MAX_SECONDS: Final = 1e6  # far above any run's time limit; a slip of the finger does not overflow nanoseconds
+MAX_SECONDS: Final = 1e6  # far above any run's time limit; a typing error does not overflow nanoseconds
 ZEROS_NOTICE: Final = "All inputs are zero: many GPUs draw less power on zeros, and run faster than on any real data."
 
 

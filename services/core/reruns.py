@@ -28,7 +28,7 @@ KEPT_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "measurements": ("configuration_index", "stop_reason", "elapsed_ns"),
     "best": ("configuration_index", "duration_median_ns", "runner_up_configuration_index", "runner_up_duration_median_ns"),
 }
-"""Of the run's tables: all that is asked to continue it."""
+"""The columns of a run's tables that are needed to continue it."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -42,7 +42,7 @@ class StoppedSweep:
     measurements: Rows = ()
     best: Rows = ()
 
-    def whole_indexes(self) -> frozenset[int]:
+    def complete_indexes(self) -> frozenset[int]:
         """Return the configurations with all their samples, or with as many as showed that others are faster.
 
         Configurations that were interrupted by the end of a budget are not among them.
@@ -57,13 +57,13 @@ class StoppedSweep:
         """Return the wall clock time spent on this run's own measurements, without those of the runs before it."""
         return sum(row["elapsed_ns"] or 0 for row in self.measurements if row["configuration_index"] not in earlier_indexes)
 
-    def rivals(self, done_indexes: frozenset[int]) -> Iterator[Rival]:
+    def contenders(self, done_indexes: frozenset[int]) -> Iterator[Rival]:
         """Yield the two fastest of each problem, if they are fully measured and the search did not eliminate them."""
-        left_behind = {row["configuration_index"] for row in self.measurements if row["stop_reason"] == StopReason.ELIMINATED}
+        eliminated = {row["configuration_index"] for row in self.measurements if row["stop_reason"] == StopReason.ELIMINATED}
         for row in self.best:
             for prefix in ("", "runner_up_"):
                 index = row[f"{prefix}configuration_index"]
-                if index in done_indexes and index not in left_behind:
+                if index in done_indexes and index not in eliminated:
                     yield Rival(index, row[f"{prefix}duration_median_ns"])
 
 
@@ -86,7 +86,7 @@ def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None
         raise RunNotFinishedError(subject, found=f"state {run.state}", expected="a run that has ended", remedy="Cancel it first.")
     if not isinstance(sweep, KernelSweep):
         raise UnmetConditionError(subject, found=_kind(sweep), expected="a sweep of kernels", remedy="Use kernalyse rerun.")
-    done = frozenset(sweep.done_configuration_indexes) | stopped.whole_indexes()
+    done = frozenset(sweep.done_configuration_indexes) | stopped.complete_indexes()
     failed = (frozenset(sweep.failed_configuration_indexes) | stopped.failed_indexes()) - done
     _check_some_left(run, len(done), 0 if retries_failed else len(failed))
     new_budget_ns = _budget_ns(sweep, stopped, budget_ns)
@@ -95,7 +95,7 @@ def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None
         budget_ns=new_budget_ns,
         earlier_budget_ns=None if new_budget_ns is None else _spent_ns(sweep, stopped),
         done_configuration_indexes=tuple(sorted(done)),
-        rivals=tuple(stopped.rivals(done)),
+        rivals=tuple(stopped.contenders(done)),
         failed_configuration_indexes=() if retries_failed else tuple(sorted(failed)),
     )
     return replace(spec, work=left, continues_run_id=run.run_id)
@@ -114,7 +114,7 @@ def _check_some_left(run: Run, done_count: int, failed_count: int) -> None:
     )
 
 
-def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) -> int | None:
+def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, requested_ns: int | None) -> int | None:
     """Return the requested budget, or what is left of the run's own.
 
     Time spent on configurations without a measurement does not count: they start afresh.
@@ -124,13 +124,13 @@ def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) 
     """
     subject = f"run {stopped.run.run_id}"
     if sweep.strategy is SearchStrategy.ALL:
-        if asked_ns is not None:
+        if requested_ns is not None:
             raise UnmetConditionError(
                 subject, found="a sweep over everything", expected="a search, for a budget", remedy="Leave the budget out."
             )
         return None
-    if asked_ns is not None or sweep.budget_ns is None:
-        return asked_ns
+    if requested_ns is not None or sweep.budget_ns is None:
+        return requested_ns
     left_ns = sweep.budget_ns - _elapsed_ns(sweep, stopped)
     if left_ns <= 0 or stopped.run.state is RunState.SUCCEEDED:
         raise UnmetConditionError(
@@ -170,10 +170,10 @@ def _kind(work: Work) -> str:
 # ---------------------------------------------------------------- repeating
 
 SPEC_ARTIFACT: Final = "run_spec.json"
-"""Of a sweep: its spec with the sources, definitions and device that it had."""
+"""A sweep's specification with the sources, definitions and device that it used."""
 
 SOURCES_ARTIFACT: Final = "kernel_sources.json"
-"""Of a model on the project's own kernels: the text of each source by its file name."""
+"""For an ML model on the project's own kernels, the text of each source by its file name."""
 
 
 def bundle_artifact_name(digest: str) -> str:

@@ -69,12 +69,12 @@ CUT: Final = b" ... "
 OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 
 MAX_TEXT_BYTES: Final = 2000
-MAX_OTHER_TEXT_BYTES: Final = 1300  # with letters that are not ASCII
-"""Of an error's four parts together. They travel twice, in base64 and with what is not ASCII written out, among headers of
-which gRPC takes 8 KiB for certain: an error with more of them arrives as a broken stream that says nothing."""
+MAX_OTHER_TEXT_BYTES: Final = 1300  # for texts that are not ASCII only
+"""The size of an error's four parts together. They travel twice, in base64 and with non-ASCII letters escaped, among headers of which
+gRPC accepts 8 KiB for certain: a larger error would arrive as a broken stream without a message."""
 
 MAX_CHUNK_MESSAGE_BYTES: Final = (1024 + 64) * 1024
-"""Of each message of a stream to a service: a chunk of 1 MiB, and names and digests with it."""
+"""The size of each message of a stream to a service: a chunk of 1 MiB, with names and digests."""
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def status_of(error: KernalyseError) -> status_pb2.Status:
 
 def _fitting(parts: dict[str, str]) -> dict[str, str]:
     """Shorten the parts until they fit into the trailing metadata: the longest is cut first, never below an even share."""
-    # What is no text, as a name of a file that is not UTF-8, would not travel at all.
+    # Invalid text, such as a file name that is not UTF-8, could not be sent at all.
     texts = {name: text.encode(errors="backslashreplace") for name, text in parts.items()}
     most = MAX_TEXT_BYTES if all(map(bytes.isascii, texts.values())) else MAX_OTHER_TEXT_BYTES
     while (excess := sum(map(len, texts.values())) - most) > 0:
@@ -197,7 +197,7 @@ def _parsed(parse: Callable[[bytes], Any], data: bytes, method: str) -> Any:
             expected="a message of the contract",
             remedy="The client may be built for another version of it.",
         )
-        logger.warning("%s", error.message)  # a client of another make may show no more than the code
+        logger.warning("%s", error.message)  # other clients may show only the code
         raise error from problem
 
 
@@ -218,7 +218,7 @@ async def _abort(context: Any, error: BaseException, method: str) -> None:
         raise error
     if isinstance(error, grpc.RpcError):
         error = error_from_rpc(error)
-    if isinstance(error, NotImplementedError):  # what the generated servicer raises for a method that ours does not have
+    if isinstance(error, NotImplementedError):  # raised by the generated servicer for methods that ours lacks
         error = NotBuiltYetError(method, found="a method that this service does not have", remedy="It may be of another version.")
     if not isinstance(error, KernalyseError):
         logger.exception("%s failed", method, exc_info=error)
@@ -248,7 +248,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Return the method's handler if the call carries the token, else one that rejects the call."""
         if details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
             return await continuation(details)
-        # Of a stream whatever the method is: of any other kind gRPC would take in the whole message first.
+        # Always a stream handler: for any other kind gRPC would receive the entire message first.
         return grpc.stream_stream_rpc_method_handler(_refuse)
 
     def _is_authorized(self, metadata: Sequence[tuple[str, str]]) -> bool:
@@ -264,7 +264,7 @@ async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[A
         expected="Bearer and the service's token",
         remedy="Pass the token that the service printed or keeps in its token file.",
     )
-    yield  # type: ignore[unreachable]  # what answers a stream must be a generator
+    yield  # type: ignore[unreachable]  # the handler of a stream must be a generator
 
 
 # ---------------------------------------------------------------- servers
@@ -359,7 +359,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """Yield the state, and again each time it changes."""
         if request.service not in ("", self._service_name):
             yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-            await asyncio.Event().wait()  # the protocol has it so: the watcher waits for a service that may come
+            await asyncio.Event().wait()  # by the protocol, the watcher waits for a service that may appear
         while True:
             change = self._change
             yield health_pb2.HealthCheckResponse(status=self._status)
@@ -408,7 +408,7 @@ def tokens_equal(expected: str, given: str) -> bool:
 def _create_token(path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = secrets.token_urlsafe(32)
-    # Written aside and linked into place: of two services starting at once, both end up with one complete token.
+    # Written elsewhere and linked into place: two services that start at once end up with the same complete token.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -223,7 +223,7 @@ class AnalyzerSettings(GrpcSettings):
         default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files."
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
-    # Ten million kernels in SQLite are 6 GB, the largest that people record; what is over the memory below is refused in any case.
+    # Ten million kernels in SQLite are 6 GB, the largest that people record; what exceeds the memory below is rejected in any case.
     import_max_bytes: int = Field(16 * GIBIBYTE, ge=1, description="Largest import accepted, in bytes of all its files.")
     import_process_count: int = Field(4, ge=1, description="Traces read at once, each by a process of its own.")
     import_memory_bytes: int = Field(

@@ -11,13 +11,13 @@ from kernalyse.services.core.model import NodeTelemetry
 
 HISTORY_NS: Final = 3600 * 1_000_000_000
 FINE_NS: Final = 180 * 1_000_000_000
-"""Within it every reading is kept: it is what charts of a run show."""
+"""The period in which every reading is kept, for charts of a run in progress."""
 
 COARSE_STEP_NS: Final = 4 * 1_000_000_000
-"""Between readings older than that: an hour of them has as many points as a chart has pixels. More, and a new page would wait."""
+"""Between older readings: an hour of them has as many points as a chart has pixels. More would delay a new page."""
 
 MAX_FINE_COUNT: Final = 2_000
-"""Of one device, whatever its node's clock says."""
+"""Most recent readings of one device, whatever its node's clock says."""
 
 
 @dataclass(slots=True)

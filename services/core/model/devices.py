@@ -86,7 +86,7 @@ class NodePolicy:
 class Node:
     """A machine that runs the profiler service, with its devices and its queue."""
 
-    node_id: str  # stable over restarts; made at first start
+    node_id: str  # stable over restarts; created at first start
     hostname: str
     version: str  # of kernalyse
     journal_id: str
@@ -100,8 +100,8 @@ class Node:
     policy: NodePolicy = NodePolicy()
     running_run_ids: tuple[str, ...] = ()
     queued_run_ids: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()  # what this node lacks and the remedy, one sentence each
-    storage_problem: str = ""  # why its journal takes nothing at present
+    notices: tuple[str, ...] = ()  # what this node lacks, and what to do about it; one sentence each
+    storage_problem: str = ""  # why its journal cannot be written at present
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,10 @@ class Ceiling:
     value: float
     path: str
     source: str  # "datasheet", "clock", "measured", "user"
-    confidence: str = ""  # of a datasheet figure: high, medium, low
+    confidence: str = ""  # of a datasheet value: high, medium, low
     note: str = ""
-    clock_hz: int | None = None  # SM clock at which it holds; None: not known, or of no influence
-    measured_unix_ns: int | None = None  # or set by hand; None: not known, or of a datasheet
+    clock_hz: int | None = None  # SM clock at which it holds; None: not known, or irrelevant
+    measured_unix_ns: int | None = None  # or set by the user; None: not known, or from a datasheet
     host_busy_ratio: float | None = None  # of the host's cores, by other programs while it was measured; CPU devices only
 
 
@@ -162,10 +162,10 @@ class HardwareKey:
 class Hardware:
     """What is known of a device, from every source."""
 
-    device: Device | None  # None: nobody describes it
+    device: Device | None  # None: no node describes it
     ceilings: tuple[Ceiling, ...]
     thresholds: Thresholds
-    etag: str  # of what was set by hand
+    etag: str  # of what the user has set
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class NodeStatus:
 
     address: str
     health: NodeHealth
-    node: Node | None = None  # what it last said of itself
+    node: Node | None = None  # as it last described itself
     problem: str = ""  # why it is unreachable
 
     @property

@@ -18,9 +18,9 @@ class StopReason(StrEnum):
     NO_IMPROVEMENT = "NO_IMPROVEMENT"  # more samples no longer narrow the interval
     TIME_LIMIT = "TIME_LIMIT"
     SAMPLE_LIMIT = "SAMPLE_LIMIT"
-    NOISE_REACHED = "NOISE_REACHED"  # as small as asked for
+    NOISE_REACHED = "NOISE_REACHED"  # as small as requested
     ENTROPY_SETTLED = "ENTROPY_SETTLED"  # the distribution of samples no longer changes
-    ELIMINATED = "ELIMINATED"  # slower than others of its problem: the search went on without it
+    ELIMINATED = "ELIMINATED"  # slower than others of its problem: the search continued without it
     BUDGET_SPENT = "BUDGET_SPENT"  # of the search
 
 
@@ -30,7 +30,7 @@ class VerificationState(StrEnum):
     PASSED = "PASSED"
     FAILED = "FAILED"
     NO_REFERENCE = "NO_REFERENCE"  # nothing to compare with
-    SWITCHED_OFF = "SWITCHED_OFF"  # the request said not to
+    SWITCHED_OFF = "SWITCHED_OFF"  # by the request
 
 
 class Verdict(StrEnum):
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     FASTER = "FASTER"
     SLOWER = "SLOWER"
     SAME = "SAME"  # the interval of the ratio lies within the margin of what counts as equal
-    UNDECIDED = "UNDECIDED"  # it neither leaves out 1 nor is narrow enough
+    UNDECIDED = "UNDECIDED"  # the interval neither excludes 1 nor is narrow enough
 
 
 class LogLevel(StrEnum):
@@ -68,7 +68,7 @@ class Progress:
     total_configuration_count: int
     activity: str
     device_id: str | None = None
-    configuration_index: int | None = None  # that is being measured: if the worker ends over it, it has failed
+    configuration_index: int | None = None  # that is being measured; it has failed if the worker crashes
 
     def of(self, run: Run) -> Run:
         """Return the run with this progress."""
@@ -107,9 +107,9 @@ class Configuration:
     macros: tuple[ParameterValue, ...] = ()  # compile-time constants
     cache_mode: CacheMode = CacheMode.DEFAULT
     process_index: int = 0  # of the process that measures it
-    variant: str = ""  # what tells it from others of the same kernel and parameters, e.g. "TILE=16 block=32x8"
+    variant: str = ""  # distinguishes configurations of the same kernel and parameters, e.g. "TILE=16 block=32x8"
     path: str = ""  # "fma" or "tensor": picks the compute ceiling. Empty: fma
-    layer_path: str = ""  # of the model's layer, "blocks.3.attn.qkv"; empty: no model, or, with category "model", the whole pass
+    layer_path: str = ""  # of the ML model's layer, "blocks.3.attn.qkv"; empty: no model, or, with category "model", the entire pass
 
     @property
     def label(self) -> str:
@@ -126,8 +126,8 @@ class SampleBatch:
     configuration_index: int
     first_sample_index: int
     duration_ns: tuple[float, ...] = field(repr=False)  # device time of one launch; events may resolve below 1 ns
-    measured_unix_ns: int = 0  # when the worker had taken the last of them
-    sm_clock_hz: tuple[int, ...] = field(default=(), repr=False)  # during each; 0 where it could not be told. Empty: no clock
+    measured_unix_ns: int = 0  # when the last of them was complete
+    sm_clock_hz: tuple[int, ...] = field(default=(), repr=False)  # during each; 0 where it could not be read. Empty: no clock
     discarded_positions: tuple[int, ...] = ()  # within this batch, of samples that do not count
 
 
@@ -142,8 +142,8 @@ class KernelResources:
     spill_load_bytes: int | None = None
     constant_memory_bytes: int | None = None
     max_threads_per_block: int | None = None  # of this kernel, by its registers
-    active_block_count: int | None = None  # of this launch, on one multiprocessor at once
-    theoretical_occupancy_ratio: float | None = None  # their warps over the most that it holds
+    active_block_count: int | None = None  # of this launch, resident on one multiprocessor
+    theoretical_occupancy_ratio: float | None = None  # their warps over the maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ class Measurement:
     stop_reason: StopReason
     cache_mode: CacheMode
     verification: Verification
-    measured_unix_ns: int  # when the last sample had been taken
-    elapsed_ns: int  # wall clock of the whole configuration, compile and verification included
+    measured_unix_ns: int  # when the last sample was complete
+    elapsed_ns: int  # wall clock time of the configuration, compile and verification included
     compile_ns: int  # of which compiling; 0 when the program was cached
     input_distribution: str = "uniform"
     seed: int = 0
@@ -204,7 +204,7 @@ class Measurement:
     other_process_count: int | None = None  # that had a context on the device
     host_busy_ratio: float | None = None  # of the host's cores, by other programs meanwhile; CPU devices only
     recheck: Verification | None = None  # with fresh inputs, after timing
-    device_memory_bytes: int | None = None  # of the buffers that a launch uses, or of all those of a model's whole pass; None: not told
+    device_memory_bytes: int | None = None  # of the buffers of a launch, or of an ML model's entire pass; None: not known
 
     @property
     def disturbances(self) -> tuple[str, ...]:
@@ -216,17 +216,17 @@ class Measurement:
 class PairedComparison:
     """Two configurations measured in alternating blocks of one process."""
 
-    configuration_index: int  # the one that is judged
+    configuration_index: int  # the candidate
     baseline_configuration_index: int
-    block_count: int  # of each side
-    duration_ratio: float  # median over the pairs of blocks: duration of the judged one over the baseline's
+    block_count: int  # of each operand
+    duration_ratio: float  # median over the pairs of blocks: candidate over baseline
     duration_ratio_low: float  # interval at confidence_ratio, by bootstrap
     duration_ratio_high: float
     confidence_ratio: float
     verdict: Verdict
     reason: str
     measured_unix_ns: int
-    cycle_ratio: float | None = None  # the same in clock cycles; None: the device tells no clock
+    cycle_ratio: float | None = None  # the same in clock cycles; None: the device reports no clock
     cycle_ratio_low: float | None = None
     cycle_ratio_high: float | None = None
 
@@ -239,7 +239,7 @@ class CountersStored:
     configuration_indexes: tuple[int, ...]  # of each profiled launch, in the report's order
     cache_control: str  # "all" or "none"
     clock_control: str  # "base" or "none"
-    function_names: tuple[str, ...] = ()  # __global__ function of each of these launches; empty: not told
+    function_names: tuple[str, ...] = ()  # __global__ function of each of these launches; empty: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ class DataType(StrEnum):
     UINT32 = "uint32"
     UINT64 = "uint64"
     BFLOAT16 = "bfloat16"
-    TFLOAT32 = "tfloat32"  # of tensor cores alone: buffers hold float32
-    FLOAT8 = "float8"  # e4m3; of tensor cores alone
+    TFLOAT32 = "tfloat32"  # on tensor cores only: buffers hold float32
+    FLOAT8 = "float8"  # e4m3; on tensor cores only
 
 
 class BufferRole(StrEnum):
@@ -65,7 +65,7 @@ class LaunchDefinition:
     block: tuple[str, ...]  # 1 to 3 expressions
     grid: tuple[str, ...]
     shared_memory_bytes: str = "0"  # dynamic shared memory
-    requires: str = ""  # condition that the source sets on its launch; other launches are refused. Empty: none
+    requires: str = ""  # condition of the source on its launch; other launches are rejected. Empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class KernelSource:
 class KernelSelection:
     """A kernel to run: by catalog name alone, or with source and definition of its own."""
 
-    kernel_name: str  # with template arguments, e.g. "scale<float, 4>", one instance of it
-    source: KernelSource | None = None  # None: the catalogue's
-    definition: KernelDefinition | None = None  # None: the catalogue's, or derived from the source when there is one
+    kernel_name: str  # with template arguments for one instance, e.g. "scale<float, 4>"
+    source: KernelSource | None = None  # None: the catalog's
+    definition: KernelDefinition | None = None  # None: the catalog's, or derived from the source when there is one
     bundle_digest: str | None = None  # uploaded folder with headers that the source includes

@@ -12,10 +12,10 @@ from kernalyse.services.core.model.devices import BackendName, Dim3
 from kernalyse.services.core.model.kernels import ArgumentDefinition, KernelSelection
 
 TITLE_KERNEL_COUNT: Final = 3
-"""Named in the title of a sweep that was given none."""
+"""Most kernels that a derived title of a sweep names."""
 
 BUILT_IN_ONNX_MODEL: Final = "bert-tiny"
-"""Built on the node that runs it; other ONNX models are files."""
+"""The ONNX model that is generated on its node; others are files."""
 
 ONNX_ENDING: Final = ".onnx"
 
@@ -24,11 +24,11 @@ class RunState(StrEnum):
     """The states of a run."""
 
     QUEUED = "QUEUED"  # accepted, waiting for its device
-    RUNNING = "RUNNING"  # a worker process is at it
+    RUNNING = "RUNNING"  # a worker process executes it
     SUCCEEDED = "SUCCEEDED"  # finished; some configurations may still carry an error of their own
-    FAILED = "FAILED"  # ended by an error; what was measured before it is kept
+    FAILED = "FAILED"  # ended by an error; earlier measurements are kept
     CANCELLED = "CANCELLED"  # ended on request
-    LOST = "LOST"  # the profiler died under it; what was measured before is kept
+    LOST = "LOST"  # the profiler ended during it; earlier measurements are kept
 
     @property
     def is_final(self) -> bool:
@@ -41,7 +41,7 @@ class CacheMode(StrEnum):
 
     DEFAULT = "DEFAULT"  # cold on GPUs, hot on CPU devices
     COLD = "COLD"  # the last-level cache is overwritten before every sample
-    HOT = "HOT"  # samples follow each other
+    HOT = "HOT"  # nothing happens between samples
     BOTH = "BOTH"  # in a request: every configuration twice
 
 
@@ -60,7 +60,7 @@ class StoppingCriterion(StrEnum):
     CONFIDENCE = "CONFIDENCE"  # half-width of the median's 95 % interval
     NOISE = "NOISE"  # standard deviation over mean
     ENTROPY = "ENTROPY"  # of the distribution of samples
-    SAMPLE_COUNT = "SAMPLE_COUNT"  # max_sample_count, whatever they are
+    SAMPLE_COUNT = "SAMPLE_COUNT"  # max_sample_count, whatever the samples are
 
 
 class InputDistribution(StrEnum):
@@ -84,7 +84,7 @@ class SearchStrategy(StrEnum):
 
     ALL = "ALL"
     RANDOM = "RANDOM"  # in random order until the budget is spent
-    HALVING = "HALVING"  # the faster half goes on with twice the samples
+    HALVING = "HALVING"  # the faster half continues with twice the samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,14 @@ class KernelSweep:
     order_seed: int | None = None  # shuffles the order of measuring; None: as listed
     strategy: SearchStrategy = SearchStrategy.ALL
     budget_ns: int | None = None  # of RANDOM and HALVING; None: the run's time limit
-    process_count: int = 1  # that measure every configuration, one after the other
+    process_count: int = 1  # each measures every configuration, one process after the other
     pairing: Pairing | None = None
     with_counters: bool = False  # once more under ncu
     done_configuration_indexes: tuple[int, ...] = ()  # measured by an earlier run, left out here
-    rivals: tuple[Rival, ...] = ()  # of these, the fastest of their problems: what is measured here is compared with them
-    failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here too, and counted as failed
+    rivals: tuple[Rival, ...] = ()  # the fastest of these; this run's configurations are compared with them
+    failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here, and counted as failed
     skip_confirmation: bool = False  # else the best of each problem is compared with its runner-up in alternating blocks
-    earlier_budget_ns: int | None = None  # what earlier runs of the search had; None: there was none, or it had no budget
+    earlier_budget_ns: int | None = None  # of earlier runs of the search; None: there was none, or it had no budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ class CommandProfile:
     collector: str  # "nsys", "ncu", "kineto", "proton"; empty: the node chooses
     environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
-    max_duration_ns: int | None = None  # then the command is ended and what was collected is kept
-    capture_range: str = ""  # "cudaProfilerApi", "nvtx:RANGE@DOMAIN"; empty: all of the program
+    max_duration_ns: int | None = None  # after it the command is ended, and what was collected is kept
+    capture_range: str = ""  # "cudaProfilerApi", "nvtx:RANGE@DOMAIN"; empty: the entire program
     with_cpu_sampling: bool = False
     kernel_filter: str = ""  # regular expression over kernel names, for ncu
     launch_skip_count: int = 0  # for ncu
@@ -196,7 +196,7 @@ class ModelRun:
     """An ML model as a whole, on the project's own kernels or from an ONNX file."""
 
     model_name: str
-    variants: tuple[str, ...] = ()  # "baseline", "fused", or both in turns; empty: baseline
+    variants: tuple[str, ...] = ()  # "baseline", "fused", or both alternately; empty: baseline
     batch_size: int = 1
     sequence_length: int = 64
     backend: BackendName = BackendName.AUTO
@@ -206,7 +206,7 @@ class ModelRun:
     seed: int = 0
     measuring: MeasuringOptions = MeasuringOptions()
     prompt: str = ""  # becomes the tokens of an ONNX model; empty: random tokens
-    tokenizer_file_name: str = ""  # of the bundle; empty: the project's small vocabulary
+    tokenizer_file_name: str = ""  # in the bundle; empty: the project's small vocabulary
 
     @property
     def is_onnx(self) -> bool:
@@ -228,7 +228,7 @@ class ImportedTrace:
 
     file_name: str
     digest: str  # "sha256:…"
-    format: str  # reader that took it
+    format: str  # the reader that accepted it
 
 
 Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | ImportedTrace
@@ -288,11 +288,11 @@ class Run:
     completed_configuration_count: int = 0  # measured or failed
     failed_configuration_count: int = 0
     total_configuration_count: int | None = None  # None until the sweep is expanded
-    activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
+    activity: str = ""  # what the worker does now; after the run's end, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
-    hostname: str = ""  # of the node, when the run was submitted; empty: imported, or of a node that did not tell it yet
-    problem: str = ""  # why the analyzer does not hear, or cannot store, how it goes on
+    hostname: str = ""  # of the node, when the run was submitted; empty: imported, or not known
+    problem: str = ""  # why the analyzer receives or stores no events of it
 
     @property
     def node_name(self) -> str:
@@ -328,7 +328,7 @@ class Run:
     @property
     def is_trace(self) -> bool:
         """Return whether the run's result is what a program launched, as opposed to measurements of configurations."""
-        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
+        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # earlier it may still report launches
         return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
 
     @property

@@ -1,4 +1,4 @@
-"""load_kernel: launch derivation, references and ranges of parameters."""
+"""load_kernel: kernels of .cu files, with derived launches, references and parameter ranges."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from kernalyse.services.profiler.kernel_sources.syntax import descendants, node_
 from kernalyse.services.profiler.measuring.references import Inputs, Outputs, Reference, Scalars, compute_reference
 from kernalyse.services.profiler.workloads.sweeps.plan import KernelCallables
 
-# ---------------------------------------------------------------- kernel config
-# A kernel of a .cu file, ready to be benchmarked.
+# ---------------------------------------------------------------- kernel
 
 ReferenceFunction = Callable[..., Any]
 
@@ -39,7 +38,7 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class KernelConfig:
-    """A kernel with everything that is known of it but the values of its integer parameters."""
+    """A kernel and all that is known of it except the values of its integer parameters."""
 
     source_file: str
     kernel_name: str
@@ -52,7 +51,7 @@ class KernelConfig:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Of the integer parameters, in their order."""
+        """Return the names of the integer parameters, in their order."""
         return tuple(parameter.name for parameter in self.definition.parameters)
 
 
@@ -71,7 +70,7 @@ def load_kernel(
     flop: str | None = None,
     bytes: str | None = None,
 ) -> KernelConfig:
-    """Reads a `__global__` function with its signature. No device is needed yet.
+    """Read a `__global__` function with its signature; no device is needed yet.
 
     Args:
         source_file: path of the .cu file.
@@ -83,16 +82,16 @@ def load_kernel(
             the product of the two largest integer parameters.
         arguments: values of scalars that are not swept: {"alpha": 2.0}. Floating-point ones left out are 1.0.
         reference: what the results are compared with. A function with the kernel's own parameters that writes into its
-            arrays what the kernel should write, or the name of a catalogue kernel that computes the same from the same
+            arrays what the kernel should write, or the name of a catalog kernel that computes the same from the same
             parameters in the same order, such as "matmul_naive".
-        relative_tolerance: allowed max|output - reference| / max|reference|. None: the catalogue's, else 1e-5.
+        relative_tolerance: allowed max|output - reference| / max|reference|. None: the catalog's, else 1e-5.
         dtype: of the arithmetic, where it is not the widest type of the pointers: "float16".
         path: "tensor" for a kernel on tensor cores.
-        flop, bytes: of one launch, as expressions of the integer parameters: "2*N*M*K". A rate over what the device can do
-            marks the result as implausible. None: the catalogue's, else not known.
+        flop, bytes: of one launch, as expressions of the integer parameters: "2*N*M*K". A rate above the device's ceiling
+            marks the result as implausible. None: the catalog's, else not known.
 
     Raises:
-        InvalidSourceError: no such file, or one that cannot be read as CUDA.
+        InvalidSourceError: the file does not exist, or cannot be parsed as CUDA.
         UnknownKernelError: the file has no such kernel; names those it has.
         UnsupportedConstructError: a parameter that is neither a number nor a pointer to numbers.
         UnknownParameterError: a buffer or argument that the kernel does not have.
@@ -190,10 +189,10 @@ def _refuse_both(kernel_name: str, buffers: Mapping[str, Any]) -> None:
         )
 
 
-# ---------------------------------------------------------------- kernel launch
-# Blocks and grids of kernels for which nobody says more than a block size: by which indices their source reads.
+# ---------------------------------------------------------------- derived launch
+# For kernels with no more than a block size, the launch follows from the indices that their source reads.
 #
-# Convention of row-major matrices: of two dimensions the first integer parameter counts rows, along y, and the second columns, along x,
+# Convention of row-major matrices: with two dimensions the first integer parameter counts rows, along y, and the second columns, along x,
 # as in matmul(a, b, c, N, M, K).
 
 AXES: Final = ("x", "y", "z")
@@ -204,10 +203,10 @@ GridFunction = Callable[..., Sequence[int]]
 def derive_launch(
     source: ParsedSource, kernel: SourceFunction, parameter_names: Sequence[str], block: Dim3
 ) -> tuple[LaunchDefinition, str]:
-    """A launch that covers the parameters, and the sentence that says how.
+    """Return a launch that covers the parameters, and a sentence that says how.
 
-    A block has threads along an axis only where the source reads threadIdx of it: others would do the same work again, and
-    in a kernel that updates in place more than once. Their number goes to x.
+    A block has threads along an axis only where the source reads its threadIdx: other threads would repeat the same work,
+    which corrupts in-place updates. Their number goes to x.
     """
     thread_axes, block_axes = _axes_read("threadIdx", source, kernel), _axes_read("blockIdx", source, kernel)
     folded = _fold(block, thread_axes)
@@ -218,14 +217,14 @@ def derive_launch(
 
 
 def fixed_launch(block: Dim3) -> LaunchDefinition:
-    """A block as it is, and a grid that a function is to say."""
+    """Return a launch with this block, and a grid to be replaced by the result of a function."""
     return LaunchDefinition(block=(str(block.x), str(block.y), str(block.z)), grid=("1",))
 
 
 def grid_callable(function: GridFunction, kernel_name: str, parameter_names: Sequence[str]) -> Callable[[Mapping[str, int]], Dim3]:
-    """`function` as the engine calls it: with all names of a configuration.
+    """Return `function` in the form that the engine calls: with all names of a configuration.
 
-    It gets the kernel's integer parameters by name where it asks for no others, else all of them in their order.
+    It receives the kernel's integer parameters by name if it has no other arguments, else all of them in their order.
     """
     asked = _argument_names(function)
     by_name = asked is not None and set(asked) <= set(parameter_names)
@@ -239,7 +238,11 @@ def grid_callable(function: GridFunction, kernel_name: str, parameter_names: Seq
 
 
 def read_extents(subject: str, extents: Any) -> Dim3:
-    """(x,), (x, y) or (x, y, z). Raises InvalidParameterError."""
+    """Return (x,), (x, y) or (x, y, z) as dimensions.
+
+    Raises:
+        InvalidParameterError: the value has another form.
+    """
     try:
         numbers = [operator.index(extent) for extent in extents]
     except TypeError:
@@ -252,7 +255,7 @@ def read_extents(subject: str, extents: Any) -> Dim3:
 
 
 def _argument_names(function: GridFunction) -> list[str] | None:
-    """None: written in C, or takes whatever comes."""
+    """Return the function's argument names; None: it is written in C, or accepts any arguments."""
     try:
         arguments = inspect.signature(function).parameters.values()
     except ValueError:
@@ -262,7 +265,7 @@ def _argument_names(function: GridFunction) -> list[str] | None:
 
 
 def _axes_read(builtin: str, source: ParsedSource, kernel: SourceFunction) -> tuple[str, ...]:
-    """Axes of threadIdx or blockIdx that the kernel, or a device function beside it, reads; all where it takes it whole."""
+    """Return the axes of threadIdx or blockIdx that the kernel or its device functions read; all axes if they pass it on as one value."""
     read = set[str]()
     for function in (kernel, *source.device_functions):
         for node in descendants(function.node):
@@ -281,7 +284,7 @@ def _fold(block: Dim3, axes: tuple[str, ...]) -> Dim3:
 
 
 def _extents(parameter_names: Sequence[str], axes: tuple[str, ...]) -> list[str]:
-    """Expressions of x, y and z. One parameter counts along every axis that is read: a square, a cube."""
+    """Return the expressions of x, y and z; a single parameter counts along every axis that is read: a square, a cube."""
     dimension_count = 1 + max((AXES.index(axis) for axis in axes), default=-1)
     innermost_first = list(reversed(parameter_names[:dimension_count]))
     extents = []
@@ -295,14 +298,14 @@ def _extents(parameter_names: Sequence[str], axes: tuple[str, ...]) -> list[str]
     return extents
 
 
-# ---------------------------------------------------------------- given reference
-# What a kernel should compute, as the caller says it: a Python function, or a kernel of the catalogue.
+# ---------------------------------------------------------------- reference
+# A Python function or a catalog kernel, supplied by the caller.
 
 
 def reference_from_function(function: Callable[..., Any], signature: Sequence[SourceParameter]) -> Reference:
-    """`function` takes what the kernel takes, in the same order, and writes into its arrays what the kernel should write.
+    """Return a reference that calls `function`, which takes the kernel's arguments and writes into the arrays what the kernel should write.
 
-    Arrays are copies, flat unless the definition's shapes say otherwise; those behind const pointers cannot be written.
+    Arrays are copies, flat unless the definition's shapes say otherwise; those behind const pointers are read-only.
     """
 
     def expected(inputs: Inputs, scalars: Scalars) -> Outputs:
@@ -319,12 +322,12 @@ def reference_from_function(function: Callable[..., Any], signature: Sequence[So
 def like_catalog_kernel(
     definition: KernelDefinition, signature: Sequence[SourceParameter], catalog_name: str, arguments: Mapping[str, object]
 ) -> tuple[KernelDefinition, Reference]:
-    """The definition with buffers, counts and tolerance of a catalogue kernel, and that kernel's reference.
+    """Return the definition with buffers, counts and tolerance of a catalog kernel, and that kernel's reference.
 
-    Both take the same parameters in the same order; the names may differ. `arguments` are given by the caller and stay.
+    Both take the same parameters in the same order; the names may differ. The caller's `arguments` take precedence.
 
     Raises:
-        UnknownKernelError: not in the catalogue; names the closest that are.
+        UnknownKernelError: not in the catalog; names the closest that are.
         InvalidParameterError: its signature is another, or it has no reference.
     """
     catalog = load_catalog()
@@ -387,28 +390,32 @@ def _shown(signature: Sequence[SourceParameter]) -> str:
 
 
 # ---------------------------------------------------------------- parameter ranges
-# Which values the integer parameters of a kernel take: ranges by position or by name, the rest follow the last one.
+# Ranges are given by position or by name; the other integer parameters follow the last one.
 
 Range = Iterable[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterRanges:
-    """What a caller of benchmark has given: first by position, then by name."""
+    """The ranges that the caller of benchmark passed, by position and by name."""
 
     positional: tuple[tuple[int, ...], ...]
     named: Mapping[str, tuple[int, ...]]
 
     @classmethod
     def read(cls, positional: Sequence[Range], named: Mapping[str, Range]) -> Self:
-        """Raises InvalidParameterError for what is no list of whole numbers."""
+        """Return the ranges as tuples of integers.
+
+        Raises:
+            InvalidParameterError: a range is not a list of integers.
+        """
         return cls(
             tuple(_values(f"range {index + 1}", values) for index, values in enumerate(positional)),
             {name: _values(f"range {name}", values) for name, values in named.items()},
         )
 
     def check(self, kernels: Sequence[KernelConfig]) -> None:
-        """Raises UnknownParameterError for a name that no kernel has."""
+        """Raise UnknownParameterError for a name that no kernel has."""
         known = {name for kernel in kernels for name in kernel.parameter_names}
         for name in self.named:
             if name not in known:
@@ -420,8 +427,7 @@ class ParameterRanges:
                 )
 
     def of(self, kernel: KernelConfig) -> tuple[tuple[Axis, ...], tuple[Tie, ...]]:
-        """Axes in the order of the kernel's parameters. A parameter without a range takes, value by value, that of the last
-        range given.
+        """Return the axes in the order of the kernel's parameters, and ties of parameters without a range to the last one given.
 
         Raises:
             InvalidParameterError: more ranges than parameters, one given twice, or none at all.

@@ -1,4 +1,4 @@
-"""What one kernel took at one set of parameters, under the names that scripts read."""
+"""Results of KernelBenchmarker, with the names that scripts read, their remarks and their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernalyse.services.core.errors import InvalidParameterError
 from kernalyse.services.core.model import BackendName, Configuration, Device, Dim3, KernelResources, Measurement, VerificationState
 
 # ---------------------------------------------------------------- remarks
-# What to know of a result before believing it: wrong, not verified, other than what its rivals write, impossible, disturbed.
+# Reasons to doubt a result: wrong, not verified, different from other kernels' output, implausible, disturbed.
 
 COMPARED_WITH: Final = "compared_with"
 IMPLAUSIBLE_REASON: Final = "implausible_reason"
@@ -26,7 +26,7 @@ UNVERIFIED: Final = (VerificationState.NO_REFERENCE, VerificationState.SWITCHED_
 
 
 class Agreement(StrEnum):
-    """What two kernels write for equal inputs."""
+    """Whether two kernels write the same for equal inputs."""
 
     SAME = "SAME"
     DIFFERENT = "DIFFERENT"
@@ -34,7 +34,10 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """mark: beside a figure. sentence: the same with its reason; is_alarm: for who looks at nothing but the times."""
+    """A remark on a result: a short mark, and a sentence with the reason.
+
+    is_alarm: it is also logged, for users who only look at the times.
+    """
 
     mark: str
     sentence: str
@@ -42,12 +45,12 @@ class Remark:
 
 
 def remarks_of(result: BenchmarkResult) -> list[Remark]:
-    """Return what is to be said of a result; empty of one whose file tells nothing."""
+    """Return the remarks on a result; none if its file lacks the data."""
     return [*_of_verification(result.metrics), *_of_rate(result.metrics), *_of_circumstances(result.metrics)]
 
 
 def by_sentence(results: Iterable[BenchmarkResult]) -> dict[Remark, list[BenchmarkResult]]:
-    """Return every remark with the results that it is of."""
+    """Return every remark with the results that have it."""
     found: dict[Remark, list[BenchmarkResult]] = {}
     for result in results:
         for remark in remarks_of(result):
@@ -56,7 +59,7 @@ def by_sentence(results: Iterable[BenchmarkResult]) -> dict[Remark, list[Benchma
 
 
 def alarms(results: Iterable[BenchmarkResult]) -> list[str]:
-    """Return a sentence for each remark that nobody should miss: the first result that it is of, and how many more."""
+    """Return a sentence for each remark that nobody should miss: the first result that has it, and how many more."""
     return [
         f"{_named(of[0])}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {remark.sentence}"
         for remark, of in by_sentence(results).items()
@@ -69,7 +72,7 @@ def _named(result: BenchmarkResult) -> str:
 
 
 def is_verified(result: BenchmarkResult) -> bool | None:
-    """Return whether the results were compared with a reference and right; None: not known."""
+    """Return whether the results were compared with a reference and correct; None: not known."""
     state = (result.metrics.get("verification") or {}).get("state")
     return None if state is None else bool(state == VerificationState.PASSED)
 
@@ -101,7 +104,7 @@ def _of_circumstances(metrics: dict[str, Any]) -> Iterator[Remark]:
 
 
 # ---------------------------------------------------------------- result files
-# benchmark_results.json and benchmark_report.txt: what scripts read, and what people read.
+# benchmark_results.json for scripts, and benchmark_report.txt for people.
 
 RESULTS_FILE: Final = "benchmark_results.json"
 REPORT_FILE: Final = "benchmark_report.txt"
@@ -122,7 +125,7 @@ PERCENTAGES: Final = ("memory_throughput_pct", "compute_throughput_pct", "occupa
 def write_results(results: Sequence[BenchmarkResult], path: Path) -> None:
     """Write {"benchmarks": [{"kernel", "parameters", "execution_time_ms", percentages, "is_verified", "remarks", "metrics"}]}.
 
-    NaN becomes null. remarks: what to know of a result before believing it.
+    NaN becomes null. remarks: reasons to doubt a result.
     """
     entries = [
         {
@@ -140,10 +143,10 @@ def write_results(results: Sequence[BenchmarkResult], path: Path) -> None:
 
 
 def read_results(path: Path) -> list[BenchmarkResult]:
-    """What `write_results` wrote. A percentage that is null or missing is NaN.
+    """Return the results in a file that `write_results` wrote. A percentage that is null or missing is NaN.
 
     Raises:
-        InvalidParameterError: no such file, or not in that layout; names the place.
+        InvalidParameterError: the file does not exist or has another layout; names the position.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -171,7 +174,7 @@ def _read_entry(path: Path, index: int, entry: Any) -> BenchmarkResult:
 
 
 def _with_nulls(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
+    """Replace NaN and infinity, which JSON lacks, by None."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -193,8 +196,10 @@ def _unreadable(path: Path, found: str) -> InvalidParameterError:
 
 
 def report_text(results: Sequence[BenchmarkResult]) -> str:
-    """One table for each set of parameters in the order measured, its kernels sorted by time, and how much faster each is
-    than the slowest."""
+    """Return one table for each set of parameters in the order measured.
+
+    Its kernels are sorted by time, and listed with their speedup over the slowest.
+    """
     lines = ["=" * REPORT_WIDTH, "CUDA KERNEL BENCHMARK REPORT", "=" * REPORT_WIDTH, *_devices(results)]
     by_parameters: dict[tuple[tuple[str, int], ...], list[BenchmarkResult]] = {}
     for result in results:
@@ -205,7 +210,7 @@ def report_text(results: Sequence[BenchmarkResult]) -> str:
 
 
 def _devices(results: Sequence[BenchmarkResult]) -> Iterator[str]:
-    """Each once, with what ran kernels on it; results of other programs name none."""
+    """Yield a line with each device and backend; results of other programs have none."""
     known = [result.metrics for result in results if "device_name" in result.metrics]
     devices = dict.fromkeys(f"{metrics['device_name']} ({str(metrics.get('backend', 'backend not stated')).lower()})" for metrics in known)
     if devices:
@@ -241,7 +246,7 @@ def _percentage(value: float) -> str:
 
 
 # ---------------------------------------------------------------- percentages
-# The four percentages that scripts read, out of what ncu counts by its own names.
+# The four percentages that scripts read, from ncu's metrics.
 
 MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 COMPUTE_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -254,7 +259,7 @@ SPEC: Final = re.compile(r"(?:.?([<>^=]))?[-+ ]?z?#?0?(\d*)")
 
 
 class UnknownPercentage(float):
-    """NaN that is printed as n/a, whatever format a script gives it: reports read "n/a" where they would read "nan"."""
+    """A NaN that is printed as n/a with any format specification, so that scripts' reports contain "n/a" instead of "nan"."""
 
     def __format__(self, spec: str) -> str:
         found = SPEC.match(spec)
@@ -273,7 +278,7 @@ UNKNOWN_PERCENTAGE: Final = UnknownPercentage("nan")
 
 @dataclass(frozen=True, slots=True)
 class Percentages:
-    """0 to 100. None: not counted."""
+    """The percentages of one launch, 0 to 100. None: not counted."""
 
     memory_throughput_pct: float | None = None
     compute_throughput_pct: float | None = None
@@ -282,7 +287,7 @@ class Percentages:
 
     @classmethod
     def of(cls, counters: Mapping[str, float]) -> Self:
-        """counters: of one launch, by ncu's names."""
+        """Return the percentages in the counters of one launch, which have ncu's names."""
         return cls(
             memory_throughput_pct=counters.get(MEMORY_THROUGHPUT),
             compute_throughput_pct=counters.get(COMPUTE_THROUGHPUT),
@@ -296,7 +301,7 @@ class Percentages:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """Percentages are NaN where nothing measured them, and printed as n/a.
+    """The result of one kernel at one set of parameters. Percentages that were not measured are NaN, printed as n/a.
 
     metrics holds everything else that is known of the measurement, under this project's names, and every counter of ncu
     under its own. `metrics["occupancy_source"]` says what occupancy_pct is: "achieved" (counted), "theoretical" (by
@@ -321,11 +326,15 @@ def result_of(
     backend: BackendName,
     implausible_reason: str | None = None,
 ) -> BenchmarkResult:
-    """Return one result.
+    """Return the result for one measurement.
 
     Args:
+        configuration: the measured configuration.
+        measurement: its statistics.
         counters: of ncu by their own names; empty where none were counted.
-        implausible_reason: why the rate cannot be true; None: it can, as far as anybody knows.
+        device: where it ran.
+        backend: how it ran.
+        implausible_reason: why the rate cannot be true; None: nothing contradicts it.
     """
     counted = Percentages.of(counters)
     occupancy_source, occupancy_pct = _occupancy(counted, measurement.resources)
@@ -357,7 +366,7 @@ def result_of(
 
 
 def _occupancy(counted: Percentages, resources: KernelResources | None) -> tuple[str | None, float | None]:
-    """Where it comes from, and its percentage."""
+    """Return the source of the occupancy, and its percentage."""
     if counted.achieved_occupancy_pct is not None:
         return "achieved", counted.achieved_occupancy_pct
     if resources is not None and resources.theoretical_occupancy_ratio is not None:

@@ -157,7 +157,7 @@ class Comparison:
         return "\n".join(
             (
                 f"{self.judged.label}: {self.verdict.lower()} {preposition} {self.baseline.label}: {self.reason}",
-                f"  {self.paired.block_count} blocks of each in turns",
+                f"  {self.paired.block_count} interleaved blocks of each",
                 *(f"  {line}" for bench in (self.judged, self.baseline) for line in repr(bench).splitlines()),
             )
         )

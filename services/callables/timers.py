@@ -272,9 +272,7 @@ class CudaStream:
         self._filler: ctypes.c_uint64 | None = None
         self.device = self._current_device(driver_library)
         self.description = f"CUDA events on the current stream of {library_name}"
-        self.notice = (
-            "The stream was not held: launch overhead of hot calls that the device does sooner than the host enqueues them is in it."
-        )
+        self.notice = "Launch overhead is included for hot calls that the device executes faster than the host enqueues them."
 
     def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
         """Return the mean duration of a call in ns for each sample."""

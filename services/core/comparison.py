@@ -250,7 +250,7 @@ def _too_few_processes(fewest: int) -> str:
     seen = "a single process" if fewest == 1 else f"{fewest} processes"
     return (
         f"Medians of one kernel differ between processes (by 1 to 10 % on Intel's CPU runtime, by 30 % on PoCL): "
-        f"{seen} a side cannot decide; {MIN_PROCESS_COUNT} can (--processes {MIN_PROCESS_COUNT}, or runs that repeat each other), "
+        f"{seen} each cannot decide; {MIN_PROCESS_COUNT} can (--processes {MIN_PROCESS_COUNT}, or runs that repeat each other), "
         "and alternating blocks can (--paired)."
     )
 

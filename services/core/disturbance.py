@@ -71,8 +71,8 @@ def disturbance_note(texts: Iterable[str | None]) -> str:
 
 def disturbed_sides(before: Iterable[str | None], after: Iterable[str | None]) -> tuple[str, ...]:
     """Return a sentence for each operand of a comparison that was disturbed; arguments as of `disturbance_note`."""
-    sides = (("Before", disturbance_note(before)), ("After", disturbance_note(after)))
-    return tuple(f"{side}: {note}" for side, note in sides if note)
+    notes = (("Before", disturbance_note(before)), ("After", disturbance_note(after)))
+    return tuple(f"{operand}: {note}" for operand, note in notes if note)
 
 
 def _figures(text: str) -> list[int]:

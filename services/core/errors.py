@@ -1,19 +1,20 @@
-"""Everything kernalyse can refuse or fail at, as one tree.
+"""The errors of kernalyse, as one tree.
 
 KernalyseError
-├── InvalidRequestError            INVALID_ARGUMENT     the request cannot be carried out as written
+├── InvalidRequestError            INVALID_ARGUMENT     the request cannot be executed as written
 │   ├── InvalidParameterError          a value that no run could use
 │   ├── UnknownParameterError          a name the kernel does not have
 │   ├── InvalidExpressionError         text that is not arithmetic
-│   ├── InvalidCatalogError            a catalogue entry that cannot be used
+│   ├── InvalidCatalogError            a catalog entry that cannot be used
 │   ├── InvalidSourceError             kernel source that cannot be parsed
-│   ├── UnsupportedConstructError      source that this runtime cannot take
+│   ├── UnsupportedConstructError      source that this runtime does not support
 │   ├── TooManyConfigurationsError     a sweep over the limit
 │   ├── LaunchLimitError               a launch over the device's limits
 │   ├── InvalidBundleError             an archive that must not be unpacked
-│   ├── InvalidTraceError              a file to import that no reader can take
+│   ├── InvalidTraceError              a file to import that no reader accepts
 │   ├── InvalidModelError              a model or tokenizer file that cannot be used
-│   └── InvalidSettingError            a setting that cannot be used
+│   ├── InvalidSettingError            a setting that cannot be used
+│   └── UsageError                     a command line, or a form, that cannot be used as written
 ├── NotFoundError                  NOT_FOUND
 │   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
 │   ├── ArtifactNotFoundError, TableNotFoundError
@@ -35,10 +36,10 @@ KernalyseError
 ├── TimeLimitError                 DEADLINE_EXCEEDED
 ├── CancelledError                 CANCELLED
 ├── WorkerCrashedError             ABORTED
-├── CommandFailedError             ABORTED              the profiled program did; its trace is kept
-├── HardwareChangedError           ABORTED              somebody else has set something else meanwhile
+├── CommandFailedError             ABORTED              the profiled program failed; its trace is stored
+├── HardwareChangedError           ABORTED              another client has changed the values meanwhile
 ├── RunLostError                   DATA_LOSS
-├── StoredRunDamagedError          DATA_LOSS            a file of the store is not what was written
+├── StoredRunDamagedError          DATA_LOSS            a file of the store differs from what was written
 ├── NotBuiltYetError               UNIMPLEMENTED
 └── InternalError                  INTERNAL
 
@@ -477,10 +478,10 @@ def error_from_parts(code: str, reason: str, details: str, metadata: Mapping[str
 
 
 # ---------------------------------------------------------------- command line
-# Mistakes on the command line are a class of their own, unlike what a service rejects: they end with status 2.
+# Mistakes on the command line or in a form have a class of their own: unlike errors of a service, they end with status 2.
 
 
 class UsageError(InvalidRequestError):
-    """An option or argument of the command line that cannot be used."""
+    """A command line, or a form, that cannot be used as written."""
 
     reason = "BAD_USAGE"

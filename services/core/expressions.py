@@ -173,12 +173,12 @@ def _check(node: Tree[Token] | Token | None, text: str, depth: int) -> None:
                 expected="one of " + ", ".join(FUNCTIONS),
                 remedy="Use one of these.",
             )
-        wanted = FUNCTIONS[name][1]
-        if (wanted == -1 and not arguments) or (wanted >= 0 and len(arguments) != wanted):
+        argument_count = FUNCTIONS[name][1]
+        if (argument_count == -1 and not arguments) or (argument_count >= 0 and len(arguments) != argument_count):
             raise InvalidExpressionError(
                 f"function {name} in expression '{text}'",
                 found=f"{len(arguments)} arguments",
-                expected="at least 1" if wanted == -1 else str(wanted),
+                expected="at least 1" if argument_count == -1 else str(argument_count),
                 remedy="Give it that many.",
             )
     for child in node.children:

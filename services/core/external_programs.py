@@ -37,7 +37,13 @@ def find_program(
 
 
 def run_limited(
-    command: Sequence[str], *, folder: Path, output: IO[bytes] | int, errors: IO[bytes] | int, limit_s: float, given: bytes | None = None
+    command: Sequence[str],
+    *,
+    folder: Path,
+    output: IO[bytes] | int,
+    errors: IO[bytes] | int,
+    limit_s: float,
+    input_bytes: bytes | None = None,
 ) -> int:
     """Run a program and return its exit status; every process that it started ends with it.
 
@@ -48,21 +54,21 @@ def run_limited(
         folder: the working directory.
         output, errors: where its standard output and standard error go.
         limit_s: after this time the program is killed.
-        given: bytes for its standard input; None: nothing.
+        input_bytes: bytes for its standard input; None: nothing.
 
     Raises:
         subprocess.TimeoutExpired: it did not end in time, and was killed.
     """
     process = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+        stdin=subprocess.DEVNULL if input_bytes is None else subprocess.PIPE,
         stdout=output,
         stderr=errors,
         cwd=folder,
         start_new_session=True,
     )
     try:
-        process.communicate(given, timeout=limit_s)
+        process.communicate(input_bytes, timeout=limit_s)
         return process.returncode
     finally:
         with suppress(ProcessLookupError):

@@ -77,5 +77,7 @@ def layers_note(work: Work | None, layers_ns: float | None, pass_ns: float | Non
     """
     if not layers_ns or not pass_ns:
         return ""
-    together = f"{duration(layers_ns)} together, ×{layers_ns / pass_ns:.3g} of the {duration(pass_ns)} that a whole pass takes without that"
+    together = (
+        f"{duration(layers_ns)} together, ×{layers_ns / pass_ns:.3g} of the {duration(pass_ns)} that a complete pass takes without it"
+    )
     return f"Layers are timed {timed_with(work)}, in passes of their own: {together}. Shares are of their sum, not of the pass."

@@ -312,7 +312,7 @@ def parse_ratio(option: str, text: str) -> float:
     ratio = math.nan if found is None else float(found[1]) / (100 if found[2] else 1)
     if not 0 < ratio < 1:
         raise UsageError(
-            f"option {option} {text}", found=f"'{text}'", expected="a share over 0 and below 1", remedy=f"For example: {option} 1%"
+            f"option {option} {text}", found=f"'{text}'", expected="a fraction above 0 and below 1", remedy=f"For example: {option} 1%"
         )
     return ratio
 

@@ -96,12 +96,12 @@ SERVER_OPTIONS: Final = (
 def status_of(error: KernalyseError) -> status_pb2.Status:
     """Return the google.rpc.Status with one ErrorInfo for the error; long parts are shortened in the middle."""
     parts = _fitting(error.metadata)
-    told = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=told.metadata)
+    shortened = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=shortened.metadata)
     detail = AnyMessage()
     detail.Pack(info)
     code: int = grpc.StatusCode[error.code].value[0]
-    return status_pb2.Status(code=code, message=told.message, details=[detail])
+    return status_pb2.Status(code=code, message=shortened.message, details=[detail])
 
 
 def _fitting(parts: dict[str, str]) -> dict[str, str]:
@@ -117,8 +117,8 @@ def _fitting(parts: dict[str, str]) -> dict[str, str]:
 
 def _without_middle(text: bytes, length: int) -> bytes:
     """Return the beginning and the end of the text."""
-    side = (length - len(CUT)) // 2
-    return text[:side] + CUT + text[-side:]
+    end_length = (length - len(CUT)) // 2
+    return text[:end_length] + CUT + text[-end_length:]
 
 
 def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
@@ -252,8 +252,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(_refuse)
 
     def _is_authorized(self, metadata: Sequence[tuple[str, str]]) -> bool:
-        given = next((value for key, value in metadata if key == "authorization"), "")
-        scheme, _, token = given.partition(" ")
+        credentials = next((value for key, value in metadata if key == "authorization"), "")
+        scheme, _, token = credentials.partition(" ")
         return scheme.lower() == "bearer" and tokens_equal(self._token, token)
 
 
@@ -262,7 +262,7 @@ async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[A
         "metadata authorization",
         found="no token or a wrong one",
         expected="Bearer and the service's token",
-        remedy="Pass the token that the service printed or keeps in its token file.",
+        remedy="Pass the token that the service printed, or the content of its token file.",
     )
     yield  # type: ignore[unreachable]  # the handler of a stream must be a generator
 
@@ -400,9 +400,9 @@ def read_or_create_token(path: Path) -> str:
     return token
 
 
-def tokens_equal(expected: str, given: str) -> bool:
+def tokens_equal(expected: str, actual: str) -> bool:
     """Return whether the texts are equal, in a time that does not depend on where they differ."""
-    return secrets.compare_digest(expected.encode(), given.encode())
+    return secrets.compare_digest(expected.encode(), actual.encode())
 
 
 def _create_token(path: Path) -> str:

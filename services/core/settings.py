@@ -168,42 +168,48 @@ class ProfilerSettings(GrpcSettings):
     model_config = SettingsConfigDict(env_prefix="KERNALYSE_PROFILER_", extra="forbid")
 
     address: str = Field("127.0.0.1:7001", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
-    data_folder: Path = Field(default_factory=lambda: data_folder() / "profiler", description="Folder of journal, bundles and artifacts.")
+    data_folder: Path = Field(
+        default_factory=lambda: data_folder() / "profiler", description="Directory of journal, bundles and artifacts."
+    )
     opencl_runtime: str | None = Field(
         None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs."
     )
     allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
     allow_commands: bool = Field(True, description="Accept commands to profile.")
     allowed_commands: tuple[str, ...] = Field(
-        (), description="Patterns (*, ?, [a-z]) of whole command lines; when set, only such commands are profiled, as the node has them."
+        (), description="Patterns (*, ?, [a-z]) of complete command lines; when set, only commands that match one are profiled."
     )
     nsys_program: Path | None = Field(
-        None, description="The nsys to profile commands with; unset: of PATH, or the newest in the usual places."
+        None, description="The nsys to profile commands with; unset: from PATH, or the newest in the usual directories."
     )
-    allow_catalog_only: bool = Field(False, description="Run nothing but kernels of the node's own catalogue.")
+    allow_catalog_only: bool = Field(False, description="Run only kernels of the node's own catalog.")
     max_configuration_count: int = Field(100_000, ge=1, description="Largest sweep accepted, in configurations.")
-    max_queued_run_count: int = Field(100, ge=1, description="Runs waiting at most; more are refused.")
+    max_queued_run_count: int = Field(100, ge=1, description="Most runs that may wait; more are rejected.")
     run_time_limit_s: float = Field(3600.0, gt=0, description="Seconds of wall clock after which a run is ended.")
     run_memory_limit_bytes: int = Field(16 * GIBIBYTE, ge=2**26, description="Resident bytes of all processes of a run together.")
     configuration_time_limit_s: float = Field(
         60.0, gt=0, description="Seconds without an event from the worker after which it counts as hung."
     )
     grace_s: float = Field(3.0, ge=0, description="Seconds between TERM and KILL when a run is ended.")
-    command_grace_s: float = Field(20.0, ge=0, description="Seconds that the collector of a cancelled command has for its report.")
-    drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for its running run.")
-    journal_max_bytes: int = Field(2 * GIBIBYTE, ge=2**20, description="Size over which the oldest finished runs leave the journal.")
-    journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age over which finished runs leave the journal.")
+    command_grace_s: float = Field(20.0, ge=0, description="Seconds in which the collector of a cancelled command must finish its report.")
+    drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for the run in progress.")
+    journal_max_bytes: int = Field(
+        2 * GIBIBYTE, ge=2**20, description="Size above which the oldest finished runs are removed from the journal."
+    )
+    journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age above which finished runs are removed from the journal.")
     bundle_max_bytes: int = Field(256 * 1024**2, ge=1, description="Largest bundle accepted, packed.")
     bundle_max_unpacked_bytes: int = Field(1 * GIBIBYTE, ge=1, description="Largest bundle accepted, unpacked.")
-    bundle_max_file_count: int = Field(10_000, ge=1, description="Most files and folders in a bundle, those that names imply too.")
-    bundle_max_age_s: float = Field(7 * 86_400.0, gt=0, description="Age since its last use over which a bundle is deleted.")
+    bundle_max_file_count: int = Field(
+        10_000, ge=1, description="Most files and directories in a bundle, including the parents of its paths."
+    )
+    bundle_max_age_s: float = Field(7 * 86_400.0, gt=0, description="Age since its last use above which a bundle is deleted.")
     bundles_max_bytes: int = Field(
-        4 * GIBIBYTE, ge=1, description="Size of all bundles, unpacked, over which the least recently used ones are deleted."
+        4 * GIBIBYTE, ge=1, description="Size of all bundles, unpacked, above which the least recently used ones are deleted."
     )
     artifacts_max_bytes: int = Field(
-        4 * GIBIBYTE, ge=1, description="Size of all runs' artifacts over which the oldest finished runs lose theirs."
+        4 * GIBIBYTE, ge=1, description="Size of all runs' artifacts above which those of the oldest finished runs are deleted."
     )
-    telemetry_interval_s: float = Field(0.5, ge=0.1, description="Seconds between telemetry readings while a run goes on.")
+    telemetry_interval_s: float = Field(0.5, ge=0.1, description="Seconds between telemetry readings while a run is in progress.")
     idle_telemetry_interval_s: float = Field(5.0, ge=0.5, description="Seconds between telemetry readings of an idle node.")
 
     @property
@@ -220,18 +226,18 @@ class AnalyzerSettings(GrpcSettings):
 
     address: str = Field("127.0.0.1:7002", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
     data_folder: Path = Field(
-        default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files."
+        default_factory=lambda: data_folder() / "store", description="Directory of the store: database and Parquet files."
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     # Ten million kernels in SQLite are 6 GB, the largest that people record; what exceeds the memory below is rejected in any case.
     import_max_bytes: int = Field(16 * GIBIBYTE, ge=1, description="Largest import accepted, in bytes of all its files.")
     import_process_count: int = Field(4, ge=1, description="Traces read at once, each by a process of its own.")
     import_memory_bytes: int = Field(
-        8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; what takes more alone is refused."
+        8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; an import that needs more by itself is rejected."
     )
     op_registry_folder: Path | None = Field(
         None,
-        description="Folder of an op_registry.py of your own, code that tells the work of operations in commands.json; unset: none runs.",
+        description="Directory of an op_registry.py of your own, code that computes the cost of operations in commands.json; unset: none.",
     )
 
 
@@ -245,7 +251,7 @@ class UiSettings(ServiceSettings):
     analyzer_address: str = Field("127.0.0.1:7002", description="Address of the analyzer.")
     analyzer_ca_file: Path | None = Field(None, description="PEM CA of an analyzer that serves TLS.")
     analyzer_client_certificate_file: Path | None = Field(
-        None, description="PEM certificate to show to an analyzer that asks for one (its client_ca_file)."
+        None, description="PEM certificate for an analyzer that requires one (its client_ca_file)."
     )
     analyzer_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")

@@ -69,7 +69,7 @@ def connection_problem(
     if (found := ca_problem(ca_certificate)) is not None:
         return TlsProblem(f"{found} as the CA's", "a PEM certificate", "Pass the certificate of the CA that signed the service's.")
     if (found := pair_problem(client_certificate, client_key)) is not None:
-        return TlsProblem(f"for the client {found}", "a PEM certificate and its key, without password", "Pass both files of one pair.")
+        return TlsProblem(f"{found}, for the client", "a PEM certificate and its key, without password", "Pass both files of one pair.")
     context = _context()
     context.load_verify_locations(cadata=ca_certificate.decode("ascii"))
     if client_certificate is not None and client_key is not None:
@@ -91,8 +91,8 @@ def connection_problem(
     shown = "no client certificate was shown" if client_certificate is None else "the client certificate was shown"
     return TlsProblem(
         f"a connection that the service ends after the handshake, in which {shown}",
-        "a client certificate in date that the service's client_ca_file has signed",
-        "Pass such a certificate and its key: services with client_ca_file refuse every other client.",
+        "a valid client certificate, signed by the CA in the service's client_ca_file",
+        "Pass such a certificate and its key: services with client_ca_file reject every other client.",
     )
 
 

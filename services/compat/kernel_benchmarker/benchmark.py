@@ -66,7 +66,7 @@ from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
 DEFAULT_ITERATIONS: Final = 100
 DEFAULT_ARCHITECTURE: Final = "sm_86"
-MIN_ITERATIONS: Final = 2  # one sample has no spread, and the engine no interval for it
+MIN_ITERATIONS: Final = 2  # one sample has no spread, and therefore no interval
 NO_CATALOG: Final = Catalog({}, {})  # every kernel brings its own source and definition
 NO_TIME_LIMIT_NS: Final = sys.maxsize  # the number of iterations ends the sampling, however long one takes
 
@@ -88,7 +88,7 @@ class KernelBenchmarker:
         self.results: list[BenchmarkResult] = []  # of every benchmark so far
         self._interrupted_file = INTERRUPTED_FILE
         self._opened: OpenedDevice | None = None
-        self._ceilings: tuple[Ceiling, ...] | None = None  # of the device, where they were asked for
+        self._ceilings: tuple[Ceiling, ...] | None = None  # of the device, once they were needed
         self._close: weakref.finalize[..., Any] | None = None
 
     def benchmark(
@@ -208,7 +208,7 @@ class KernelBenchmarker:
     def _device(self) -> OpenedDevice:
         if self._opened is None:
             self._opened = open_device(self.use_pycuda, self.compute_capability)
-            # Scripts end without cleanup; PyCUDA aborts a process that still has a context then.
+            # Scripts often end without cleanup, and PyCUDA aborts a process that still has a context at its end.
             self._close = weakref.finalize(self, self._opened.session.close)
             for notice in self._opened.notices:
                 tell_once(notice)
@@ -224,10 +224,10 @@ def benchmark(
 ) -> list[BenchmarkResult]:
     """Run KernelBenchmarker().benchmark, and write benchmark_results.json and benchmark_report.txt to the working directory."""
     with KernelBenchmarker() as benchmarker:
-        benchmarker._interrupted_file = RESULTS_FILE  # which is written in any case
+        benchmarker._interrupted_file = RESULTS_FILE  # this file is written in any case
         try:
             return benchmarker.benchmark(kernels, *param_ranges, iterations=iterations, profile=profile, **keyword_ranges)
-        finally:  # also after Ctrl-C; but files of an earlier benchmark stay where nothing was measured
+        finally:  # also after Ctrl-C; if nothing was measured, the files of an earlier benchmark stay
             if benchmarker.results:
                 benchmarker.save_results()
                 benchmarker.generate_report()
@@ -240,9 +240,9 @@ def _is_counted(profile: bool | str) -> bool:
         return True
     raise NotBuiltYetError(
         f"profile={profile!r}",
-        found="a profiler that benchmarks cannot be run under here",
+        found="a profiler that cannot be used for benchmarks here",
         expected='True or "ncu" for counters of Nsight Compute, False for times alone',
-        remedy="A timeline is of a whole program: run your script under that profiler.",
+        remedy="A timeline covers an entire program: run your script under that profiler.",
     )
 
 
@@ -351,7 +351,7 @@ PREFERRED: Final = {
     True: (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL),
     False: (BackendName.NVCC, BackendName.OPENCL),
 }
-"""By use_pycuda: the backends in the order in which they are tried."""
+"""Backends by use_pycuda, in the order in which they are tried."""
 
 SHOWN: Final = {
     BackendName.PYCUDA: "PyCUDA",
@@ -406,8 +406,8 @@ def _first_with_device(names: tuple[BackendName, ...]) -> tuple[Backend, list[st
 
 def _backend_notice(backend: BackendName, device: Device, use_pycuda: bool, problems: list[str]) -> list[str]:
     """Return a notice if the backend is not the preferred one."""
-    wanted = PREFERRED[use_pycuda][0]
-    if backend is wanted:
+    preferred = PREFERRED[use_pycuda][0]
+    if backend is preferred:
         return []
     return [f"use_pycuda={use_pycuda}: kernels run through {SHOWN[backend]} on {device.name}, because: {' '.join(problems)}"]
 
@@ -493,7 +493,7 @@ def _read(stored: CountersStored, data: bytes) -> dict[int, Mapping[str, float]]
         return {}
     try:
         report = read_ncu_report(data)
-    except KernalyseError as error:  # the times are worth more than the counters
+    except KernalyseError as error:  # the times remain valid without the counters
         tell(f"profile: {error.message}")
         return {}
     indexes, problems = matched_configurations(report.launches["kernel_name"].to_list(), stored)

@@ -40,7 +40,7 @@ from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfigurati
 # A rate above the device's ceiling cannot be true.
 
 MAX_PLAUSIBLE_RATIO: Final = 1.05
-"""Of the highest ceiling, as the analyzer has it: below, honest kernels on a device that boosts would be marked."""
+"""Relative to the highest ceiling, as in the analyzer: a lower limit would mark valid kernels on a device that boosts its clock."""
 
 NS_PER_S: Final = 1e9
 COLD_LEVELS: Final = ("dram", "l2")
@@ -54,12 +54,12 @@ def device_ceilings(session: DeviceSession) -> tuple[Ceiling, ...]:
     """
     if session.device.kind is not DeviceKind.CPU:
         return device_peaks(session.device).ceilings
-    told = _Told()
+    events = _CeilingEvents()
     try:
-        report_ceilings_before_sweep(session, load_sources(), told, ProfilerSettings.load().ceilings_file, 1)
-    except KernalyseError as error:  # settings of a profiler that this process does not start
+        report_ceilings_before_sweep(session, load_sources(), events, ProfilerSettings.load().ceilings_file, 1)
+    except KernalyseError as error:  # invalid settings of a profiler, which this process does not start
         LOGGER.info("No ceilings: %s", error.message)
-    return told.ceilings
+    return events.ceilings
 
 
 def implausible_reason(configuration: Configuration, measurement: Measurement, ceilings: Sequence[Ceiling]) -> str | None:
@@ -71,7 +71,7 @@ def implausible_reason(configuration: Configuration, measurement: Measurement, c
     is_cold = measurement.cache_mode is CacheMode.COLD
     of_dtype = [one for one in ceilings if one.unit == "flop_per_s" and one.ceiling_name.removesuffix(SUMS_IN_HALF) == configuration.dtype]
     of_memory = [one for one in ceilings if one.unit == "bytes_per_s" and (not is_cold or one.ceiling_name in COLD_LEVELS)]
-    has_cache = any(one.ceiling_name != "dram" for one in of_memory)  # else bytes may be faster than all that is known
+    has_cache = any(one.ceiling_name != "dram" for one in of_memory)  # else a cache may be faster than all known ceilings
     for work, unit, known in ((configuration.flop, "flop/s", of_dtype), (configuration.bytes, "B/s", of_memory if has_cache else [])):
         if not work or not known or duration_s <= 0:
             continue
@@ -83,7 +83,7 @@ def implausible_reason(configuration: Configuration, measurement: Measurement, c
     return None
 
 
-class _Told:
+class _CeilingEvents:
     """An event sink that stores ceilings."""
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class _Told:
 #
 # This cannot show which of two is wrong, but it shows that they differ: a kernel that does nothing is faster than any other.
 
-SEED: Final = 12_345  # any but the one that was measured with would do: what a kernel kept of those inputs is wrong here
+SEED: Final = 12_345  # differs from the seed of the measurement, which exposes cached results
 EPSILON: Final = {DataType.FLOAT16: 2.0**-10, DataType.BFLOAT16: 2.0**-7}
-"""Of types whose last digit is coarser than the tolerances that kernels have."""
+"""Rounding errors of types that are coarser than the tolerances of kernels."""
 
-ROUNDINGS: Final = 4  # last digits that two right results may be apart, in sums of another order
+ROUNDINGS: Final = 4  # by which two correct results may differ, because of another order of summation
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +166,18 @@ def _is_of_one_problem(first: _Candidate, second: _Candidate) -> bool:
     return first.result.parameters == second.result.parameters and first.signature == second.signature
 
 
-def _compare(judged: _Candidate, other: _Candidate, session: DeviceSession) -> None:
+def _compare(candidate: _Candidate, other: _Candidate, session: DeviceSession) -> None:
     """Compare the outputs of two launches, and record the outcome with both."""
     try:
-        found, expected = (_written(one.planned, session) for one in (judged, other))
+        found, expected = (_written(one.planned, session) for one in (candidate, other))
         if [(name, values.shape) for name, values in found.items()] != [(name, values.shape) for name, values in expected.items()]:
-            return  # sizes of buffers that the caller gave apart
-        verification = compare(found, expected, _tolerance(judged.kernel, other.kernel))
-    except KernalyseError:  # as no room for a second set of buffers
+            return  # the caller gave the two kernels different buffer sizes
+        verification = compare(found, expected, _tolerance(candidate.kernel, other.kernel))
+    except KernalyseError:  # e.g. no memory for a second set of buffers
         return
     is_same = verification.state is VerificationState.PASSED
-    for one, beside in ((judged, other), (other, judged)):
-        row = {"kernel": beside.kernel.kernel_name, "state": (Agreement.SAME if is_same else Agreement.DIFFERENT).value}
+    for one, partner in ((candidate, other), (other, candidate)):
+        row = {"kernel": partner.kernel.kernel_name, "state": (Agreement.SAME if is_same else Agreement.DIFFERENT).value}
         one.compared.append(row | {"max_relative_error": verification.max_relative_error})
 
 
@@ -199,19 +199,19 @@ def _written(planned: PlannedConfiguration, session: DeviceSession) -> dict[str,
     function = parse_kernel_source(planned.kernel.source).kernel(plan.definition.function)
     build = Build(source=planned.kernel.source, function_name=plan.definition.function, macros=planned.macro_values)
     compiled = session.compile(build, planned.block)
-    places = {parameter.name: str(place) for place, parameter in enumerate(function.parameters)}
-    held = DeviceBuffers(session)
+    positions = {parameter.name: str(position) for position, parameter in enumerate(function.parameters)}
+    device_buffers = DeviceBuffers(session)
     try:
-        buffers = held.take(plan.buffers())
+        buffers = device_buffers.take(plan.buffers())
         for one in plan.buffers():
-            session.upload(buffers[one.name], input_values(replace(one, name=places[one.name]), SEED, InputDistribution.UNIFORM))
+            session.upload(buffers[one.name], input_values(replace(one, name=positions[one.name]), SEED, InputDistribution.UNIFORM))
         arguments = bind_arguments(plan.definition.kernel_name, function.parameters, buffers, plan.scalars)
         session.run(session.prepare(compiled, arguments, plan.launch))
         written: dict[str, Array] = {}
         for one in plan.buffers():
             if one.is_written:
-                written[places[one.name]] = np.empty(one.shape, one.array_type).reshape(-1)
-                session.download(buffers[one.name], written[places[one.name]])
+                written[positions[one.name]] = np.empty(one.shape, one.array_type).reshape(-1)
+                session.download(buffers[one.name], written[positions[one.name]])
         return dict(sorted(written.items()))
     finally:
-        held.release()
+        device_buffers.release()

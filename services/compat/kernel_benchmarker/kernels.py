@@ -47,7 +47,7 @@ class KernelConfig:
     definition: KernelDefinition = field(repr=False)
     source: KernelSource = field(repr=False)
     callables: KernelCallables = field(repr=False)
-    assumptions: str = field(repr=False)  # one sentence; empty: nothing had to be assumed
+    assumptions: str = field(repr=False)  # one sentence; empty: none
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _refuse_both(kernel_name: str, buffers: Mapping[str, Any]) -> None:
     if buffers:
         raise InvalidParameterError(
             f"buffers of kernel {kernel_name}",
-            found="sizes beside a reference of the catalogue, which says them",
+            found="sizes in addition to a catalog reference, which defines them",
             expected="one of the two",
             remedy="Leave out buffers, or give a Python function as the reference.",
         )
@@ -278,9 +278,9 @@ def _axes_read(builtin: str, source: ParsedSource, kernel: SourceFunction) -> tu
 
 def _fold(block: Dim3, axes: tuple[str, ...]) -> Dim3:
     extents = dict(zip(AXES, (block.x, block.y, block.z), strict=True))
-    kept = {axis: extent if axis in axes else 1 for axis, extent in extents.items() if axis != "x"}
-    others = kept["y"] * kept["z"]
-    return Dim3(block.count // others, kept["y"], kept["z"])
+    counts = {axis: extent if axis in axes else 1 for axis, extent in extents.items() if axis != "x"}
+    others = counts["y"] * counts["z"]
+    return Dim3(block.count // others, counts["y"], counts["z"])
 
 
 def _extents(parameter_names: Sequence[str], axes: tuple[str, ...]) -> list[str]:
@@ -337,8 +337,8 @@ def like_catalog_kernel(
         raise InvalidParameterError(
             f"reference {catalog_name} of kernel {definition.kernel_name}",
             found=f"a kernel that takes ({_shown(signature)})",
-            expected=f"({_shown(model_signature)}), as {catalog_name} of the catalogue takes them",
-            remedy="Name another kernel of the catalogue, or give a Python function.",
+            expected=f"({_shown(model_signature)}), as {catalog_name} of the catalog takes them",
+            remedy="Name another kernel of the catalog, or pass a Python function.",
         )
     own_names = {theirs.name: own.name for theirs, own in zip(model_signature, signature, strict=True)}
     described = replace(

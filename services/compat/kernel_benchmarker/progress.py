@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 LOGGER: Final = logging.getLogger("KernelBenchmarker")
 
-_told: Final[set[str]] = set()
+_logged: Final[set[str]] = set()
 
 
 def tell(notice: str) -> None:
@@ -30,24 +30,24 @@ def tell(notice: str) -> None:
 
 def tell_once(notice: str) -> None:
     """Log a notice that was not logged before; scripts benchmark in loops."""
-    if notice not in _told:
-        _told.add(notice)
+    if notice not in _logged:
+        _logged.add(notice)
         tell(notice)
 
 
 def forget_notices() -> None:
     """Forget which notices were logged."""
-    _told.clear()
+    _logged.clear()
 
 
 # ---------------------------------------------------------------- progress
 # Reported only for calls that take long.
 
 FIRST_TOLD_S: Final = 3.0
-"""Shorter calls need no word: whoever reads it has the result by then."""
+"""Shorter calls are not reported: the result arrives before anybody has read the report."""
 
 TOLD_EVERY_S: Final = 10.0
-"""Seldom enough that hours of a sweep can be scrolled through, often enough that nobody takes it for hung."""
+"""Rare enough for a readable log of hours, frequent enough that the call does not seem to hang."""
 
 
 class CallProgress:
@@ -64,8 +64,8 @@ class CallProgress:
         self._clock_s = clock_s
         self._say = say
         self._start_s = clock_s()
-        self._next_told_s = self._start_s + FIRST_TOLD_S
-        self._earlier_count = 0  # of kernels before
+        self._next_report_s = self._start_s + FIRST_TOLD_S
+        self._earlier_count = 0  # of earlier kernels
         self._done_count = 0
         self._activity = ""
 
@@ -83,15 +83,15 @@ class CallProgress:
     def tick(self) -> None:
         """Report the progress if a report is due."""
         now_s = self._clock_s()
-        if now_s < self._next_told_s:
+        if now_s < self._next_report_s:
             return
-        self._next_told_s = now_s + TOLD_EVERY_S
+        self._next_report_s = now_s + TOLD_EVERY_S
         elapsed_s = now_s - self._start_s
         left = ""
         if self._done_count:
             left = f", about {_clock_text(elapsed_s / self._done_count * (self.total_count - self._done_count))} left"
-        told = f"{self._done_count} of {self.total_count} configurations after {_clock_text(elapsed_s)}{left}"
-        self._say(f"{told}: {self._activity}" if self._activity else f"{told}.")
+        report = f"{self._done_count} of {self.total_count} configurations after {_clock_text(elapsed_s)}{left}"
+        self._say(f"{report}: {self._activity}" if self._activity else f"{report}.")
 
 
 def _clock_text(duration_s: float) -> str:

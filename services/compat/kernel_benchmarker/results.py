@@ -20,7 +20,7 @@ from kernalyse.services.core.model import BackendName, Configuration, Device, Di
 
 COMPARED_WITH: Final = "compared_with"
 IMPLAUSIBLE_REASON: Final = "implausible_reason"
-"""Members of a result's metrics."""
+"""Keys of a result's metrics."""
 
 UNVERIFIED: Final = (VerificationState.NO_REFERENCE, VerificationState.SWITCHED_OFF)
 
@@ -109,7 +109,7 @@ def _of_circumstances(metrics: dict[str, Any]) -> Iterator[Remark]:
 RESULTS_FILE: Final = "benchmark_results.json"
 REPORT_FILE: Final = "benchmark_report.txt"
 INTERRUPTED_FILE: Final = "benchmark_results.interrupted.json"
-"""Of a benchmarker whose script is ended: under another name, for RESULTS_FILE may be there of a benchmark that was not."""
+"""Results of an interrupted script; under another name, because RESULTS_FILE may have those of a complete benchmark."""
 
 REPORT_WIDTH: Final = 79
 NAME_WIDTH: Final = 31  # of the report's columns, the spaces after them included
@@ -236,7 +236,7 @@ def _table(parameters: tuple[tuple[str, int], ...], fastest_first: list[Benchmar
 
 
 def _row(name: str, time_ms: str, *percentages: str) -> str:
-    # A name as wide as its column still stands apart from the next one.
+    # The space separates even a name as wide as its column from the next cell.
     cells = [f"{name} ".ljust(NAME_WIDTH), time_ms.ljust(TIME_WIDTH), *(text.ljust(PERCENTAGE_WIDTH) for text in percentages)]
     return "".join(cells).rstrip()
 
@@ -255,7 +255,7 @@ SM_EFFICIENCY: Final = "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"  
 
 UNKNOWN_TEXT: Final = "n/a"
 SPEC: Final = re.compile(r"(?:.?([<>^=]))?[-+ ]?z?#?0?(\d*)")
-"""Of a number: alignment and width; what follows is precision and type."""
+"""The alignment and width in a number's format specification; precision and type follow them."""
 
 
 class UnknownPercentage(float):
@@ -263,9 +263,9 @@ class UnknownPercentage(float):
 
     def __format__(self, spec: str) -> str:
         found = SPEC.match(spec)
-        assert found is not None  # it matches nothing too
+        assert found is not None  # it also matches the empty text
         align, width = found.groups()
-        return format(UNKNOWN_TEXT, f"{align if align in ('<', '^') else '>'}{width}")  # to the right, as numbers stand
+        return format(UNKNOWN_TEXT, f"{align if align in ('<', '^') else '>'}{width}")  # to the right, like numbers
 
     def __str__(self) -> str:
         return UNKNOWN_TEXT

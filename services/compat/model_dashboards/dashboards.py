@@ -45,7 +45,7 @@ class Dashboard:
     data_file: ClassVar[str]
     dashboard_file: ClassVar[str]
     entries_member: ClassVar[str]  # of the document
-    lacking: ClassVar[tuple[str, str]]  # without data: what is expected, and the remedy
+    lacking: ClassVar[tuple[str, str]]  # for the error without data: expected, and remedy
 
     def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
         self.output_dir = Path(output_dir)
@@ -92,9 +92,9 @@ class Dashboard:
         if set(before) <= set(self._entries):
             return None
         written = time.strftime("%Y%m%d-%H%M%S", time.localtime(path.stat().st_mtime))
-        kept = path.with_name(f"{path.stem}-{written}{path.suffix}")
-        path.replace(kept)
-        return kept
+        renamed = path.with_name(f"{path.stem}-{written}{path.suffix}")
+        path.replace(renamed)
+        return renamed
 
     @property
     def _entries(self) -> Entries:
@@ -121,7 +121,7 @@ class Dashboard:
 # Two implementations of ML models side by side, AS-IS and TO-BE, from comparison_data.json.
 
 MAX_LAYER_COUNT: Final = 10
-"""Bars of one chart; on a narrow screen more of them have no room for their names."""
+"""Most bars of one chart; on a narrow screen, the names of more would not fit."""
 
 
 class ComparisonDashboard(Dashboard):
@@ -150,7 +150,7 @@ class ComparisonDashboard(Dashboard):
         return _comparison_charts(entries)
 
     def _disturbances(self, entries: Entries) -> Sequence[str | None]:
-        return [disturbance_in(side) for entry in entries.values() for side in sides_of(entry).values()]
+        return [disturbance_in(implementation) for entry in entries.values() for implementation in sides_of(entry).values()]
 
 
 def _pair(entry: Document) -> tuple[str, Document, str, Document]:
@@ -196,8 +196,8 @@ def _comparison_table(entries: Entries) -> FigureTable:
 def _comparison_charts(entries: Entries) -> Sequence[Chart]:
     pairs = _paired(entries)
     names = list(pairs)
-    sides = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
-    key = [Key(" / ".join(side), LIGHT.series[place]) for place, side in enumerate(sides)]
+    names = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
+    key = [Key(" / ".join(group), LIGHT.series[index]) for index, group in enumerate(names)]
     befores = [_bar(name, as_is, before) for name, (as_is, before, _, _) in pairs.items()]
     afters = [_bar(name, to_be, after) for name, (_, _, to_be, after) in pairs.items()]
     speedups = [_speedup_bar(name, entries[name], before, after) for name, (_, before, _, after) in pairs.items()]
@@ -482,7 +482,7 @@ FACTS: Final = {
     "kernalyse_version": "kernalyse",
     "run_id": "First run",
 }
-"""Of a document's metadata, those that the panel shows by these names; others under their own."""
+"""Labels of known entries of a document's metadata; others are shown under their own names."""
 
 
 def facts_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:

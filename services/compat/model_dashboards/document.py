@@ -21,7 +21,7 @@ BYTES_PER_MB: Final = 1e6
 BYTES_PER_GB: Final = 1e9
 NOT_KNOWN: Final[Mapping[str, Any]] = {}
 CONFIG: Final = {"n_layer": "layer_count", "n_head": "head_count", "n_embd": "width", "vocab_size": "vocabulary_size"}
-"""What a model's shape is called in the files, and in table models."""
+"""Names of a model's shape in the files, and in the table models."""
 
 TIMING: Final = {
     "mean": "duration_mean_ns",
@@ -150,7 +150,7 @@ def read_document(path: Path, member: str) -> Document:
     except OSError as error:
         raise InvalidTraceError(subject, found=error.strerror or str(error), expected="a file", remedy="Correct the path.") from error
     except ValueError as error:
-        raise InvalidTraceError(subject, found=f"JSON that cannot be read: {error}", expected="a whole file", remedy=remedy) from error
+        raise InvalidTraceError(subject, found=f"JSON that cannot be read: {error}", expected="a complete file", remedy=remedy) from error
     entries = document.get(member) if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or not all(isinstance(entry, dict) for entry in entries.values()):
         raise InvalidTraceError(subject, found=f"no {member}", expected=f"an object {member} with a member for each model", remedy=remedy)

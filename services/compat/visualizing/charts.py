@@ -21,8 +21,8 @@ from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult
 from kernalyse.services.core.errors import InvalidParameterError
 from kernalyse.services.ui.theme import LIGHT, digits
 
-COLOR_MAP: Final = "cividis"  # looks the same with every common colour vision, and grows evenly in lightness
-MAX_LABELLED_CELLS: Final = 12  # along one axis: in smaller cells the numbers would run into each other
+COLOR_MAP: Final = "cividis"  # suits every common colour vision, and increases evenly in lightness
+MAX_LABELLED_CELLS: Final = 12  # along one axis; in smaller cells the numbers would overlap
 MAX_COLUMNS: Final = 3
 TIME_LABEL: Final = "execution time (ms)"
 SPEEDUP_LABEL: Final = "speed-up (times as fast)"
@@ -209,7 +209,7 @@ METRIC_PANELS: Final[Mapping[str, Mapping[str, str]]] = {
     "occupancy (%)": {"occupancy": "occupancy_pct"},
     "SM efficiency (%)": {"SM efficiency": "sm_efficiency_pct"},
 }
-"""By the label of the axis: what each line is called, and the attribute that it shows."""
+"""For each axis label, the names of its lines and the attributes that they show."""
 
 
 def draw_metrics(measured: MeasuredSlice, kernel_name: str, note: str) -> Figure:
@@ -274,14 +274,14 @@ def draw_explanation(title: str, text: str) -> Figure:
 # Figures are created without pyplot, so they need no display and leave no global state.
 
 MARKERS: Final = ("o", "s", "^", "D", "v", "h", "*")
-"""A shape beside each colour of the palette, which is told apart with every common colour vision: neither stands alone."""
+"""One shape for each colour of the palette, so that nothing depends on colour alone."""
 
-BAND_ALPHA: Final = 0.18  # of shaded intervals: two on top of each other still show the lines
-LOG_SPAN: Final = 8.0  # from here on a linear axis presses the small values together
-MAX_TICK_COUNT: Final = 12  # more values than that get ticks of their own choice, or labels would touch
+BAND_ALPHA: Final = 0.18  # of shaded intervals: lines remain visible under two of them
+LOG_SPAN: Final = 8.0  # above this ratio, a linear axis compresses small values
+MAX_TICK_COUNT: Final = 12  # for more values the library chooses the ticks, else labels would touch
 WRAP_WIDTH: Final = 58
-CHARACTERS_PER_INCH: Final = 13.5  # of the note, in its size
-TITLE_INCHES: Final = 0.5  # that the title takes from the top of a figure, its margin included
+CHARACTERS_PER_INCH: Final = 13.5  # of the note, at its font size
+TITLE_INCHES: Final = 0.5  # of the figure's height for the title, with its margin
 NOTE_LINE_INCHES: Final = 0.2
 MARGIN_INCHES: Final = 0.15
 
@@ -425,8 +425,8 @@ def slice_along(results: Sequence[BenchmarkResult], param_name: str, fixed_param
     Raises:
         InvalidParameterError: no result has that parameter, or those fixed values; names what there is.
     """
-    chosen = select(results, [param_name], fixed_params)
-    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(chosen).items()}
+    selected = select(results, [param_name], fixed_params)
+    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(selected).items()}
     shared = set.intersection(*(set(group) for group in fastest.values()))
     points: dict[str, list[BenchmarkResult]] = {}
     for name, group in fastest.items():
@@ -443,15 +443,15 @@ def select(results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed
         InvalidParameterError: as of `slice_along`.
     """
     _check_names(results, [*param_names, *fixed_params])
-    chosen = [
+    selected = [
         result
         for result in results
         if all(name in result.parameters for name in param_names)
         and all(result.parameters.get(name) == value for name, value in fixed_params.items())
     ]
-    if not chosen:
+    if not selected:
         raise _nothing_there(results, param_names, fixed_params)
-    return chosen
+    return selected
 
 
 def by_kernel(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
@@ -519,9 +519,9 @@ def _nothing_there(
         f"{name} of {', '.join(map(str, sorted({result.parameters[name] for result in results if name in result.parameters})))}"
         for name in fixed_params
     ]
-    wanted = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
+    request = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
     return InvalidParameterError(
-        f"results {wanted}",
+        f"results {request}",
         found="none",
         expected=f"what was measured: {'; '.join(measured)}" if measured else f"a kernel with {' and '.join(param_names)}",
         remedy="Choose other parameters or values.",

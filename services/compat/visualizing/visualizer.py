@@ -57,10 +57,10 @@ class BenchmarkVisualizer:
         if kernel_name is not None:
             self._check_kernel(kernel_name)
         of_kernel = [result for result in self.results if kernel_name in (None, result.kernel_name)]
-        chosen = select(of_kernel, [param1, param2], fixed_params)
-        maps = [charts.heat_map_of(name, results, param1, param2) for name, results in by_kernel(chosen).items()]
-        held = ", ".join(dict.fromkeys(one.note for one in maps))
-        return _save(charts.draw_heat_maps(maps, param1, param2, self._note(held)), output_file)
+        selected = select(of_kernel, [param1, param2], fixed_params)
+        maps = [charts.heat_map_of(name, results, param1, param2) for name, results in by_kernel(selected).items()]
+        constants = ", ".join(dict.fromkeys(one.note for one in maps))
+        return _save(charts.draw_heat_maps(maps, param1, param2, self._note(constants)), output_file)
 
     def plot_kernel_comparison(
         self, param_name: str, fixed_params: Mapping[str, int] = NO_FIXED_PARAMS, output_file: str | Path = COMPARISON_FILE
@@ -154,12 +154,12 @@ class BenchmarkVisualizer:
                 f"kernel {kernel_name}", found="no result of it", expected=f"one of {', '.join(known)}", remedy="Check the spelling."
             )
 
-    def _note(self, held: str) -> str:
+    def _note(self, constants: str) -> str:
         """Return a note on the constant parameters, the meaning of a point, and the device."""
         devices = list(dict.fromkeys(str(result.metrics["device_name"]) for result in self.results if "device_name" in result.metrics))
         counts = {result.metrics["sample_count"] for result in self.results if "sample_count" in result.metrics}
         samples = f"medians of {counts.pop()} samples" if len(counts) == 1 else ""
-        return "  ·  ".join(part for part in (held, samples, ", ".join(devices), *self._marks()) if part)
+        return "  ·  ".join(part for part in (constants, samples, ", ".join(devices), *self._marks()) if part)
 
     def _marks(self) -> list[str]:
         """Return the reasons to doubt kernels' times, such as: not verified: a, b."""

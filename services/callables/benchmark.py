@@ -54,12 +54,12 @@ def bench(
     measuring: Measuring,
 ) -> Bench:
     """Measure a function, as `kernalyse.bench` documents."""
-    with _request_errors(), _opened(timer, function=function) as stopwatch:
+    with _request_errors(), _opened(timer, function=function) as call_timer:
         work = Work(function, name or _name_of(function), parameters, flop, bytes, dtype, category)
-        record = _record(work.name, stopwatch)
-        run = CallableRun(0, work, _desk(stopwatch, measuring, record))
+        record = _record(work.name, call_timer)
+        run = CallableRun(0, work, _measurement_context(call_timer, measuring, record))
         run.start()
-        return _bench(run, run.sample(), stopwatch, record)
+        return _bench(run, run.sample(), call_timer, record)
 
 
 def compare(
@@ -72,36 +72,36 @@ def compare(
     measuring: Measuring,
 ) -> Comparison:
     """Compare two functions, as `kernalyse.compare` documents."""
-    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as stopwatch:
+    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as call_timer:
         judged_name, baseline_name = _different(_name_of(judged), _name_of(baseline)) if names is None else _checked(names)
-        record = _record(f"{judged_name} against {baseline_name}", stopwatch)
-        desk = _desk(stopwatch, measuring, record)
+        record = _record(f"{judged_name} against {baseline_name}", call_timer)
+        context = _measurement_context(call_timer, measuring, record)
         runs = (
-            CallableRun(0, Work(baseline, baseline_name, parameters), desk),
-            CallableRun(1, Work(judged, judged_name, parameters), desk),
+            CallableRun(0, Work(baseline, baseline_name, parameters), context),
+            CallableRun(1, Work(judged, judged_name, parameters), context),
         )
         for run in runs:
             run.start()
         turns = Turns(*runs, on_activity=lambda _: None)
         paired = turns.compare(MIN_PAIR_COUNT)
-        baseline_bench, judged_bench = (_bench(run, turns.stop_reason, stopwatch, record) for run in runs)
+        baseline_bench, judged_bench = (_bench(run, turns.stop_reason, call_timer, record) for run in runs)
         record.write(paired)
         return Comparison(judged_bench, baseline_bench, paired, record)
 
 
-def _bench(run: CallableRun, stop_reason: StopReason, stopwatch: Stopwatch, record: Record) -> Bench:
-    return Bench(run.configuration, run.finish(stop_reason), stopwatch.device, stopwatch.description, stopwatch.notice, record)
+def _bench(run: CallableRun, stop_reason: StopReason, call_timer: Stopwatch, record: Record) -> Bench:
+    return Bench(run.configuration, run.finish(stop_reason), call_timer.device, call_timer.description, call_timer.notice, record)
 
 
-def _record(title: str, stopwatch: Stopwatch) -> Record:
+def _record(title: str, call_timer: Stopwatch) -> Record:
     revision = git_revision(Path.cwd())
-    return Record(title, stopwatch, None if revision is None else Revision(*revision))
+    return Record(title, call_timer, None if revision is None else Revision(*revision))
 
 
-def _desk(stopwatch: Stopwatch, measuring: Measuring, record: Record) -> Desk:
-    device = stopwatch.device
+def _measurement_context(call_timer: Stopwatch, measuring: Measuring, record: Record) -> Desk:
+    device = call_timer.device
     return Desk(
-        stopwatch,
+        call_timer,
         protobuf.decode(measuring.message(), MeasuringOptions),
         open_clock_meter(device),
         Neighbours(open_use_meter(device)),
@@ -131,11 +131,11 @@ def _opened(timer: str, **functions: object) -> Iterator[Stopwatch]:
     """Yield the timer for these functions, which are passed by the names of their arguments."""
     for name, function in functions.items():
         refuse_no_function(function, name)
-    stopwatch = choose_stopwatch(timer)
+    call_timer = choose_stopwatch(timer)
     try:
-        yield stopwatch
+        yield call_timer
     finally:
-        stopwatch.close()
+        call_timer.close()
 
 
 @contextmanager
@@ -173,7 +173,7 @@ class Work:
 class Desk:
     """What the functions of one measurement share: timer, options, and what observes the device meanwhile."""
 
-    stopwatch: Stopwatch
+    call_timer: Stopwatch
     options: MeasuringOptions
     clock_meter: ClockMeter
     neighbours: Neighbours
@@ -183,21 +183,21 @@ class Desk:
 class CallableRun:
     """The measurement of one function: call `start`, then `sample` or an interleaved comparison, then `finish`."""
 
-    def __init__(self, configuration_index: int, work: Work, desk: Desk) -> None:
-        self._desk = desk
-        self._method = Method.of(desk.options, desk.stopwatch.device)
+    def __init__(self, configuration_index: int, work: Work, context: Desk) -> None:
+        self._context = context
+        self._method = Method.of(context.options, context.call_timer.device)
         self._method = replace(self._method, warm_up_count=max(self._method.warm_up_count, MIN_WARM_UP_COUNT))
         if self._method.cache_mode is CacheMode.BOTH:
             raise InvalidParameterError("argument cache", found="'both'", expected="cold or hot", remedy="Measure once with each.")
         self.configuration = _configuration(configuration_index, work, self._method.cache_mode)
         self._setup_ns = 0  # wall clock time of `start`, in addition to the benchmark's
-        self._session, self._launch = CallableSession(desk.stopwatch), CallableLaunch(work.function)
+        self._session, self._launch = CallableSession(context.call_timer), CallableLaunch(work.function)
         self.benchmark = self._new_benchmark()
 
     def _new_benchmark(self) -> Benchmark:
-        desk, index = self._desk, self.configuration_index
-        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: desk.write(batch.event(index)))
-        return Benchmark(self._session, self._launch, self._method, desk.clock_meter, observer)
+        context, index = self._context, self.configuration_index
+        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: context.write(batch.event(index)))
+        return Benchmark(self._session, self._launch, self._method, context.clock_meter, observer)
 
     @property
     def configuration_index(self) -> int:
@@ -212,7 +212,7 @@ class CallableRun:
     @property
     def device(self) -> Device:
         """Return the device whose clock is used."""
-        return self._desk.stopwatch.device
+        return self._context.call_timer.device
 
     @property
     def rule(self) -> StoppingRule:
@@ -226,11 +226,11 @@ class CallableRun:
             InvalidParameterError: the function returns a coroutine or generator that has not run.
         """
         start_ns = time.perf_counter_ns()
-        self._desk.write(self.configuration)
-        self._desk.neighbours.wait_or_refuse(self._desk.options.busy_policy, lambda _: None)
+        self._context.write(self.configuration)
+        self._context.neighbours.wait_or_refuse(self._context.options.busy_policy, lambda _: None)
         self._check_finished(self._launch.function())
         if self._takes_long(start_ns) and self._takes_long():
-            self._method = replace(self._method, warm_up_count=max(self._desk.options.warm_up_count, 1))
+            self._method = replace(self._method, warm_up_count=max(self._context.options.warm_up_count, 1))
             self.benchmark = self._new_benchmark()
         self._setup_ns = time.perf_counter_ns() - start_ns
         self.benchmark.start(lambda: NO_REFERENCE)
@@ -243,11 +243,11 @@ class CallableRun:
         if start_ns is None:
             start_ns = time.perf_counter_ns()
             self._launch.function()
-        self._desk.stopwatch.synchronize()
+        self._context.call_timer.synchronize()
         return time.perf_counter_ns() - start_ns > LONG_CALL_NS
 
     def _check_finished(self, result: object) -> None:
-        """Raises InvalidParameterError: the call has only made something that would do the work."""
+        """Raise InvalidParameterError if the call has only created something that would do the work."""
         if isinstance(result, Coroutine):
             result.close()
         if isinstance(result, Awaitable | Generator | AsyncGenerator):
@@ -265,9 +265,9 @@ class CallableRun:
     def finish(self, stop_reason: StopReason) -> Measurement:
         """Record the measurement and return it."""
         result = self.benchmark.result(stop_reason)
-        use = self._desk.neighbours.read()
+        use = self._context.neighbours.read()
         measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._setup_ns)
-        self._desk.write(measurement)
+        self._context.write(measurement)
         return measurement
 
 

@@ -177,14 +177,14 @@ JOURNAL_ID: Final = ""  # these events are in no journal
 class Record:
     """The events of a measurement with their times; the first one describes how it is timed."""
 
-    def __init__(self, title: str, stopwatch: Stopwatch, revision: Revision | None) -> None:
+    def __init__(self, title: str, call_timer: Stopwatch, revision: Revision | None) -> None:
         self.title = title
-        self.device = stopwatch.device
+        self.device = call_timer.device
         self._revision = revision
         self._start_unix_ns = time.time_ns()
         self.run_id = f"bench-{self._start_unix_ns}"
         self._events: list[RunEvent] = []
-        self.write(LogLines(LogLevel.INFO, SOURCE, (f"Timed by {stopwatch.description}.", stopwatch.notice)))
+        self.write(LogLines(LogLevel.INFO, SOURCE, (f"Timed by {call_timer.description}.", call_timer.notice)))
 
     def write(self, payload: EventPayload) -> None:
         """Append an event."""

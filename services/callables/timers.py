@@ -79,8 +79,8 @@ class Stopwatch(Protocol):
 class CallableSession:
     """The device session of a benchmark whose launches are calls of Python functions."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self._stopwatch = stopwatch
+    def __init__(self, timer: Stopwatch) -> None:
+        self._timer = timer
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
@@ -91,14 +91,14 @@ class CallableSession:
         """Call the function once and wait for its work."""
         assert isinstance(launch, CallableLaunch)
         launch.function()
-        self._stopwatch.synchronize()
+        self._timer.synchronize()
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         """Return `count` samples of the function."""
         assert isinstance(launch, CallableLaunch)
         with without_garbage_collector():
             is_cold = timing.cache_mode is CacheMode.COLD
-            return TimedSamples(self._stopwatch.time(launch.function, timing.launches_per_sample, count, is_cold=is_cold))
+            return TimedSamples(self._timer.time(launch.function, timing.launches_per_sample, count, is_cold=is_cold))
 
 
 # ---------------------------------------------------------------- choice of the timer

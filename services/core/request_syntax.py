@@ -155,8 +155,6 @@ def parse_argument(text: str) -> ArgumentDefinition:
         UsageError: the text has another form.
         InvalidExpressionError: the value is not an expression.
     """
-    from kernalyse.services.core.expressions import parse_expression
-
     name, expression = _pair("--arg", text, "alpha=2.0")
     parse_expression(expression)
     return ArgumentDefinition(name, expression)
@@ -169,8 +167,6 @@ def parse_buffer(text: str) -> tuple[str, str]:
         UsageError: the text has another form.
         InvalidExpressionError: the count is not an expression.
     """
-    from kernalyse.services.core.expressions import parse_expression
-
     name, expression = _pair("--buffer", text, "a=N*K")
     parse_expression(expression)
     return name, expression

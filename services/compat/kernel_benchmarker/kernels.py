@@ -107,7 +107,7 @@ def load_kernel(
     signature = parse_kernel_source(source).kernel(kernel_name).parameters
     callables = KernelCallables()
     if isinstance(reference, str):
-        _refuse_both(kernel_name, buffers)
+        _check_one_size_source(kernel_name, buffers)
         definition, computed = like_catalog_kernel(definition, signature, reference, arguments)
         callables = replace(callables, reference=computed)
     elif reference is not None:
@@ -179,7 +179,7 @@ def _data_type(name: str) -> DataType:
     return DataType(name)
 
 
-def _refuse_both(kernel_name: str, buffers: Mapping[str, Any]) -> None:
+def _check_one_size_source(kernel_name: str, buffers: Mapping[str, Any]) -> None:
     if buffers:
         raise InvalidParameterError(
             f"buffers of kernel {kernel_name}",
@@ -226,12 +226,12 @@ def grid_callable(function: GridFunction, kernel_name: str, parameter_names: Seq
 
     It receives the kernel's integer parameters by name if it has no other arguments, else all of them in their order.
     """
-    asked = _argument_names(function)
-    by_name = asked is not None and set(asked) <= set(parameter_names)
+    argument_names = _argument_names(function)
+    by_name = argument_names is not None and set(argument_names) <= set(parameter_names)
 
     def grid(names: Mapping[str, int]) -> Dim3:
         values = {name: names[name] for name in parameter_names}
-        extents = function(**{name: values[name] for name in asked or ()}) if by_name else function(*values.values())
+        extents = function(**{name: values[name] for name in argument_names or ()}) if by_name else function(*values.values())
         return read_extents(f"grid_size_func of kernel {kernel_name}", extents)
 
     return grid
@@ -286,15 +286,15 @@ def _fold(block: Dim3, axes: tuple[str, ...]) -> Dim3:
 def _extents(parameter_names: Sequence[str], axes: tuple[str, ...]) -> list[str]:
     """Return the expressions of x, y and z; a single parameter counts along every axis that is read: a square, a cube."""
     dimension_count = 1 + max((AXES.index(axis) for axis in axes), default=-1)
-    innermost_first = list(reversed(parameter_names[:dimension_count]))
+    fastest_first = list(reversed(parameter_names[:dimension_count]))
     extents = []
     for index, axis in enumerate(AXES):
-        if axis not in axes or not innermost_first:
+        if axis not in axes or not fastest_first:
             extents.append("1")
-        elif len(innermost_first) == 1:
-            extents.append(f"ceil_div({innermost_first[0]}, {BLOCK_NAMES[index]})")
+        elif len(fastest_first) == 1:
+            extents.append(f"ceil_div({fastest_first[0]}, {BLOCK_NAMES[index]})")
         else:
-            extents.append(f"ceil_div({innermost_first[index]}, {BLOCK_NAMES[index]})" if index < len(innermost_first) else "1")
+            extents.append(f"ceil_div({fastest_first[index]}, {BLOCK_NAMES[index]})" if index < len(fastest_first) else "1")
     return extents
 
 
@@ -368,10 +368,10 @@ def _renamed_buffer(buffer: BufferDefinition, own_names: Mapping[str, str]) -> B
 
 
 def _renamed_argument(
-    argument: ArgumentDefinition, own_names: Mapping[str, str], definition: KernelDefinition, given: Mapping[str, object]
+    argument: ArgumentDefinition, own_names: Mapping[str, str], definition: KernelDefinition, caller_arguments: Mapping[str, object]
 ) -> ArgumentDefinition:
     own_name = own_names[argument.name]
-    if own_name in given:
+    if own_name in caller_arguments:
         return next(own for own in definition.arguments if own.name == own_name)
     return ArgumentDefinition(own_name, _renamed(argument.expression, own_names))
 
@@ -440,9 +440,9 @@ class ParameterRanges:
                 expected=f"at most {len(names)}, one for each of its integer parameters ({', '.join(names) or 'it has none'})",
                 remedy="Give ranges by name: N=[…]. A kernel takes those it has a parameter for.",
             )
-        given = dict(zip(names, self.positional, strict=False))
+        ranges = dict(zip(names, self.positional, strict=False))
         for name, values in self.named.items():
-            if name in given:
+            if name in ranges:
                 raise InvalidParameterError(
                     f"range {name} of kernel {kernel.kernel_name}",
                     found="one by position and one by name",
@@ -450,17 +450,17 @@ class ParameterRanges:
                     remedy="Leave one out.",
                 )
             if name in names:
-                given[name] = values
-        if names and not given:
+                ranges[name] = values
+        if names and not ranges:
             raise InvalidParameterError(
                 f"ranges of kernel {kernel.kernel_name}",
                 found=f"none for its integer parameters {', '.join(names)}",
                 expected="at least one",
                 remedy=f"Give one, for example {names[0]}=[1024].",
             )
-        last = next(reversed(given), "")
-        axes = tuple(Axis(name, given[name]) for name in names if name in given)
-        return axes, tuple(Tie(name, last) for name in names if name not in given)
+        last = next(reversed(ranges), "")
+        axes = tuple(Axis(name, ranges[name]) for name in names if name in ranges)
+        return axes, tuple(Tie(name, last) for name in names if name not in ranges)
 
 
 def _values(subject: str, values: Any) -> tuple[int, ...]:

@@ -196,8 +196,8 @@ def _comparison_table(entries: Entries) -> FigureTable:
 def _comparison_charts(entries: Entries) -> Sequence[Chart]:
     pairs = _paired(entries)
     names = list(pairs)
-    names = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
-    key = [Key(" / ".join(group), LIGHT.series[index]) for index, group in enumerate(names)]
+    implementation_names = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
+    key = [Key(" / ".join(group), LIGHT.series[index]) for index, group in enumerate(implementation_names)]
     befores = [_bar(name, as_is, before) for name, (as_is, before, _, _) in pairs.items()]
     afters = [_bar(name, to_be, after) for name, (_, _, to_be, after) in pairs.items()]
     speedups = [_speedup_bar(name, entries[name], before, after) for name, (_, before, _, after) in pairs.items()]

@@ -33,7 +33,7 @@ def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | 
     return Work(Weight.PRODUCT, flop, moved_bytes((left, right, added, left.shaped(result))), left.dtype)
 
 
-def _of(left: int, right: int, added: int | None = None) -> Model:
+def _product_model(left: int, right: int, added: int | None = None) -> Model:
     """Return the model of a product whose operands are the inputs with these indices."""
 
     def model(call: OperatorCall) -> Work | None:
@@ -45,7 +45,7 @@ def _of(left: int, right: int, added: int | None = None) -> Model:
     return model
 
 
-def _scaled(call: OperatorCall) -> Work | None:
+def _scaled_product(call: OperatorCall) -> Work | None:
     """Return the cost of _scaled_mm on two float8 matrices, whose result has two bytes per element."""
     left, right = call.tensor(0), call.tensor(1)
     found = None if left is None or right is None else product(left, right)
@@ -80,23 +80,23 @@ def _summed_batches(call: OperatorCall) -> Work | None:
 
 
 PRODUCTS: Final[Mapping[str, Model]] = {
-    "aten::mm": _of(0, 1),
-    "aten::bmm": _of(0, 1),
-    "aten::matmul": _of(0, 1),
-    "aten::mv": _of(0, 1),
-    "aten::dot": _of(0, 1),
-    "aten::vdot": _of(0, 1),
-    "aten::addmm": _of(1, 2, 0),
-    "aten::addmm_": _of(1, 2, 0),
-    "aten::_addmm_activation": _of(1, 2, 0),
-    "aten::baddbmm": _of(1, 2, 0),
-    "aten::baddbmm_": _of(1, 2, 0),
+    "aten::mm": _product_model(0, 1),
+    "aten::bmm": _product_model(0, 1),
+    "aten::matmul": _product_model(0, 1),
+    "aten::mv": _product_model(0, 1),
+    "aten::dot": _product_model(0, 1),
+    "aten::vdot": _product_model(0, 1),
+    "aten::addmm": _product_model(1, 2, 0),
+    "aten::addmm_": _product_model(1, 2, 0),
+    "aten::_addmm_activation": _product_model(1, 2, 0),
+    "aten::baddbmm": _product_model(1, 2, 0),
+    "aten::baddbmm_": _product_model(1, 2, 0),
     "aten::addmv": _matrix_times_vector,
     "aten::addmv_": _matrix_times_vector,
     "aten::addbmm": _summed_batches,
     "aten::addbmm_": _summed_batches,
     "aten::linear": _linear,
-    "aten::_scaled_mm": _scaled,
+    "aten::_scaled_mm": _scaled_product,
 }
 
 
@@ -122,31 +122,31 @@ def _grouped(call: OperatorCall, *, offsets: int, result_dtype: str | None = Non
         return None
     ranks = len(left.shape), len(right.shape)
     if ranks == (3, 3):
-        return _typed(product(left, right), (left, right), left.shaped((*left.shape[:2], right.shape[2])), result_dtype)
+        return _with_result(product(left, right), (left, right), left.shaped((*left.shape[:2], right.shape[2])), result_dtype)
     if ends is None or len(ends.shape) != 1:
         return None
     groups = ends.shape[0]
     if ranks == (2, 3) and right.shape[0] == groups:
         read = (left, right.shaped((min(groups, left.shape[0]), *right.shape[1:])))
-        work, result = product(left, right.shaped(right.shape[1:])), (left.shape[0], right.shape[2])
+        cost, result = product(left, right.shaped(right.shape[1:])), (left.shape[0], right.shape[2])
     elif ranks == (3, 2) and left.shape[0] == groups:
         read = (left.shaped((min(groups, right.shape[1]), *left.shape[1:])), right)
-        work, result = product(left.shaped(left.shape[1:]), right), (left.shape[1], right.shape[1])
+        cost, result = product(left.shaped(left.shape[1:]), right), (left.shape[1], right.shape[1])
     elif ranks == (2, 2):
         read = (left, right)
-        work = product(left, right)
-        return _typed(work, (*read, ends), left.shaped((groups, left.shape[0], right.shape[1])), result_dtype)
+        cost = product(left, right)
+        return _with_result(cost, (*read, ends), left.shaped((groups, left.shape[0], right.shape[1])), result_dtype)
     else:
         return None
-    return _typed(work, (*read, ends), left.shaped(result), result_dtype)
+    return _with_result(cost, (*read, ends), left.shaped(result), result_dtype)
 
 
-def _typed(work: Work | None, read: tuple[Tensor, ...], result: Tensor, result_dtype: str | None) -> Work | None:
+def _with_result(cost: Work | None, read: tuple[Tensor, ...], result: Tensor, result_dtype: str | None) -> Work | None:
     """Return the cost with the bytes of these tensors and a result of this type."""
-    if work is None:
+    if cost is None:
         return None
     written = result if result_dtype is None else Tensor(result.shape, result_dtype)
-    return Work(work.weight, work.flop, moved_bytes((*read, written)), work.dtype)
+    return Work(cost.weight, cost.flop, moved_bytes((*read, written)), cost.dtype)
 
 
 def _fused_experts(call: OperatorCall) -> Work | None:
@@ -265,22 +265,22 @@ def _forward(inputs: ConvolutionInputs) -> Model:
 def _geometry(call: OperatorCall, inputs: ConvolutionInputs, width: int) -> Geometry | None:
     """Return the geometry, or None where a number that decides is not recorded."""
     is_transposed = inputs.is_transposed if inputs.transposed is None else call.flag(inputs.transposed)
-    stride, padding = _spread(call, inputs.stride, width), _spread(call, inputs.padding, width)
-    dilation = (1,) * width if inputs.dilation is None else _spread(call, inputs.dilation, width)
-    further = _spread(call, inputs.output_padding, width) if is_transposed and inputs.output_padding is not None else (0,) * width
+    stride, padding = _per_dimension(call, inputs.stride, width), _per_dimension(call, inputs.padding, width)
+    dilation = (1,) * width if inputs.dilation is None else _per_dimension(call, inputs.dilation, width)
+    further = _per_dimension(call, inputs.output_padding, width) if is_transposed and inputs.output_padding is not None else (0,) * width
     groups = 1 if inputs.groups is None else call.integer(inputs.groups)
     if stride is None or padding is None or dilation is None or further is None or groups is None or is_transposed is None:
         return None
     return Geometry(stride, padding, dilation, further, groups, is_transposed)
 
 
-def _spread(call: OperatorCall, index: int, width: int) -> Shape | None:
+def _per_dimension(call: OperatorCall, index: int, width: int) -> Shape | None:
     """Return one number per dimension; a single recorded number holds for all of them."""
     found = call.integers(index)
     return None if found is None else found * width if len(found) == 1 else found if len(found) == width else None
 
 
-def _gradients(call: OperatorCall) -> Work | None:
+def _backward(call: OperatorCall) -> Work | None:
     """Return the cost of convolution_backward: the gradients of input and weight each cost as much as the convolution."""
     gradient, values, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     transposed, requested = call.flag(7), call.flags(10)
@@ -295,7 +295,7 @@ def _gradients(call: OperatorCall) -> Work | None:
     return Work(Weight.PRODUCT, once * (requested[0] + requested[1]), moved_bytes((*read, *written)), gradient.dtype)
 
 
-def _gradient_of_input(call: OperatorCall) -> Work | None:
+def _input_gradient(call: OperatorCall) -> Work | None:
     """Return the cost of cudnn_convolution_backward_input (until 2021); the size of its result may not be recorded."""
     gradient, weight = call.tensor(1), call.tensor(2)
     if gradient is None or weight is None or len(gradient.shape) != len(weight.shape):
@@ -329,8 +329,8 @@ CONVOLUTIONS: Final[Mapping[str, Model]] = {
     "aten::mkldnn_convolution": _WITH_BIAS,
     "aten::_conv_depthwise2d": _DEPTHWISE,
     "aten::conv_depthwise3d": _DEPTHWISE,
-    "aten::convolution_backward": _gradients,
-    "aten::cudnn_convolution_backward_input": _gradient_of_input,
+    "aten::convolution_backward": _backward,
+    "aten::cudnn_convolution_backward_input": _input_gradient,
 }
 
 

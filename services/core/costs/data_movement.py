@@ -75,7 +75,7 @@ def _gather(call: OperatorCall) -> Work | None:
     return _moves(selected, selected, indices)
 
 
-def _joined(call: OperatorCall) -> Work | None:
+def _concatenation(call: OperatorCall) -> Work | None:
     """Return the cost of cat(tensors, dimension) and stack: every element is read and written."""
     parts = call.tensors(0)
     if not parts:
@@ -84,7 +84,7 @@ def _joined(call: OperatorCall) -> Work | None:
     return Work(Weight.MOVE, 0.0, total, parts[0].dtype)
 
 
-def _put(call: OperatorCall, *, is_added: bool) -> Work | None:
+def _scatter(call: OperatorCall, *, is_added: bool) -> Work | None:
     """Return the cost of scatter_(target, dimension, indices, source), index_copy_, scatter_add_ and index_add_.
 
     Source and indices are read, and as many elements of the target written; with an addition these are read as well, and one
@@ -156,9 +156,9 @@ MOVES: Final[Mapping[str, Model]] = {
     "aten::embedding_dense_backward": _embedding_backward,
     "aten::index_select": _index_select,
     "aten::gather": _gather,
-    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack"), _joined),
-    **dict.fromkeys(("aten::scatter_", "aten::index_copy_"), lambda call: _put(call, is_added=False)),
-    **dict.fromkeys(("aten::scatter_add_", "aten::index_add_"), lambda call: _put(call, is_added=True)),
+    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack"), _concatenation),
+    **dict.fromkeys(("aten::scatter_", "aten::index_copy_"), lambda call: _scatter(call, is_added=False)),
+    **dict.fromkeys(("aten::scatter_add_", "aten::index_add_"), lambda call: _scatter(call, is_added=True)),
     **dict.fromkeys(("aten::index_put_", "aten::_index_put_impl_"), _index_put),
     "aten::_embedding_bag": _embedding_bag,
     "aten::_embedding_bag_forward_only": _embedding_bag,
@@ -207,7 +207,7 @@ def _collective(name: str, rank_count: int, *arrays: Tensor) -> Work | None:
     return Work(Weight.MOVE, flop, fraction * array.bytes, array.dtype)
 
 
-def _recorded(call: OperatorCall) -> Work | None:
+def _recorded_collective(call: OperatorCall) -> Work | None:
     """Return the cost of record_param_comms(input or inputs, …, name, …, number of ranks); a gather multiplies its input."""
     single, name, rank_count = call.tensor(0), call.text(NAME_PLACE), call.integer(RANKS_PLACE)
     values = call.tensors(0) if single is None else [single]
@@ -217,7 +217,7 @@ def _recorded(call: OperatorCall) -> Work | None:
     return _collective(name, rank_count, values[0].shaped((copies * sum(tensor.count for tensor in values),)))
 
 
-def _base(name: str) -> Model:
+def _base_collective(name: str) -> Model:
     """Return the model of c10d::_allgather_base_ or _reduce_scatter_base_(result, input, …).
 
     The quotient of the two sizes is the number of ranks.
@@ -233,7 +233,7 @@ def _base(name: str) -> Model:
     return model
 
 
-def _functional(name: str, ranks: int, *, grows: bool = False) -> Model:
+def _functional_collective(name: str, ranks: int, *, grows: bool = False) -> Model:
     """Return the model of an operator (input, …) whose number of ranks is input `ranks`; grows: the result is as many times the input."""
 
     def model(call: OperatorCall) -> Work | None:
@@ -252,13 +252,13 @@ def _broadcast(call: OperatorCall) -> Work | None:
 
 
 COLLECTIVES: Final[Mapping[str, Model]] = {
-    "record_param_comms": _recorded,
-    "c10d::_allgather_base_": _base("_allgather_base"),
-    "c10d::_reduce_scatter_base_": _base("_reduce_scatter_base"),
-    "_c10d_functional::all_gather_into_tensor": _functional("all_gather", 1, grows=True),
-    "_c10d_functional::reduce_scatter_tensor": _functional("reduce_scatter", 2),
+    "record_param_comms": _recorded_collective,
+    "c10d::_allgather_base_": _base_collective("_allgather_base"),
+    "c10d::_reduce_scatter_base_": _base_collective("_reduce_scatter_base"),
+    "_c10d_functional::all_gather_into_tensor": _functional_collective("all_gather", 1, grows=True),
+    "_c10d_functional::reduce_scatter_tensor": _functional_collective("reduce_scatter", 2),
     "_c10d_functional::broadcast": _broadcast,
     "_c10d_functional::broadcast_": _broadcast,
-    "vllm::all_gather": _functional("all_gather", 2, grows=True),
-    "vllm::reduce_scatter": _functional("reduce_scatter", 2),
+    "vllm::all_gather": _functional_collective("all_gather", 2, grows=True),
+    "vllm::reduce_scatter": _functional_collective("reduce_scatter", 2),
 }

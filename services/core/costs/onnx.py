@@ -97,13 +97,13 @@ def _copy(call: OnnxCall) -> Work | None:
     return None if call.first is None else _moves(call.first, *call.inputs, *call.outputs)
 
 
-def _taken(call: OnnxCall) -> Work | None:
+def _selection(call: OnnxCall) -> Work | None:
     """Return the cost of Gather and Slice: the selected values, and the indices or limits that select them."""
     values, result = call.first, call.result
     return None if values is None or result is None else _moves(values, result, *call.inputs[1:], result)
 
 
-def _scattered(call: OnnxCall) -> Work | None:
+def _scatter(call: OnnxCall) -> Work | None:
     """Return the cost of ScatterND(values, indices, updates), at best in place."""
     if len(call.inputs) < 3:
         return None
@@ -111,12 +111,12 @@ def _scattered(call: OnnxCall) -> Work | None:
     return _moves(values, indices, updates, updates)
 
 
-def _filled(call: OnnxCall) -> Work | None:
+def _fill(call: OnnxCall) -> Work | None:
     """Return the cost of Shape, Range and ConstantOfShape: the output is written."""
     return None if call.result is None else _moves(call.result, *call.outputs)
 
 
-def _seen_otherwise(call: OnnxCall) -> Work | None:
+def _view(call: OnnxCall) -> Work | None:
     """Return the cost of another shape for the same elements: nothing has to move."""
     return None if call.result is None else Work(Weight.MOVE, 0.0, 0.0, call.result.dtype)
 
@@ -124,10 +124,10 @@ def _seen_otherwise(call: OnnxCall) -> Work | None:
 MOVES: Final[Mapping[str, OnnxModel]] = {
     **dict.fromkeys(("Transpose", "Cast", "Concat", "Split", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _copy),
     **dict.fromkeys(("ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"), _copy),
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Slice"), _taken),
-    **dict.fromkeys(("ScatterND", "ScatterElements"), _scattered),
-    **dict.fromkeys(("Shape", "Size", "Range", "ConstantOfShape"), _filled),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"), _seen_otherwise),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Slice"), _selection),
+    **dict.fromkeys(("ScatterND", "ScatterElements"), _scatter),
+    **dict.fromkeys(("Shape", "Size", "Range", "ConstantOfShape"), _fill),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"), _view),
 }
 
 
@@ -368,7 +368,7 @@ def _matmul(call: OnnxCall) -> Work | None:
     return _product(call, left, result, left.shape[-1])
 
 
-def _transposing(call: OnnxCall) -> Work | None:
+def _transposed_product(call: OnnxCall) -> Work | None:
     """Return the cost of FusedMatMul and Gemm.
 
     Either factor may be transposed, which is not recorded, so k follows from the number of elements of the left one.
@@ -489,11 +489,11 @@ def _pairs_flop(pair_count: int, key_width: int, value_width: int) -> float:
 MATRICES: Final[Mapping[str, OnnxModel]] = {
     "MatMul": _matmul,
     "MatMulInteger": _matmul,
-    "Gemm": _transposing,
-    "FusedGemm": _transposing,
-    "FusedMatMul": _transposing,
-    "FusedMatMulActivation": _transposing,
-    "TransposeMatMul": _transposing,
+    "Gemm": _transposed_product,
+    "FusedGemm": _transposed_product,
+    "FusedMatMul": _transposed_product,
+    "FusedMatMulActivation": _transposed_product,
+    "TransposeMatMul": _transposed_product,
     "MatMulNBits": _quantized,
     "DynamicQuantizeMatMul": _quantized,
     "Einsum": _einsum,

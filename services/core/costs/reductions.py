@@ -153,7 +153,7 @@ def softmax_flop(row_count: int, length: int) -> float:
 def _layer_norm(call: OperatorCall) -> Work | None:
     """Return the cost of native_layer_norm(input, normalized_shape, weight, bias, epsilon), which also writes the statistics."""
     values, scale, shift = call.tensor(0), call.tensor(2), call.tensor(3)
-    length = _length(call.integers(1), scale)
+    length = _row_length(call.integers(1), scale)
     if values is None or length is None or length == 0 or values.count % length:
         return None
     rows = values.count // length
@@ -164,7 +164,7 @@ def _layer_norm(call: OperatorCall) -> Work | None:
 def _layer_norm_backward(call: OperatorCall) -> Work | None:
     """Return the cost of native_layer_norm_backward(gradient, input, normalized_shape, mean, deviation, weight, bias, requested)."""
     gradient, values, scale, shift = (call.tensor(index) for index in (0, 1, 5, 6))
-    length = _length(call.integers(2), scale)
+    length = _row_length(call.integers(2), scale)
     if gradient is None or values is None or length is None or length == 0 or values.count % length:
         return None
     rows = values.count // length
@@ -259,13 +259,13 @@ def _added_rms_norm(call: OperatorCall) -> Work | None:
 
 def _softmax(call: OperatorCall) -> Work | None:
     """Return the cost of a softmax (input, dimension, …)."""
-    values, length = call.tensor(0), _along(call, 0, 1)
+    values, length = call.tensor(0), _dimension_size(call, 0, 1)
     return None if values is None or not length else _pass(softmax_flop(values.count // length, length), (values, values), values)
 
 
 def _log_softmax(call: OperatorCall) -> Work | None:
     """Return the cost of _log_softmax; per row n differences, n exponentials, sum and logarithm n, n differences."""
-    values, length = call.tensor(0), _along(call, 0, 1)
+    values, length = call.tensor(0), _dimension_size(call, 0, 1)
     return None if values is None or not length else _pass(4.0 * values.count, (values, values), values)
 
 
@@ -274,13 +274,13 @@ def _softmax_backward(call: OperatorCall) -> Work | None:
 
     Softmax: y (dy - sum(dy y)); its logarithm: dy - exp(y) sum(dy).
     """
-    gradient, result, length = call.tensor(0), call.tensor(1), _along(call, 1, 2)
+    gradient, result, length = call.tensor(0), call.tensor(1), _dimension_size(call, 1, 2)
     if gradient is None or result is None or not length:
         return None
     return _pass(softmax_flop(result.count // length, length), (gradient, result, gradient), result)
 
 
-def _along(call: OperatorCall, tensor_index: int, dimension_index: int) -> int | None:
+def _dimension_size(call: OperatorCall, tensor_index: int, dimension_index: int) -> int | None:
     """Return the size along the dimension; None: not recorded."""
     tensor, dimension = call.tensor(tensor_index), call.integer(dimension_index)
     if tensor is None or dimension is None or not -len(tensor.shape) <= dimension < len(tensor.shape):
@@ -288,7 +288,7 @@ def _along(call: OperatorCall, tensor_index: int, dimension_index: int) -> int |
     return tensor.shape[dimension]
 
 
-def _length(normalized: tuple[int, ...] | None, scale: Tensor | None) -> int | None:
+def _row_length(normalized: tuple[int, ...] | None, scale: Tensor | None) -> int | None:
     return math.prod(normalized) if normalized is not None else None if scale is None else scale.count
 
 

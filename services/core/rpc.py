@@ -235,6 +235,54 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+# ---------------------------------------------------------------- access control
+# The token is created once, stored in a file of mode 0600, and compared in constant time.
+
+
+def read_or_create_token(path: Path) -> str:
+    """Return the token in `path`; if the file does not exist, write a new one of 256 bits there.
+
+    Raises:
+        InvalidSettingError: the file is empty or can be read by others than its owner.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return _create_token(path)
+    with os.fdopen(descriptor, "r") as file:
+        mode = os.fstat(file.fileno()).st_mode & 0o777
+        token = file.read().strip()
+    if mode & 0o077:
+        raise InvalidSettingError(f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}")
+    if not token:
+        raise InvalidSettingError(
+            f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start."
+        )
+    return token
+
+
+def tokens_equal(expected: str, actual: str) -> bool:
+    """Return whether the texts are equal, in a time that does not depend on where they differ."""
+    return secrets.compare_digest(expected.encode(), actual.encode())
+
+
+def _create_token(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token = secrets.token_urlsafe(32)
+    # Written elsewhere and linked into place: two services that start at once end up with the same complete token.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+        os.link(temporary, path)
+    except FileExistsError:
+        return read_or_create_token(path)
+    finally:
+        temporary.unlink()
+    return token
+
+
 class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """An interceptor that rejects every call without the token, except health checks.
 
@@ -372,51 +420,3 @@ def serve_health(server: grpc.aio.Server, service_name: str) -> Health:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     reflection.enable_server_reflection((service_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return servicer
-
-
-# ---------------------------------------------------------------- access token
-# The token is created once, stored in a file of mode 0600, and compared in constant time.
-
-
-def read_or_create_token(path: Path) -> str:
-    """Return the token in `path`; if the file does not exist, write a new one of 256 bits there.
-
-    Raises:
-        InvalidSettingError: the file is empty or can be read by others than its owner.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return _create_token(path)
-    with os.fdopen(descriptor, "r") as file:
-        mode = os.fstat(file.fileno()).st_mode & 0o777
-        token = file.read().strip()
-    if mode & 0o077:
-        raise InvalidSettingError(f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}")
-    if not token:
-        raise InvalidSettingError(
-            f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start."
-        )
-    return token
-
-
-def tokens_equal(expected: str, actual: str) -> bool:
-    """Return whether the texts are equal, in a time that does not depend on where they differ."""
-    return secrets.compare_digest(expected.encode(), actual.encode())
-
-
-def _create_token(path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    token = secrets.token_urlsafe(32)
-    # Written elsewhere and linked into place: two services that start at once end up with the same complete token.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token + "\n")
-        os.link(temporary, path)
-    except FileExistsError:
-        return read_or_create_token(path)
-    finally:
-        temporary.unlink()
-    return token

@@ -15,6 +15,143 @@ from kernalyse.services.core.disturbance import disturbances
 from kernalyse.services.core.errors import InvalidParameterError
 from kernalyse.services.core.model import BackendName, Configuration, Device, Dim3, KernelResources, Measurement, VerificationState
 
+# ---------------------------------------------------------------- percentages
+# The four percentages that scripts read, from ncu's metrics.
+
+MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+COMPUTE_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+ACHIEVED_OCCUPANCY: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
+SM_EFFICIENCY: Final = "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"  # what nvprof called sm_efficiency
+
+UNKNOWN_TEXT: Final = "n/a"
+SPEC: Final = re.compile(r"(?:.?([<>^=]))?[-+ ]?z?#?0?(\d*)")
+"""The alignment and width in a number's format specification; precision and type follow them."""
+
+
+class UnknownPercentage(float):
+    """A NaN that is printed as n/a with any format specification, so that scripts' reports contain "n/a" instead of "nan"."""
+
+    def __format__(self, spec: str) -> str:
+        found = SPEC.match(spec)
+        assert found is not None  # it also matches the empty text
+        align, width = found.groups()
+        return format(UNKNOWN_TEXT, f"{align if align in ('<', '^') else '>'}{width}")  # to the right, like numbers
+
+    def __str__(self) -> str:
+        return UNKNOWN_TEXT
+
+    __repr__ = __str__
+
+
+UNKNOWN_PERCENTAGE: Final = UnknownPercentage("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Percentages:
+    """The percentages of one launch, 0 to 100. None: not counted."""
+
+    memory_throughput_pct: float | None = None
+    compute_throughput_pct: float | None = None
+    achieved_occupancy_pct: float | None = None
+    sm_efficiency_pct: float | None = None
+
+    @classmethod
+    def of(cls, counters: Mapping[str, float]) -> Self:
+        """Return the percentages in the counters of one launch, which have ncu's names."""
+        return cls(
+            memory_throughput_pct=counters.get(MEMORY_THROUGHPUT),
+            compute_throughput_pct=counters.get(COMPUTE_THROUGHPUT),
+            achieved_occupancy_pct=counters.get(ACHIEVED_OCCUPANCY),
+            sm_efficiency_pct=counters.get(SM_EFFICIENCY),
+        )
+
+
+# ---------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkResult:
+    """The result of one kernel at one set of parameters. Percentages that were not measured are NaN, printed as n/a.
+
+    metrics holds everything else that is known of the measurement, under this project's names, and every counter of ncu
+    under its own. `metrics["occupancy_source"]` says what occupancy_pct is: "achieved" (counted), "theoretical" (by
+    registers and shared memory) or None.
+    """
+
+    kernel_name: str
+    parameters: dict[str, int]
+    execution_time_ms: float  # median over the samples
+    memory_throughput_pct: float = UNKNOWN_PERCENTAGE
+    compute_throughput_pct: float = UNKNOWN_PERCENTAGE
+    occupancy_pct: float = UNKNOWN_PERCENTAGE
+    sm_efficiency_pct: float = UNKNOWN_PERCENTAGE
+    metrics: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+def result_of(
+    configuration: Configuration,
+    measurement: Measurement,
+    counters: Mapping[str, float],
+    device: Device,
+    backend: BackendName,
+    implausible_reason: str | None = None,
+) -> BenchmarkResult:
+    """Return the result for one measurement.
+
+    Args:
+        configuration: the measured configuration.
+        measurement: its statistics.
+        counters: of ncu by their own names; empty where none were counted.
+        device: where it ran.
+        backend: how it ran.
+        implausible_reason: why the rate cannot be true; None: nothing contradicts it.
+    """
+    counted = Percentages.of(counters)
+    occupancy_source, occupancy_pct = _occupancy(counted, measurement.resources)
+    return BenchmarkResult(
+        kernel_name=configuration.kernel_name,
+        parameters={parameter.name: parameter.value for parameter in configuration.parameters},
+        execution_time_ms=measurement.duration_median_ns / 1e6,
+        memory_throughput_pct=_or_nan(counted.memory_throughput_pct),
+        compute_throughput_pct=_or_nan(counted.compute_throughput_pct),
+        occupancy_pct=_or_nan(occupancy_pct),
+        sm_efficiency_pct=_or_nan(counted.sm_efficiency_pct),
+        metrics={
+            "backend": backend.value,
+            "device_id": device.device_id,
+            "device_name": device.name,
+            "block": _extents(configuration.block),
+            "grid": _extents(configuration.grid),
+            "dynamic_shared_memory_bytes": configuration.dynamic_shared_memory_bytes,
+            "dtype": configuration.dtype.value,
+            "path": configuration.path,
+            "flop": configuration.flop,
+            "bytes": configuration.bytes,
+            "occupancy_source": occupancy_source,
+            "implausible_reason": implausible_reason,
+            **asdict(measurement),
+            **counters,
+        },
+    )
+
+
+def _occupancy(counted: Percentages, resources: KernelResources | None) -> tuple[str | None, float | None]:
+    """Return the source of the occupancy, and its percentage."""
+    if counted.achieved_occupancy_pct is not None:
+        return "achieved", counted.achieved_occupancy_pct
+    if resources is not None and resources.theoretical_occupancy_ratio is not None:
+        return "theoretical", resources.theoretical_occupancy_ratio * 100
+    return None, None
+
+
+def _or_nan(percentage: float | None) -> float:
+    return UNKNOWN_PERCENTAGE if percentage is None else percentage
+
+
+def _extents(dimensions: Dim3) -> tuple[int, int, int]:
+    return dimensions.x, dimensions.y, dimensions.z
+
+
 # ---------------------------------------------------------------- remarks
 # Reasons to doubt a result: wrong, not verified, different from other kernels' output, implausible, disturbed.
 
@@ -243,140 +380,3 @@ def _row(name: str, time_ms: str, *percentages: str) -> str:
 
 def _percentage(value: float) -> str:
     return UNKNOWN_TEXT if math.isnan(value) else f"{value:.1f}"
-
-
-# ---------------------------------------------------------------- percentages
-# The four percentages that scripts read, from ncu's metrics.
-
-MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-COMPUTE_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
-ACHIEVED_OCCUPANCY: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
-SM_EFFICIENCY: Final = "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"  # what nvprof called sm_efficiency
-
-UNKNOWN_TEXT: Final = "n/a"
-SPEC: Final = re.compile(r"(?:.?([<>^=]))?[-+ ]?z?#?0?(\d*)")
-"""The alignment and width in a number's format specification; precision and type follow them."""
-
-
-class UnknownPercentage(float):
-    """A NaN that is printed as n/a with any format specification, so that scripts' reports contain "n/a" instead of "nan"."""
-
-    def __format__(self, spec: str) -> str:
-        found = SPEC.match(spec)
-        assert found is not None  # it also matches the empty text
-        align, width = found.groups()
-        return format(UNKNOWN_TEXT, f"{align if align in ('<', '^') else '>'}{width}")  # to the right, like numbers
-
-    def __str__(self) -> str:
-        return UNKNOWN_TEXT
-
-    __repr__ = __str__
-
-
-UNKNOWN_PERCENTAGE: Final = UnknownPercentage("nan")
-
-
-@dataclass(frozen=True, slots=True)
-class Percentages:
-    """The percentages of one launch, 0 to 100. None: not counted."""
-
-    memory_throughput_pct: float | None = None
-    compute_throughput_pct: float | None = None
-    achieved_occupancy_pct: float | None = None
-    sm_efficiency_pct: float | None = None
-
-    @classmethod
-    def of(cls, counters: Mapping[str, float]) -> Self:
-        """Return the percentages in the counters of one launch, which have ncu's names."""
-        return cls(
-            memory_throughput_pct=counters.get(MEMORY_THROUGHPUT),
-            compute_throughput_pct=counters.get(COMPUTE_THROUGHPUT),
-            achieved_occupancy_pct=counters.get(ACHIEVED_OCCUPANCY),
-            sm_efficiency_pct=counters.get(SM_EFFICIENCY),
-        )
-
-
-# ---------------------------------------------------------------- results
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkResult:
-    """The result of one kernel at one set of parameters. Percentages that were not measured are NaN, printed as n/a.
-
-    metrics holds everything else that is known of the measurement, under this project's names, and every counter of ncu
-    under its own. `metrics["occupancy_source"]` says what occupancy_pct is: "achieved" (counted), "theoretical" (by
-    registers and shared memory) or None.
-    """
-
-    kernel_name: str
-    parameters: dict[str, int]
-    execution_time_ms: float  # median over the samples
-    memory_throughput_pct: float = UNKNOWN_PERCENTAGE
-    compute_throughput_pct: float = UNKNOWN_PERCENTAGE
-    occupancy_pct: float = UNKNOWN_PERCENTAGE
-    sm_efficiency_pct: float = UNKNOWN_PERCENTAGE
-    metrics: dict[str, Any] = field(default_factory=dict, repr=False)
-
-
-def result_of(
-    configuration: Configuration,
-    measurement: Measurement,
-    counters: Mapping[str, float],
-    device: Device,
-    backend: BackendName,
-    implausible_reason: str | None = None,
-) -> BenchmarkResult:
-    """Return the result for one measurement.
-
-    Args:
-        configuration: the measured configuration.
-        measurement: its statistics.
-        counters: of ncu by their own names; empty where none were counted.
-        device: where it ran.
-        backend: how it ran.
-        implausible_reason: why the rate cannot be true; None: nothing contradicts it.
-    """
-    counted = Percentages.of(counters)
-    occupancy_source, occupancy_pct = _occupancy(counted, measurement.resources)
-    return BenchmarkResult(
-        kernel_name=configuration.kernel_name,
-        parameters={parameter.name: parameter.value for parameter in configuration.parameters},
-        execution_time_ms=measurement.duration_median_ns / 1e6,
-        memory_throughput_pct=_or_nan(counted.memory_throughput_pct),
-        compute_throughput_pct=_or_nan(counted.compute_throughput_pct),
-        occupancy_pct=_or_nan(occupancy_pct),
-        sm_efficiency_pct=_or_nan(counted.sm_efficiency_pct),
-        metrics={
-            "backend": backend.value,
-            "device_id": device.device_id,
-            "device_name": device.name,
-            "block": _extents(configuration.block),
-            "grid": _extents(configuration.grid),
-            "dynamic_shared_memory_bytes": configuration.dynamic_shared_memory_bytes,
-            "dtype": configuration.dtype.value,
-            "path": configuration.path,
-            "flop": configuration.flop,
-            "bytes": configuration.bytes,
-            "occupancy_source": occupancy_source,
-            "implausible_reason": implausible_reason,
-            **asdict(measurement),
-            **counters,
-        },
-    )
-
-
-def _occupancy(counted: Percentages, resources: KernelResources | None) -> tuple[str | None, float | None]:
-    """Return the source of the occupancy, and its percentage."""
-    if counted.achieved_occupancy_pct is not None:
-        return "achieved", counted.achieved_occupancy_pct
-    if resources is not None and resources.theoretical_occupancy_ratio is not None:
-        return "theoretical", resources.theoretical_occupancy_ratio * 100
-    return None, None
-
-
-def _or_nan(percentage: float | None) -> float:
-    return UNKNOWN_PERCENTAGE if percentage is None else percentage
-
-
-def _extents(dimensions: Dim3) -> tuple[int, int, int]:
-    return dimensions.x, dimensions.y, dimensions.z

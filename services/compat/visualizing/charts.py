@@ -32,6 +32,142 @@ NOT_COUNTED: Final = (
     "whose counters may be read."
 )
 
+# ---------------------------------------------------------------- slices of results
+# A chart varies one parameter and keeps the others constant.
+
+Problem = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSlice:
+    """Results by kernel in increasing order of the parameter, and a description of the other parameters."""
+
+    param_name: str
+    results: Mapping[str, Sequence[BenchmarkResult]]
+    note: str
+
+    @property
+    def values(self) -> list[int]:
+        """Return all values of the parameter, in increasing order."""
+        return sorted({result.parameters[self.param_name] for group in self.results.values() for result in group})
+
+    def at(self, kernel_name: str) -> dict[int, BenchmarkResult]:
+        """Return the results of a kernel by value of the parameter."""
+        return {result.parameters[self.param_name]: result for result in self.results[kernel_name]}
+
+
+def slice_along(results: Sequence[BenchmarkResult], param_name: str, fixed_params: Mapping[str, int]) -> MeasuredSlice:
+    """Return one result for each kernel and value of `param_name`.
+
+    Parameters that are neither `param_name` nor fixed have the largest values that every kernel was measured at, so
+    that all points at one value of `param_name` are of the same problem. Of several results for one problem, for instance
+    with different blocks, the fastest counts.
+
+    Raises:
+        InvalidParameterError: no result has that parameter, or those fixed values; names what there is.
+    """
+    selected = select(results, [param_name], fixed_params)
+    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(selected).items()}
+    shared = set.intersection(*(set(group) for group in fastest.values()))
+    points: dict[str, list[BenchmarkResult]] = {}
+    for name, group in fastest.items():
+        problems = [problem for problem in group if problem in shared] if shared else list(group)
+        points[name] = _largest_at_each_value([group[problem] for problem in problems], param_name)
+    shown = [result for group in points.values() for result in group]
+    return MeasuredSlice(param_name, points, describe_others(shown, [param_name]))
+
+
+def select(results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]) -> list[BenchmarkResult]:
+    """Return the results that have all these parameters and these fixed values.
+
+    Raises:
+        InvalidParameterError: as of `slice_along`.
+    """
+    _check_names(results, [*param_names, *fixed_params])
+    selected = [
+        result
+        for result in results
+        if all(name in result.parameters for name in param_names)
+        and all(result.parameters.get(name) == value for name, value in fixed_params.items())
+    ]
+    if not selected:
+        raise _nothing_there(results, param_names, fixed_params)
+    return selected
+
+
+def by_kernel(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
+    """Return the results grouped by kernel name."""
+    groups: dict[str, list[BenchmarkResult]] = {}
+    for result in results:
+        groups.setdefault(result.kernel_name, []).append(result)
+    return groups
+
+
+def fastest_by_problem(results: Iterable[BenchmarkResult]) -> dict[Problem, BenchmarkResult]:
+    """Return the fastest result for each combination of parameter values."""
+    slowest_first = sorted(results, key=lambda result: -result.execution_time_ms)
+    return {frozenset(result.parameters.items()): result for result in slowest_first}
+
+
+def parameter_names(results: Iterable[BenchmarkResult]) -> list[str]:
+    """Return the parameter names in the order of their first occurrence."""
+    return list(dict.fromkeys(name for result in results for name in result.parameters))
+
+
+def varying_names(results: Sequence[BenchmarkResult]) -> list[str]:
+    """Return the parameters with more than one value."""
+    return [name for name in parameter_names(results) if len({result.parameters.get(name) for result in results} - {None}) > 1]
+
+
+def _largest_at_each_value(results: list[BenchmarkResult], param_name: str) -> list[BenchmarkResult]:
+    def others(result: BenchmarkResult) -> tuple[int, ...]:
+        return tuple(value for name, value in result.parameters.items() if name != param_name)
+
+    largest: dict[int, BenchmarkResult] = {}
+    for result in sorted(results, key=others):
+        largest[result.parameters[param_name]] = result
+    return [largest[value] for value in sorted(largest)]
+
+
+def describe_others(shown: Sequence[BenchmarkResult], param_names: Sequence[str]) -> str:
+    """Return the values of the parameters other than `param_names` in words, such as: M = 1024, K = N."""
+    parts = []
+    for name in parameter_names(shown):
+        having = [result.parameters for result in shown if name in result.parameters]
+        values = {parameters[name] for parameters in having}
+        followed = [other for other in param_names if all(parameters[name] == parameters.get(other) for parameters in having)]
+        if name not in param_names:
+            parts.append(f"{name} = {followed[0] if followed else values.pop()}" if followed or len(values) == 1 else f"{name} varies")
+    return ", ".join(parts)
+
+
+def _check_names(results: Sequence[BenchmarkResult], names: Iterable[str]) -> None:
+    known = parameter_names(results)
+    for name in names:
+        if name not in known:
+            raise InvalidParameterError(
+                f"parameter {name}",
+                found="no such parameter in the results",
+                expected=f"one of {', '.join(known)}" if known else "none, for the results have none",
+                remedy="Check the spelling.",
+            )
+
+
+def _nothing_there(
+    results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]
+) -> InvalidParameterError:
+    measured = [
+        f"{name} of {', '.join(map(str, sorted({result.parameters[name] for result in results if name in result.parameters})))}"
+        for name in fixed_params
+    ]
+    request = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
+    return InvalidParameterError(
+        f"results {request}",
+        found="none",
+        expected=f"what was measured: {'; '.join(measured)}" if measured else f"a kernel with {' and '.join(param_names)}",
+        remedy="Choose other parameters or values.",
+    )
+
 
 # ---------------------------------------------------------------- heat map
 
@@ -389,140 +525,3 @@ def legend_inside(axes: Axes, bands: Sequence[str]) -> None:
 def _handles(axes: Axes, bands: Sequence[str]) -> list[Artist]:
     lines, _ = axes.get_legend_handles_labels()
     return [*lines, *(Patch(color=LIGHT.muted, alpha=BAND_ALPHA, linewidth=0, label=band) for band in bands)]
-
-
-# ---------------------------------------------------------------- slices of results
-# A chart varies one parameter and keeps the others constant.
-
-Problem = frozenset[tuple[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredSlice:
-    """Results by kernel in increasing order of the parameter, and a description of the other parameters."""
-
-    param_name: str
-    results: Mapping[str, Sequence[BenchmarkResult]]
-    note: str
-
-    @property
-    def values(self) -> list[int]:
-        """Return all values of the parameter, in increasing order."""
-        return sorted({result.parameters[self.param_name] for group in self.results.values() for result in group})
-
-    def at(self, kernel_name: str) -> dict[int, BenchmarkResult]:
-        """Return the results of a kernel by value of the parameter."""
-        return {result.parameters[self.param_name]: result for result in self.results[kernel_name]}
-
-
-def slice_along(results: Sequence[BenchmarkResult], param_name: str, fixed_params: Mapping[str, int]) -> MeasuredSlice:
-    """Return one result for each kernel and value of `param_name`.
-
-    Parameters that are neither `param_name` nor fixed have the largest values that every kernel was measured at, so
-    that all points at one value of `param_name` are of the same problem. Of several results for one problem, for instance
-    with different blocks, the fastest counts.
-
-    Raises:
-        InvalidParameterError: no result has that parameter, or those fixed values; names what there is.
-    """
-    selected = select(results, [param_name], fixed_params)
-    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(selected).items()}
-    shared = set.intersection(*(set(group) for group in fastest.values()))
-    points: dict[str, list[BenchmarkResult]] = {}
-    for name, group in fastest.items():
-        problems = [problem for problem in group if problem in shared] if shared else list(group)
-        points[name] = _largest_at_each_value([group[problem] for problem in problems], param_name)
-    shown = [result for group in points.values() for result in group]
-    return MeasuredSlice(param_name, points, describe_others(shown, [param_name]))
-
-
-def select(results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]) -> list[BenchmarkResult]:
-    """Return the results that have all these parameters and these fixed values.
-
-    Raises:
-        InvalidParameterError: as of `slice_along`.
-    """
-    _check_names(results, [*param_names, *fixed_params])
-    selected = [
-        result
-        for result in results
-        if all(name in result.parameters for name in param_names)
-        and all(result.parameters.get(name) == value for name, value in fixed_params.items())
-    ]
-    if not selected:
-        raise _nothing_there(results, param_names, fixed_params)
-    return selected
-
-
-def by_kernel(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
-    """Return the results grouped by kernel name."""
-    groups: dict[str, list[BenchmarkResult]] = {}
-    for result in results:
-        groups.setdefault(result.kernel_name, []).append(result)
-    return groups
-
-
-def fastest_by_problem(results: Iterable[BenchmarkResult]) -> dict[Problem, BenchmarkResult]:
-    """Return the fastest result for each combination of parameter values."""
-    slowest_first = sorted(results, key=lambda result: -result.execution_time_ms)
-    return {frozenset(result.parameters.items()): result for result in slowest_first}
-
-
-def parameter_names(results: Iterable[BenchmarkResult]) -> list[str]:
-    """Return the parameter names in the order of their first occurrence."""
-    return list(dict.fromkeys(name for result in results for name in result.parameters))
-
-
-def varying_names(results: Sequence[BenchmarkResult]) -> list[str]:
-    """Return the parameters with more than one value."""
-    return [name for name in parameter_names(results) if len({result.parameters.get(name) for result in results} - {None}) > 1]
-
-
-def _largest_at_each_value(results: list[BenchmarkResult], param_name: str) -> list[BenchmarkResult]:
-    def others(result: BenchmarkResult) -> tuple[int, ...]:
-        return tuple(value for name, value in result.parameters.items() if name != param_name)
-
-    largest: dict[int, BenchmarkResult] = {}
-    for result in sorted(results, key=others):
-        largest[result.parameters[param_name]] = result
-    return [largest[value] for value in sorted(largest)]
-
-
-def describe_others(shown: Sequence[BenchmarkResult], param_names: Sequence[str]) -> str:
-    """Return the values of the parameters other than `param_names` in words, such as: M = 1024, K = N."""
-    parts = []
-    for name in parameter_names(shown):
-        having = [result.parameters for result in shown if name in result.parameters]
-        values = {parameters[name] for parameters in having}
-        followed = [other for other in param_names if all(parameters[name] == parameters.get(other) for parameters in having)]
-        if name not in param_names:
-            parts.append(f"{name} = {followed[0] if followed else values.pop()}" if followed or len(values) == 1 else f"{name} varies")
-    return ", ".join(parts)
-
-
-def _check_names(results: Sequence[BenchmarkResult], names: Iterable[str]) -> None:
-    known = parameter_names(results)
-    for name in names:
-        if name not in known:
-            raise InvalidParameterError(
-                f"parameter {name}",
-                found="no such parameter in the results",
-                expected=f"one of {', '.join(known)}" if known else "none, for the results have none",
-                remedy="Check the spelling.",
-            )
-
-
-def _nothing_there(
-    results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]
-) -> InvalidParameterError:
-    measured = [
-        f"{name} of {', '.join(map(str, sorted({result.parameters[name] for result in results if name in result.parameters})))}"
-        for name in fixed_params
-    ]
-    request = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
-    return InvalidParameterError(
-        f"results {request}",
-        found="none",
-        expected=f"what was measured: {'; '.join(measured)}" if measured else f"a kernel with {' and '.join(param_names)}",
-        remedy="Choose other parameters or values.",
-    )

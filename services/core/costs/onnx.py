@@ -64,6 +64,10 @@ class OnnxCall:
         return [tensor for tensor in self.inputs if len(tensor.shape) == rank]
 
 
+OnnxModel = Callable[[OnnxCall], Work | None]
+"""A cost model; it returns None where the shapes do not determine the cost."""
+
+
 def _tensors(recorded: Any) -> tuple[Tensor, ...] | None:
     if not isinstance(recorded, list) or not all(isinstance(part, dict) and len(part) == 1 for part in recorded):
         return None
@@ -348,9 +352,6 @@ REDUCTIONS: Final[Mapping[str, OnnxModel]] = {
 #
 # As for PyTorch's operators, a fused multiply-add counts two; additions to the result, and activations of it, happen in the accumulator and
 # count none.
-
-OnnxModel = Callable[[OnnxCall], Work | None]
-"""A cost model; it returns None where the shapes do not determine the cost."""
 
 
 def product_work(flop: float, moved: tuple[Tensor | None, ...], values: Tensor) -> Work:

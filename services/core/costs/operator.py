@@ -10,109 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Self
 
-# ---------------------------------------------------------------- operator calls
-
-NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-LIST_DTYPE: Final = re.compile(r"Tensor\(([^()]*)\)")
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCall:
-    """An operator call as a trace records it: the name with its namespace, and shapes, data types and values of its inputs.
-
-    The tuples have one entry for each input; shorter ones lack the rest.
-    """
-
-    name: str
-    shapes: tuple[Any, ...]
-    dtypes: tuple[str, ...] | None = None  # None: not recorded, as by emit_nvtx
-    values: tuple[str, ...] = ()
-
-    @classmethod
-    def parsed(cls, name: str, input_shapes: str, input_dtypes: str | None, input_values: str | None) -> Self | None:
-        """Return the call from the JSON texts of the table ranges, or None where the shapes are not a list."""
-        shapes, dtypes, values = _list(input_shapes), _list(input_dtypes), _list(input_values)
-        if shapes is None:
-            return None
-        return cls(name, shapes, None if dtypes is None else tuple(map(str, dtypes)), tuple(map(str, values or ())))
-
-    def tensor(self, index: int) -> Tensor | None:
-        """Return an input, or None if it is not a tensor or nothing is known of it.
-
-        An empty shape is a tensor only where its type says so.
-        """
-        shape = _shape(self.shapes[index]) if 0 <= index < len(self.shapes) else None
-        if shape is None:
-            return None
-        if self.dtypes is None:
-            return Tensor(shape) if shape else None
-        recorded = self.dtypes[index] if index < len(self.dtypes) else ""
-        dtype = RECORDED_DTYPES.get(recorded)
-        return None if dtype is None and (not shape or recorded) else Tensor(shape, dtype)
-
-    def tensors(self, index: int) -> list[Tensor]:
-        """Return the tensors of an input that is a list of them.
-
-        The result is empty if the list is, if the input is no list, or if it was too long to be recorded (more than 30 entries).
-        Kineto records no data types for lists, PyTorch's execution traces write GenericList[Tensor(float),Tensor(float)];
-        a single type holds for all.
-        """
-        recorded = self.shapes[index] if 0 <= index < len(self.shapes) else None
-        shapes = [_shape(shape) for shape in recorded] if isinstance(recorded, list) else []
-        dtype = self.dtypes[index] if self.dtypes is not None and index < len(self.dtypes) else ""
-        types = LIST_DTYPE.findall(dtype)
-        if len(types) != len(shapes):
-            types = [dtype] * len(shapes)
-        found = [Tensor(shape, RECORDED_DTYPES.get(name)) for shape, name in zip(shapes, types, strict=True) if shape is not None]
-        return found if len(found) == len(shapes) else []
-
-    def number(self, index: int) -> float | None:
-        """Return an input that is a number; None: not recorded."""
-        found = NUMBER.fullmatch(self.text(index))
-        return None if found is None else float(found[0])
-
-    def text(self, index: int) -> str:
-        """Return an input's value as recorded; empty: not recorded."""
-        return self.values[index] if index < len(self.values) else ""
-
-    def integers(self, index: int) -> tuple[int, ...] | None:
-        """Return an input that is an integer or a list of integers; None: not recorded."""
-        found = NUMBER.findall(self.text(index))
-        return tuple(int(float(part)) for part in found) if found else None
-
-    def integer(self, index: int) -> int | None:
-        """Return an input that is an integer; None: not recorded."""
-        found = self.integers(index)
-        return found[0] if found is not None and len(found) == 1 else None
-
-    def flags(self, index: int) -> tuple[bool, ...] | None:
-        """Return an input that is a flag or a list of flags; None: not recorded."""
-        found = re.findall(r"True|False", self.text(index))
-        return tuple(part == "True" for part in found) if found else None
-
-    def flag(self, index: int) -> bool | None:
-        """Return an input that is a flag; None: not recorded."""
-        found = self.flags(index)
-        return found[0] if found is not None and len(found) == 1 else None
-
-
-def _list(text: str | None) -> tuple[Any, ...] | None:
-    if not text:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return tuple(found) if isinstance(found, list) else None
-
-
-def _shape(value: Any) -> Shape | None:
-    """Return the sizes as a tuple, or None where the value is not a list of sizes, e.g. for a list of tensors."""
-    if not isinstance(value, list | tuple) or not all(isinstance(size, int) and size >= 0 for size in value):
-        return None
-    return tuple(value)
-
-
 # ---------------------------------------------------------------- tensors
 
 Shape = tuple[int, ...]
@@ -226,6 +123,109 @@ def promoted(tensors: Iterable[Tensor]) -> str | None:
 
 def _kind(dtype: str) -> int:
     return 0 if dtype == "bool" else 2 if "float" in dtype else 1
+
+
+# ---------------------------------------------------------------- operator calls
+
+NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+LIST_DTYPE: Final = re.compile(r"Tensor\(([^()]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """An operator call as a trace records it: the name with its namespace, and shapes, data types and values of its inputs.
+
+    The tuples have one entry for each input; shorter ones lack the rest.
+    """
+
+    name: str
+    shapes: tuple[Any, ...]
+    dtypes: tuple[str, ...] | None = None  # None: not recorded, as by emit_nvtx
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def parsed(cls, name: str, input_shapes: str, input_dtypes: str | None, input_values: str | None) -> Self | None:
+        """Return the call from the JSON texts of the table ranges, or None where the shapes are not a list."""
+        shapes, dtypes, values = _list(input_shapes), _list(input_dtypes), _list(input_values)
+        if shapes is None:
+            return None
+        return cls(name, shapes, None if dtypes is None else tuple(map(str, dtypes)), tuple(map(str, values or ())))
+
+    def tensor(self, index: int) -> Tensor | None:
+        """Return an input, or None if it is not a tensor or nothing is known of it.
+
+        An empty shape is a tensor only where its type says so.
+        """
+        shape = _shape(self.shapes[index]) if 0 <= index < len(self.shapes) else None
+        if shape is None:
+            return None
+        if self.dtypes is None:
+            return Tensor(shape) if shape else None
+        recorded = self.dtypes[index] if index < len(self.dtypes) else ""
+        dtype = RECORDED_DTYPES.get(recorded)
+        return None if dtype is None and (not shape or recorded) else Tensor(shape, dtype)
+
+    def tensors(self, index: int) -> list[Tensor]:
+        """Return the tensors of an input that is a list of them.
+
+        The result is empty if the list is, if the input is no list, or if it was too long to be recorded (more than 30 entries).
+        Kineto records no data types for lists, PyTorch's execution traces write GenericList[Tensor(float),Tensor(float)];
+        a single type holds for all.
+        """
+        recorded = self.shapes[index] if 0 <= index < len(self.shapes) else None
+        shapes = [_shape(shape) for shape in recorded] if isinstance(recorded, list) else []
+        dtype = self.dtypes[index] if self.dtypes is not None and index < len(self.dtypes) else ""
+        types = LIST_DTYPE.findall(dtype)
+        if len(types) != len(shapes):
+            types = [dtype] * len(shapes)
+        found = [Tensor(shape, RECORDED_DTYPES.get(name)) for shape, name in zip(shapes, types, strict=True) if shape is not None]
+        return found if len(found) == len(shapes) else []
+
+    def number(self, index: int) -> float | None:
+        """Return an input that is a number; None: not recorded."""
+        found = NUMBER.fullmatch(self.text(index))
+        return None if found is None else float(found[0])
+
+    def text(self, index: int) -> str:
+        """Return an input's value as recorded; empty: not recorded."""
+        return self.values[index] if index < len(self.values) else ""
+
+    def integers(self, index: int) -> tuple[int, ...] | None:
+        """Return an input that is an integer or a list of integers; None: not recorded."""
+        found = NUMBER.findall(self.text(index))
+        return tuple(int(float(part)) for part in found) if found else None
+
+    def integer(self, index: int) -> int | None:
+        """Return an input that is an integer; None: not recorded."""
+        found = self.integers(index)
+        return found[0] if found is not None and len(found) == 1 else None
+
+    def flags(self, index: int) -> tuple[bool, ...] | None:
+        """Return an input that is a flag or a list of flags; None: not recorded."""
+        found = re.findall(r"True|False", self.text(index))
+        return tuple(part == "True" for part in found) if found else None
+
+    def flag(self, index: int) -> bool | None:
+        """Return an input that is a flag; None: not recorded."""
+        found = self.flags(index)
+        return found[0] if found is not None and len(found) == 1 else None
+
+
+def _list(text: str | None) -> tuple[Any, ...] | None:
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return tuple(found) if isinstance(found, list) else None
+
+
+def _shape(value: Any) -> Shape | None:
+    """Return the sizes as a tuple, or None where the value is not a list of sizes, e.g. for a list of tensors."""
+    if not isinstance(value, list | tuple) or not all(isinstance(size, int) and size >= 0 for size in value):
+        return None
+    return tuple(value)
 
 
 # ---------------------------------------------------------------- costs

@@ -36,7 +36,7 @@ _MESSAGES_OF_OTHER_NAME: Final[dict[type, str]] = {model.TableQuery: "GetTableRe
 Encoder = Callable[[Any, Message], None]
 Decoder = Callable[[Message], Any]
 
-# Worked out once a class, at its first conversion: reflection costs a hundred times the conversion itself.
+# Computed once per class, at its first conversion: reflection costs a hundred times as much as the conversion itself.
 _encoder_plans: dict[type, tuple[tuple[str, Encoder], ...]] = {}
 _decoder_plans: dict[type, tuple[tuple[str, Decoder], ...]] = {}
 

@@ -21,7 +21,7 @@ from kernalyse.errors import refusal, request_errors
 from kernalyse.revision import git_revision
 from kernalyse.runs import Run, RunUpdate, run_of, update_of
 from kernalyse.tables import Table, TableFilter, filter_messages, sort_keys
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from kernalyse.trace_upload import CHUNK_BYTES, OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from kernalyse.v1 import device_pb2, kernel_pb2, run_pb2
@@ -37,7 +37,6 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 TRANSFER_TIMEOUT_S: Final = 600.0
 """For an entire file: 256 MB, the largest bundle, at 0.5 MB/s."""
 
-CHUNK_BYTES: Final = 1024 * 1024
 MAX_SECONDS: Final = 1e9  # still a 64-bit number in nanoseconds
 TABLE_FORMS: Final = ("polars", "pandas", "arrow")
 NOTHING: Final[Callable[[], None]] = lambda: None  # noqa: E731

@@ -76,7 +76,7 @@ def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> Model:
         result = first if is_in_place and first is not None else Tensor(shape, definition.result_dtype or dtype)
         masks = (Tensor(shape, LOGICAL),) if name == "native_dropout" else ()
         flop = result.count * definition.flop if "float" in dtype else NONE_COUNTED
-        # A tensor without dimensions beside one that has some is handed over as a number.
+        # A tensor without dimensions is passed as a number if another input has dimensions.
         read = [tensor for tensor in inputs if tensor.shape or not shape]
         moved = moved_bytes((*read, result, *masks))
         return None if moved is None else Work(Weight.PASS, float(flop), moved, dtype)

@@ -292,9 +292,7 @@ class MeasuringWords:
 
     def _busy_policy(self) -> BusyPolicy:
         if self.waits_for_idle and self.refuses_busy:
-            raise UsageError(
-                "options --wait-idle and --refuse-busy", found="both", expected="one of them", remedy="Say what to do about other programs."
-            )
+            raise UsageError("options --wait-idle and --refuse-busy", found="both", expected="one of them", remedy="Leave one of them out.")
         return BusyPolicy.WAIT if self.waits_for_idle else BusyPolicy.REFUSE if self.refuses_busy else BusyPolicy.RECORD
 
 
@@ -361,7 +359,9 @@ def parse_budget(budget_s: float | None) -> int | None:
     if budget_s is None:
         return None
     if not 0 < budget_s < MAX_SECONDS:
-        raise UsageError(f"option --budget {budget_s:g}", found=f"{budget_s:g}", expected="seconds, more than 0", remedy="Say --budget 60.")
+        raise UsageError(
+            f"option --budget {budget_s:g}", found=f"{budget_s:g}", expected="seconds, more than 0", remedy="For example: --budget 60"
+        )
     return max(1, int(budget_s * 1e9))
 
 

@@ -63,7 +63,7 @@ def connect(
         "analyzer of this machine",
         found="none that runs",
         expected="one",
-        remedy="Start it with `kernalyse up`, say connect(start=True), or name one: connect('HOST:7002', token, ca_file=…).",
+        remedy="Start it with `kernalyse up`, call connect(start=True), or name one: connect('HOST:7002', token, ca_file=…).",
         code="UNAVAILABLE",
         reason="NO_SERVICE",
     )
@@ -83,7 +83,7 @@ def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certi
             f"analyzer {address}",
             found="another machine, without TLS",
             expected="ca_file, so that the token travels encrypted",
-            remedy="Give the analyzer a certificate (README, Security), or say insecure=True.",
+            remedy="Give the analyzer a certificate (README, Security), or pass insecure=True.",
         )
     return Endpoint(address, known, ca_certificate)
 

@@ -1,10 +1,10 @@
-"""Benchmarks kernels of .cu files from Python: `import KernelBenchmarker as kb`.
+"""Benchmarks of kernels in .cu files from Python: `import KernelBenchmarker as kb`.
 
     kernel = kb.load_kernel("matmul_kernels.cu", "matmul_naive")
     results = kb.benchmark([kernel], N=[128, 256], M=[128, 256], K=[128, 256])
 
-Installed, this file is also a top-level module. It holds names only: the work is done by the profiler's own engine, in the
-calling process. docs/kernel_benchmarker.md says what maps to what.
+Installed, this file is also a top-level module. It only re-exports names: the work is done by the profiler's own engine, in the
+calling process. docs/kernel_benchmarker.md lists the correspondences.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A list of benchmarked kernels in a browser, as roofline, heatmap and split charts: `python -m kernel_benchmark_visualizer FILE`.
 
-It is `kernalyse follow`: the list and the roofline_config.json beside it are watched, and peaks that are set on the page are kept there.
+It runs `kernalyse follow`: the list and the roofline_config.json next to it are watched; peaks set on the page are stored there.
 
-Installed, this file is also a top-level module. It holds names only; docs/operation_lists.md says more.
+Installed, this file is also a top-level module. It only re-exports names; docs/operation_lists.md says more.
 """
 
 from __future__ import annotations

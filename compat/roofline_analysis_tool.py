@@ -1,9 +1,9 @@
-"""The roofline of this folder's commands.json in a browser: `python -m roofline_analysis_tool`.
+"""The roofline of the commands.json in the working directory, in a browser: `python -m roofline_analysis_tool`.
 
-It is `kernalyse follow`: commands.json, roofline_config.json and op_registry.py of the folder are watched, and what is set on the
-page is kept in roofline_config.json. Starting it in a folder runs that folder's op_registry.py.
+It runs `kernalyse follow`: commands.json, roofline_config.json and op_registry.py of the directory are watched, and what is set on the
+page is stored in roofline_config.json. Starting it in a directory runs that directory's op_registry.py.
 
-Installed, this file is also a top-level module. It holds names only; docs/operation_lists.md says more.
+Installed, this file is also a top-level module. It only re-exports names; docs/operation_lists.md says more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Draws what KernelBenchmarker has measured: `import visualize`.
+"""Figures of KernelBenchmarker's results: `import visualize`.
 
     visualize.visualize("benchmark_results.json")
 
-Installed, this file is also a top-level module. It holds names only.
+Installed, this file is also a top-level module. It only re-exports names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Two implementations of models side by side: `python -m visualize_comparison --compare-all --benchmark`.
+"""Two implementations of ML models side by side: `python -m visualize_comparison --compare-all --benchmark`.
 
-Installed, this file is also a top-level module. It holds names only; docs/models.md says more.
+Installed, this file is also a top-level module. It only re-exports names; docs/models.md says more.
 """
 
 from __future__ import annotations

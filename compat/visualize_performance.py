@@ -1,9 +1,9 @@
-"""Dashboards of models' performance: `python -m visualize_performance --run-profiling`, or from a script
+"""Dashboards of ML models' performance: `python -m visualize_performance --run-profiling`, or from a script.
 
     dashboard = PerformanceDashboard()
     dashboard.load_data("profiling_results/profiling_data.json")
 
-Installed, this file is also a top-level module. It holds names only; docs/models.md says more.
+Installed, this file is also a top-level module. It only re-exports names; docs/models.md says more.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ __all__ = ["PerformanceDashboard", "main"]
 
 
 class PerformanceDashboard(dashboards.PerformanceDashboard):
-    """Figures of models, timed here or read from a file, and the page that shows them."""
+    """Metrics of ML models, measured here or read from a file, and the page that shows them."""
 
     def run_profiling(self, batch_size: int = 4, seq_len: int = 64, backend: str = "auto", models: Sequence[str] = ()) -> Document:
-        """Time models on this machine, or on the nodes of the analyzer that runs here, and return the document of what they took.
+        """Measure models on this machine, or on the nodes of the analyzer that runs here, and return the document with their times.
 
         Args:
+            batch_size: sequences in each pass.
+            seq_len: tokens of each sequence.
+            backend: how kernels are compiled and launched.
             models: empty for all built-in ones.
 
         Raises:
-            KernalyseError: a model or a backend that there is not, a run that failed.
+            KernalyseError: an unknown model or backend, or a run that failed.
         """
         from kernalyse.services.cli.model_documents import ProfilingRequest, profiled_models
 

@@ -1,4 +1,4 @@
-"""Measure Python callables: `kernalyse.bench` and `kernalyse.compare`."""
+"""Measurements of Python callables: the implementation of `kernalyse.bench` and `kernalyse.compare`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from kernalyse.services.profiler.measuring.paired import Turns
 from kernalyse.services.profiler.measuring.stopping import StoppingRule
 from kernalyse.services.profiler.measuring.verification import NO_REFERENCE
 
-# ---------------------------------------------------------------- benching
-# `kernalyse.bench` and `kernalyse.compare`; what they take is described there, in `kernalyse.timing`.
+# ---------------------------------------------------------------- entry points
+# Their arguments are documented in `kernalyse.timing`.
 
 
 def bench(
@@ -53,12 +53,13 @@ def bench(
     timer: str,
     measuring: Measuring,
 ) -> Bench:
-    with _request_errors(), _opened(timer, function=function) as stopwatch:
+    """Measure a function, as `kernalyse.bench` documents."""
+    with _request_errors(), _opened(timer, function=function) as call_timer:
         work = Work(function, name or _name_of(function), parameters, flop, bytes, dtype, category)
-        record = _record(work.name, stopwatch)
-        run = CallableRun(0, work, _desk(stopwatch, measuring, record))
+        record = _record(work.name, call_timer)
+        run = CallableRun(0, work, _measurement_context(call_timer, measuring, record))
         run.start()
-        return _bench(run, run.sample(), stopwatch, record)
+        return _bench(run, run.sample(), call_timer, record)
 
 
 def compare(
@@ -70,36 +71,37 @@ def compare(
     timer: str,
     measuring: Measuring,
 ) -> Comparison:
-    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as stopwatch:
+    """Compare two functions, as `kernalyse.compare` documents."""
+    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as call_timer:
         judged_name, baseline_name = _different(_name_of(judged), _name_of(baseline)) if names is None else _checked(names)
-        record = _record(f"{judged_name} against {baseline_name}", stopwatch)
-        desk = _desk(stopwatch, measuring, record)
+        record = _record(f"{judged_name} against {baseline_name}", call_timer)
+        context = _measurement_context(call_timer, measuring, record)
         runs = (
-            CallableRun(0, Work(baseline, baseline_name, parameters), desk),
-            CallableRun(1, Work(judged, judged_name, parameters), desk),
+            CallableRun(0, Work(baseline, baseline_name, parameters), context),
+            CallableRun(1, Work(judged, judged_name, parameters), context),
         )
         for run in runs:
             run.start()
         turns = Turns(*runs, on_activity=lambda _: None)
         paired = turns.compare(MIN_PAIR_COUNT)
-        baseline_bench, judged_bench = (_bench(run, turns.stop_reason, stopwatch, record) for run in runs)
+        baseline_bench, judged_bench = (_bench(run, turns.stop_reason, call_timer, record) for run in runs)
         record.write(paired)
         return Comparison(judged_bench, baseline_bench, paired, record)
 
 
-def _bench(run: CallableRun, stop_reason: StopReason, stopwatch: Stopwatch, record: Record) -> Bench:
-    return Bench(run.configuration, run.finish(stop_reason), stopwatch.device, stopwatch.description, stopwatch.notice, record)
+def _bench(run: CallableRun, stop_reason: StopReason, call_timer: Stopwatch, record: Record) -> Bench:
+    return Bench(run.configuration, run.finish(stop_reason), call_timer.device, call_timer.description, call_timer.notice, record)
 
 
-def _record(title: str, stopwatch: Stopwatch) -> Record:
+def _record(title: str, call_timer: Stopwatch) -> Record:
     revision = git_revision(Path.cwd())
-    return Record(title, stopwatch, None if revision is None else Revision(*revision))
+    return Record(title, call_timer, None if revision is None else Revision(*revision))
 
 
-def _desk(stopwatch: Stopwatch, measuring: Measuring, record: Record) -> Desk:
-    device = stopwatch.device
+def _measurement_context(call_timer: Stopwatch, measuring: Measuring, record: Record) -> Desk:
+    device = call_timer.device
     return Desk(
-        stopwatch,
+        call_timer,
         protobuf.decode(measuring.message(), MeasuringOptions),
         open_clock_meter(device),
         Neighbours(open_use_meter(device)),
@@ -108,7 +110,7 @@ def _desk(stopwatch: Stopwatch, measuring: Measuring, record: Record) -> Desk:
 
 
 def _name_of(function: Callable[[], object]) -> str:
-    """Its own; of what has none, such as a functools.partial, the name of what it calls or of its class."""
+    """Return the function's name; for an object without one, such as a functools.partial, that of its function or class."""
     inner = getattr(function, "func", function)
     name: str = getattr(inner, "__name__", type(inner).__name__)
     return "callable" if name == "<lambda>" else name
@@ -126,38 +128,37 @@ def _checked(names: tuple[str, ...]) -> tuple[str, str]:
 
 @contextmanager
 def _opened(timer: str, **functions: object) -> Iterator[Stopwatch]:
-    """functions: by the names of their arguments."""
+    """Yield the timer for these functions, which are passed by the names of their arguments."""
     for name, function in functions.items():
         refuse_no_function(function, name)
-    stopwatch = choose_stopwatch(timer)
+    call_timer = choose_stopwatch(timer)
     try:
-        yield stopwatch
+        yield call_timer
     finally:
-        stopwatch.close()
+        call_timer.close()
 
 
 @contextmanager
 def _request_errors() -> Iterator[None]:
-    """What is refused here is raised as what a service refuses."""
+    """Raise KernalyseError as RequestError, as if a service had rejected the request."""
     try:
         yield
     except KernalyseError as error:
         raise RequestError(error.code, error.reason, error.message, error.metadata) from error
 
 
-# ---------------------------------------------------------------- callable run
-# One Python function on its way to a measurement.
+# ---------------------------------------------------------------- measured function
 
 MIN_WARM_UP_COUNT: Final = 5
-"""The fastest of them decides whether calls are timed one by one; fewer may all have met caches and pages for the first time."""
+"""The fastest of them decides whether calls are timed one by one; with fewer, all may have met cold caches and unmapped pages."""
 
 LONG_CALL_NS: Final = 500_000_000
-"""Such calls are timed one by one whatever else; each further one to warm up would only be waited for."""
+"""Longer calls are timed one by one in any case, and further warm-up calls would only cost time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is called, and what is known of it. flop, bytes: of one call; None: not known."""
+    """A function and what is known of one call of it; flop and bytes are None where not known."""
 
     function: Call
     name: str
@@ -170,9 +171,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What all functions of one measurement share."""
+    """What the functions of one measurement share: timer, options, and what observes the device meanwhile."""
 
-    stopwatch: Stopwatch
+    call_timer: Stopwatch
     options: MeasuringOptions
     clock_meter: ClockMeter
     neighbours: Neighbours
@@ -180,86 +181,98 @@ class Desk:
 
 
 class CallableRun:
-    """Call `start` first. Then `sample`, or turns with another one; then `finish`."""
+    """The measurement of one function: call `start`, then `sample` or an interleaved comparison, then `finish`."""
 
-    def __init__(self, configuration_index: int, work: Work, desk: Desk) -> None:
-        self._desk = desk
-        self._method = Method.of(desk.options, desk.stopwatch.device)
+    def __init__(self, configuration_index: int, work: Work, context: Desk) -> None:
+        self._context = context
+        self._method = Method.of(context.options, context.call_timer.device)
         self._method = replace(self._method, warm_up_count=max(self._method.warm_up_count, MIN_WARM_UP_COUNT))
         if self._method.cache_mode is CacheMode.BOTH:
             raise InvalidParameterError("argument cache", found="'both'", expected="cold or hot", remedy="Measure once with each.")
         self.configuration = _configuration(configuration_index, work, self._method.cache_mode)
-        self._further_ns = 0  # wall clock beside the benchmark's
-        self._session, self._launch = CallableSession(desk.stopwatch), CallableLaunch(work.function)
+        self._setup_ns = 0  # wall clock time of `start`, in addition to the benchmark's
+        self._session, self._launch = CallableSession(context.call_timer), CallableLaunch(work.function)
         self.benchmark = self._new_benchmark()
 
     def _new_benchmark(self) -> Benchmark:
-        desk, index = self._desk, self.configuration_index
-        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: desk.write(batch.event(index)))
-        return Benchmark(self._session, self._launch, self._method, desk.clock_meter, observer)
+        context, index = self._context, self.configuration_index
+        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: context.write(batch.event(index)))
+        return Benchmark(self._session, self._launch, self._method, context.clock_meter, observer)
 
     @property
     def configuration_index(self) -> int:
+        """Return the index of its configuration."""
         return self.configuration.configuration_index
 
     @property
     def label(self) -> str:
+        """Return the function's name and parameters."""
         return self.configuration.label
 
     @property
     def device(self) -> Device:
-        return self._desk.stopwatch.device
+        """Return the device whose clock is used."""
+        return self._context.call_timer.device
 
     @property
     def rule(self) -> StoppingRule:
+        """Return the stopping rule."""
         return self._method.rule
 
     def start(self) -> None:
-        """Tells the configuration, warms up and chooses how to time. The first call, which may compile for minutes, is no sample."""
+        """Record the configuration, warm up and choose how to time; the first call, which may compile for minutes, is no sample.
+
+        Raises:
+            InvalidParameterError: the function returns a coroutine or generator that has not run.
+        """
         start_ns = time.perf_counter_ns()
-        self._desk.write(self.configuration)
-        self._desk.neighbours.wait_or_refuse(self._desk.options.busy_policy, lambda _: None)
-        self._refuse_unfinished(self._launch.function())
+        self._context.write(self.configuration)
+        self._context.neighbours.wait_or_refuse(self._context.options.busy_policy, lambda _: None)
+        self._check_finished(self._launch.function())
         if self._takes_long(start_ns) and self._takes_long():
-            self._method = replace(self._method, warm_up_count=max(self._desk.options.warm_up_count, 1))
+            self._method = replace(self._method, warm_up_count=max(self._context.options.warm_up_count, 1))
             self.benchmark = self._new_benchmark()
-        self._further_ns = time.perf_counter_ns() - start_ns
+        self._setup_ns = time.perf_counter_ns() - start_ns
         self.benchmark.start(lambda: NO_REFERENCE)
 
     def _takes_long(self, start_ns: int | None = None) -> bool:
-        """Whether a call does, of which the first may have compiled. start_ns: of one that has begun; None: of one more."""
+        """Return whether a call is long; `start_ns` belongs to one in progress, None makes another one.
+
+        The first call may have included a compilation, so one long call decides nothing.
+        """
         if start_ns is None:
             start_ns = time.perf_counter_ns()
             self._launch.function()
-        self._desk.stopwatch.synchronize()
+        self._context.call_timer.synchronize()
         return time.perf_counter_ns() - start_ns > LONG_CALL_NS
 
-    def _refuse_unfinished(self, answer: object) -> None:
-        """Raises InvalidParameterError: the call has only made something that would do the work."""
-        if isinstance(answer, Coroutine):
-            answer.close()
-        if isinstance(answer, Awaitable | Generator | AsyncGenerator):
+    def _check_finished(self, result: object) -> None:
+        """Raise InvalidParameterError if the call has only created something that would do the work."""
+        if isinstance(result, Coroutine):
+            result.close()
+        if isinstance(result, Awaitable | Generator | AsyncGenerator):
             raise InvalidParameterError(
                 f"function {self.configuration.kernel_name}",
-                found=f"a {type(answer).__name__} that has not run yet",
+                found=f"a {type(result).__name__} that has not run yet",
                 expected="a call that does the work",
                 remedy="Wrap it: lambda: asyncio.run(work()) for a coroutine, lambda: list(work()) for a generator.",
             )
 
     def sample(self) -> StopReason:
+        """Take samples until a stopping rule applies, and return which."""
         return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason) -> Measurement:
-        """Writes the measurement."""
+        """Record the measurement and return it."""
         result = self.benchmark.result(stop_reason)
-        use = self._desk.neighbours.read()
-        measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._further_ns)
-        self._desk.write(measurement)
+        use = self._context.neighbours.read()
+        measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._setup_ns)
+        self._context.write(measurement)
         return measurement
 
 
 def refuse_no_function(function: object, name: str) -> None:
-    """name: of the argument. Raises InvalidParameterError."""
+    """Raise InvalidParameterError if the argument `name` is not callable."""
     if not callable(function):
         raise InvalidParameterError(f"argument {name}", found=repr(function), expected="a function without arguments")
 

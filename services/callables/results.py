@@ -1,4 +1,4 @@
-"""What `kernalyse.bench` and `kernalyse.compare` answer with."""
+"""The results of `kernalyse.bench` and `kernalyse.compare`, and their export as a run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A measured function.
+    """The measurement of one function.
 
     Attributes:
-        label: its name and parameters.
-        timed_by: whose clock: "CUDA events on the current stream of PyTorch", or the host's.
-        notice: what that clock does not tell.
-        configuration, measurement: all figures, as the tables of those names have them.
+        configuration: the function, its parameters and its cost, with the columns of the table configurations.
+        measurement: all statistics, with the columns of the table measurements.
+        device: whose clock was used.
+        timed_by: which clock: "CUDA events on the current stream of PyTorch", or the host's.
+        notice: what that clock does not measure.
     """
 
     configuration: Configuration
@@ -56,40 +57,45 @@ class Bench:
 
     @property
     def label(self) -> str:
+        """Return the function's name and parameters."""
         return self.configuration.label
 
     @property
     def median_ns(self) -> float:
+        """Return the median duration of a call."""
         return self.measurement.duration_median_ns
 
     @property
     def median_interval_ns(self) -> tuple[float, float]:
-        """Of the median, at 95 %."""
+        """Return the 95 % confidence interval of the median."""
         return self.measurement.duration_median_low_ns, self.measurement.duration_median_high_ns
 
     @property
     def stop_reason(self) -> str:
+        """Return why sampling ended, e.g. "CONFIDENCE_REACHED"."""
         return self.measurement.stop_reason.value
 
     @property
     def flop_per_s(self) -> float | None:
+        """Return the rate at the median duration; None: flop is not known."""
         return None if self.configuration.flop is None else self.configuration.flop / self.median_ns * 1e9
 
     @property
     def bytes_per_s(self) -> float | None:
+        """Return the rate at the median duration; None: bytes is not known."""
         return None if self.configuration.bytes is None else self.configuration.bytes / self.median_ns * 1e9
 
     def samples_ns(self) -> npt.NDArray[np.float64]:
-        """All samples in the order taken, shape (n,); throttled ones, which do not count, left out."""
+        """Return all samples in the order taken, shape (n,), without throttled ones, which do not count."""
         batches = self._record.batches(self.configuration.configuration_index)
         return np.concatenate([np.delete(batch.duration_ns, batch.discarded_positions) for batch in batches])
 
     def save(self, path: Path | str) -> Path:
-        """Writes the results document (docs/results_json.md). Needs the extra analyzer."""
+        """Write the results document (docs/results_json.md) and return its path; needs the extra analyzer."""
         return self._record.save(Path(path))
 
     def send(self, client: Client) -> ClientRun:
-        """Stores it in the analyzer as a run, which the dashboard shows like any other. Needs the extra analyzer."""
+        """Store the measurement in the analyzer as a run, which the dashboard shows like any other; needs the extra analyzer."""
         return self._record.send(client)
 
     def __repr__(self) -> str:
@@ -111,7 +117,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two functions, measured in alternating blocks. verdict: of `judged`: FASTER, SLOWER, SAME or UNDECIDED; reason: why."""
+    """The comparison of two functions, measured in alternating blocks."""
 
     judged: Bench
     baseline: Bench
@@ -120,36 +126,38 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
+        """Return how `judged` compares with `baseline`: FASTER, SLOWER, SAME or UNDECIDED."""
         return self.paired.verdict.value
 
     @property
     def reason(self) -> str:
+        """Return the reason for the verdict, one sentence."""
         return self.paired.reason
 
     @property
     def duration_ratio(self) -> float:
-        """Of `judged` over `baseline`: the median over the pairs of blocks."""
+        """Return the duration of `judged` over that of `baseline`: the median over the pairs of blocks."""
         return self.paired.duration_ratio
 
     @property
     def duration_ratio_interval(self) -> tuple[float, float]:
-        """Of the ratio, at 99 %."""
+        """Return the 99 % confidence interval of the ratio."""
         return self.paired.duration_ratio_low, self.paired.duration_ratio_high
 
     def save(self, path: Path | str) -> Path:
-        """Writes both with the verdict as one results document. Needs the extra analyzer."""
+        """Write both measurements and the verdict as one results document and return its path; needs the extra analyzer."""
         return self._record.save(Path(path))
 
     def send(self, client: Client) -> ClientRun:
-        """Stores both with the verdict in the analyzer as one run. Needs the extra analyzer."""
+        """Store both measurements and the verdict in the analyzer as one run; needs the extra analyzer."""
         return self._record.send(client)
 
     def __repr__(self) -> str:
-        beside = {"FASTER": "than", "SLOWER": "than", "SAME": "as", "UNDECIDED": "against"}[self.verdict]
+        preposition = {"FASTER": "than", "SLOWER": "than", "SAME": "as", "UNDECIDED": "against"}[self.verdict]
         return "\n".join(
             (
-                f"{self.judged.label}: {self.verdict.lower()} {beside} {self.baseline.label}: {self.reason}",
-                f"  {self.paired.block_count} blocks of each in turns",
+                f"{self.judged.label}: {self.verdict.lower()} {preposition} {self.baseline.label}: {self.reason}",
+                f"  {self.paired.block_count} interleaved blocks of each",
                 *(f"  {line}" for bench in (self.judged, self.baseline) for line in repr(bench).splitlines()),
             )
         )
@@ -160,33 +168,39 @@ def _words(name: str) -> str:
 
 
 # ---------------------------------------------------------------- record
-# What was measured of Python functions, as the events of a run and as a file that the analyzer reads.
+# The measurement as the events of a run, and as a file that the analyzer reads.
 
 SOURCE: Final = "kernalyse.bench"
-JOURNAL_ID: Final = ""  # no journal has these events
+JOURNAL_ID: Final = ""  # these events are in no journal
 
 
 class Record:
-    """Takes events with their times. How they are timed is the first of them."""
+    """The events of a measurement with their times; the first one describes how it is timed."""
 
-    def __init__(self, title: str, stopwatch: Stopwatch, revision: Revision | None) -> None:
+    def __init__(self, title: str, call_timer: Stopwatch, revision: Revision | None) -> None:
         self.title = title
-        self.device = stopwatch.device
+        self.device = call_timer.device
         self._revision = revision
         self._start_unix_ns = time.time_ns()
         self.run_id = f"bench-{self._start_unix_ns}"
         self._events: list[RunEvent] = []
-        self.write(LogLines(LogLevel.INFO, SOURCE, (f"Timed by {stopwatch.description}.", stopwatch.notice)))
+        self.write(LogLines(LogLevel.INFO, SOURCE, (f"Timed by {call_timer.description}.", call_timer.notice)))
 
     def write(self, payload: EventPayload) -> None:
+        """Append an event."""
         self._events.append(RunEvent(len(self._events), JOURNAL_ID, self.run_id, time.time_ns(), payload))
 
     def batches(self, configuration_index: int) -> list[SampleBatch]:
+        """Return the samples of one configuration."""
         payloads = (event.payload for event in self._events)
         return [one for one in payloads if isinstance(one, SampleBatch) and one.configuration_index == configuration_index]
 
     def document(self) -> str:
-        """The results document (docs/results_json.md). Raises ModuleNotFoundError without polars."""
+        """Return the results document (docs/results_json.md).
+
+        Raises:
+            ModuleNotFoundError: polars is not installed.
+        """
         try:
             from kernalyse.services.analyzer.export.results import results_document
         except ModuleNotFoundError as error:
@@ -196,10 +210,12 @@ class Record:
         return results_document(self._results())
 
     def save(self, path: Path) -> Path:
+        """Write the results document and return its path."""
         path.write_text(self.document(), encoding="utf-8")
         return path
 
     def send(self, client: Client) -> ClientRun:
+        """Import the results document into the analyzer and return the run."""
         with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder:
             return client.import_trace(self.save(Path(folder) / f"{self.run_id}.json")).run
 

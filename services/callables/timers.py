@@ -24,7 +24,7 @@ from kernalyse.services.profiler.backends.base import PreparedLaunch, TimedSampl
 from kernalyse.services.profiler.backends.cuda.driver import LIBRARY, CudaDriver
 
 # ---------------------------------------------------------------- session
-# Calls of a Python function as launches of the measuring engine.
+# Calls of a Python function take the place of launches in the measuring engine.
 
 Call = Callable[[], object]
 
@@ -33,67 +33,86 @@ METHODS: Final = frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
 
 @dataclass(frozen=True, slots=True)
 class CallableLaunch:
+    """A function in the place of a prepared launch."""
+
     function: Call
 
 
 class Stopwatch(Protocol):
-    """Times calls on one device."""
+    """A timer of calls on one device."""
 
     @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """Return the device that the calls are attributed to."""
+        ...
 
     @property
     def description(self) -> str:
-        """Whose clock it is, for the record."""
+        """Return whose clock it is, for the record."""
         ...
 
     @property
     def notice(self) -> str:
-        """What whoever reads the times has to know of it."""
+        """Return what the times do not include, or include needlessly."""
         ...
 
     def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[float64]:
-        """Mean duration of a call in ns for each of `count` samples, shape (count,); cold: after the last-level cache was overwritten."""
+        """Return the mean duration of a call in ns for each of `count` samples, shape (count,).
+
+        Args:
+            function: what is called.
+            calls_per_sample: calls between two readings of the clock.
+            count: number of samples.
+            is_cold: overwrite the last-level cache before each sample.
+        """
         ...
 
     def synchronize(self) -> None:
-        """Waits until what was enqueued is done."""
+        """Wait until all enqueued work is done."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the timer holds on the device."""
+        ...
 
 
 class CallableSession:
-    """What a benchmark needs of a device, for functions of this process."""
+    """The device session of a benchmark whose launches are calls of Python functions."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self._stopwatch = stopwatch
+    def __init__(self, timer: Stopwatch) -> None:
+        self._timer = timer
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the supported timing methods; Python calls cannot be replayed as a graph."""
         return METHODS
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Call the function once and wait for its work."""
         assert isinstance(launch, CallableLaunch)
         launch.function()
-        self._stopwatch.synchronize()
+        self._timer.synchronize()
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Return `count` samples of the function."""
         assert isinstance(launch, CallableLaunch)
         with without_garbage_collector():
             is_cold = timing.cache_mode is CacheMode.COLD
-            return TimedSamples(self._stopwatch.time(launch.function, timing.launches_per_sample, count, is_cold=is_cold))
+            return TimedSamples(self._timer.time(launch.function, timing.launches_per_sample, count, is_cold=is_cold))
 
 
-# ---------------------------------------------------------------- stopwatches
-# Which clock times a function: that of the GPU library which this program has put to use, else the host's.
+# ---------------------------------------------------------------- choice of the timer
+# The clock of the GPU library that this program has used, else the host's.
 
 HOST: Final = "host"
 AUTO: Final = "auto"
 
 
 def _torch_stream(torch: Any) -> int | None:
-    """None: this PyTorch has no CUDA, or has not used it. Initialized is not enough: its context has to be this thread's."""
+    """Return PyTorch's current stream, or None if this PyTorch has no CUDA or has not used it.
+
+    Being initialized is not enough: its context has to be current in this thread.
+    """
     if torch.version.cuda is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     torch.cuda.synchronize()
@@ -114,14 +133,14 @@ STREAMS: Final[dict[str, tuple[str, str, Callable[[Any], int | None]]]] = {
     "cuda": ("cuda.bindings.driver", "CUDA Python", _default_stream),
     "pycuda": ("pycuda.driver", "PyCUDA", _default_stream),
 }
-"""By the name of the choice: module, library, its current stream. Triton launches on PyTorch's."""
+"""Module, library and a function of its current stream, by the timer's name. Triton launches on PyTorch's stream."""
 
 
 def choose_stopwatch(timer: str) -> Stopwatch:
-    """The clock that `timer` names: auto, host, or one of STREAMS.
+    """Return the timer that `timer` names: auto, host, or one of STREAMS.
 
     Raises:
-        InvalidParameterError: there is no such choice.
+        InvalidParameterError: there is no such timer.
         UnmetConditionError: that library is not loaded, or has not opened a device.
     """
     if timer == AUTO:
@@ -150,17 +169,17 @@ def _opened(name: str) -> Stopwatch | None:
 
 
 # ---------------------------------------------------------------- host clock
-# The host's clock, for work of the CPU and for functions that wait for their device themselves.
+# For work of the CPU, and for functions that wait for their device themselves.
 
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 UNKNOWN_CACHE_BYTES: Final = 64 * 2**20
-"""Overwritten where the size of the cache is not told: more than most have, still some milliseconds."""
+"""Overwritten where the size of the cache is not known: more than most caches, and still a matter of milliseconds."""
 
 UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class HostClock:
-    """time.perf_counter_ns around each sample."""
+    """A timer that reads time.perf_counter_ns around each sample."""
 
     description = "the host's clock (time.perf_counter_ns)"
     notice = "What a function leaves running on a device when it returns is not in its time."
@@ -170,6 +189,7 @@ class HostClock:
         self._filler: npt.NDArray[np.uint8] | None = None
 
     def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
+        """Return the mean duration of a call in ns for each sample."""
         durations_ns = np.empty(count)
         for index in range(count):
             if is_cold:
@@ -178,13 +198,14 @@ class HostClock:
             for _ in repeat(None, calls_per_sample):
                 function()
             durations_ns[index] = time.perf_counter_ns() - start_ns
-        # A clock that steps coarser than the function runs would tell 0, of which no ratio can be had.
+        # A clock coarser than the function's duration returns 0, which allows no ratios.
         return np.maximum(durations_ns, 1.0) / calls_per_sample
 
     def synchronize(self) -> None:
-        """A function has done its work when it returns."""
+        """Do nothing: a function has done its work when it returns."""
 
     def close(self) -> None:
+        """Release the buffer that overwrites the cache."""
         self._filler = None
 
     def _overwrite_cache(self) -> None:
@@ -216,7 +237,7 @@ def _cpu_name() -> str:
 
 
 def last_level_cache_bytes(folder: Path) -> int | None:
-    """The largest cache that the kernel tells of; None: it tells of none."""
+    """Return the size of the largest cache in the kernel's listing, or None if it lists none."""
     sizes = []
     for path in folder.glob("index*/size"):
         text = path.read_text().strip()
@@ -225,19 +246,24 @@ def last_level_cache_bytes(folder: Path) -> int | None:
     return max(sizes, default=None)
 
 
-# ---------------------------------------------------------------- cuda stream
-# CUDA events on a stream that another library of this process has opened, by NVIDIA's driver itself.
+# ---------------------------------------------------------------- CUDA stream
+# CUDA events on a stream that another library of this process has opened, through NVIDIA's driver.
 #
-# One way for all of these libraries: they share the driver's streams and contexts, and differ only in which stream is current.
+# The same code serves all of these libraries: they share the driver's streams and contexts, and differ only in which stream is current.
 
 NS_PER_MS: Final = 1e6
 MAX_SAMPLES_IN_FLIGHT: Final = 128
-"""Enqueued before the stream is waited for. Fewer let the device run dry between samples, and launch overhead into them; more
-fill the driver's queue of about 1024 entries with functions that launch several kernels."""
+"""Samples enqueued before waiting for the stream. With fewer, the device runs dry between samples and they include launch overhead;
+with more, functions that launch several kernels fill the driver's queue of about 1024 entries."""
 
 
 class CudaStream:
-    """Args: library_name: whose stream it is. handle: of the driver; 0 is the default stream. Its context is this thread's."""
+    """A timer that records CUDA events on a stream.
+
+    Args:
+        library_name: whose stream it is.
+        handle: the driver's handle of the stream; 0 is the default stream. Its context must be current in this thread.
+    """
 
     def __init__(self, library_name: str, handle: int, driver_library: str = LIBRARY) -> None:
         self._cuda = ctypes.CDLL(driver_library)
@@ -246,11 +272,10 @@ class CudaStream:
         self._filler: ctypes.c_uint64 | None = None
         self.device = self._current_device(driver_library)
         self.description = f"CUDA events on the current stream of {library_name}"
-        self.notice = (
-            "The stream was not held: launch overhead of hot calls that the device does sooner than the host enqueues them is in it."
-        )
+        self.notice = "Launch overhead is included for hot calls that the device executes faster than the host enqueues them."
 
     def time(self, function: Call, calls_per_sample: int, count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
+        """Return the mean duration of a call in ns for each sample."""
         durations_ns = np.empty(count)
         for first in range(0, count, MAX_SAMPLES_IN_FLIGHT):
             events = self._take_events(min(MAX_SAMPLES_IN_FLIGHT, count - first))
@@ -266,6 +291,7 @@ class CudaStream:
         return durations_ns
 
     def synchronize(self) -> None:
+        """Wait until the stream is empty."""
         self._call("cuStreamSynchronize", self._stream)
 
     def _take_events(self, count: int) -> list[tuple[ctypes.c_void_p, ctypes.c_void_p]]:
@@ -301,6 +327,7 @@ class CudaStream:
             raise InternalError("NVIDIA's driver", found=f"{name}: status {status}", remedy="Check the function by itself.")
 
     def close(self) -> None:
+        """Release the events and the buffer that overwrites the cache."""
         for event in (event for pair in self._events for event in pair):
             self._cuda.cuEventDestroy_v2(event)
         self._events.clear()
@@ -310,7 +337,7 @@ class CudaStream:
 
 
 def has_context(driver_library: str = LIBRARY) -> bool:
-    """Whether this thread has a CUDA context, whoever has opened it."""
+    """Return whether this thread has a CUDA context, whichever library opened it."""
     try:
         cuda = ctypes.CDLL(driver_library)
     except OSError:

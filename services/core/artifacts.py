@@ -1,12 +1,11 @@
-"""Names of the files that a run leaves, and the layout of header bundles."""
+"""Names of the files that runs leave behind, and the layout of header bundles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# ---------------------------------------------------------------- listings
-# What compilers leave of a kernel, as artifacts: how they are named.
+# ---------------------------------------------------------------- compiler output
 
 LISTING_TITLES: Final[dict[str, str]] = {
     "ptx": "PTX",
@@ -14,22 +13,22 @@ LISTING_TITLES: Final[dict[str, str]] = {
     "ptxas.txt": "ptxas report",
     "cl": "OpenCL source",
 }
-"""By what their names end in, in the order in which people look at them."""
+"""Titles by file suffix, in the order in which people look at them."""
 
 
 def listing_stem(kernel_name: str) -> str:
-    """A kernel's name as a file can have it: "scale<float, 4>" becomes scale_float_4."""
+    """Return a kernel's name in a form that file names allow: "scale<float, 4>" becomes scale_float_4."""
     words = "".join(letter if letter.isalnum() else " " for letter in kernel_name).split()
     return "_".join(words) if any(letter in kernel_name for letter in "<:") else kernel_name
 
 
 def listing_variant(macros: Mapping[str, object]) -> str:
-    """What tells listings of one kernel apart that was compiled with other constants."""
+    """Return the macros as a file name suffix, which distinguishes variants of one kernel compiled with different constants."""
     return "_".join(f"{name}{value}" for name, value in macros.items())
 
 
-# ---------------------------------------------------------------- header layout
-# How an archive of headers says which of its folders are searched; nodes unpack it beside the source.
+# ---------------------------------------------------------------- header bundles
+# Nodes unpack a bundle of headers next to the kernel source and search the directories that FOLDER_LIST names.
 
 FOLDER_LIST: Final = ".kernalyse/include_folders"
-"""One folder a line, in the order in which they are searched, relative to the archive's top."""
+"""A file with one include directory per line, in the order of the search, relative to the archive's root."""

@@ -1,4 +1,4 @@
-"""What disturbs a measurement: other work on its host or its device, and a clock that is held back."""
+"""Disturbances of a measurement: other work on its host or its device, and a throttled clock."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Final
 
 DISTURBED_SYMBOL: Final = "⚠"
 SEPARATOR: Final = "; "
-"""Between what disturbed one measurement."""
+"""Separates the disturbances of one measurement."""
 
 MAX_HOST_BUSY_RATIO: Final = 0.25
-"""Of the host's cores, by other programs. Kernels on a busier host lose time slices, and its ceilings come out low: by half and
-more at 1.0. Much less, and a browser that shows the dashboard would count as a disturbance."""
+"""Load by other programs, as a fraction of the host's cores. On a busier host, kernels lose time slices and ceilings come out low, by
+half and more at 1.0. With a much lower limit, a browser that shows the dashboard would count as a disturbance."""
 
 MAX_COUNTED_BUSY_RATIO: Final = 0.75
-"""As a ceiling is the best of many launches, a host kept busy all the time left it a third of its bandwidth (11.5 of 33.4 GB/s): with
-less than a quarter, honest kernels of a quiet moment would be called impossible; with much more, nothing would be."""
+"""The highest load that is corrected for. A ceiling is the best of many launches, so a host at full load still reached a third of its
+bandwidth (11.5 of 33.4 GB/s). A lower limit would call valid kernels of a quiet moment impossible; a much higher one, none at all."""
 
 EMERGENCY_THROTTLE_REASONS: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
-"""These cut the clock in an emergency, so a sample says nothing of the kernel. A power cap is left out: large GPUs run every
-dense kernel under it."""
+"""Reasons to cut the clock in an emergency, which makes a sample meaningless. A power cap is left out: large GPUs run every dense
+kernel under it."""
 
 
 def is_busy(host_busy_ratio: float | None) -> bool:
-    """Return whether other programs kept the host too busy for figures of a CPU device to be relied on."""
+    """Return whether other programs kept the host too busy for reliable measurements of a CPU device."""
     return host_busy_ratio is not None and host_busy_ratio > MAX_HOST_BUSY_RATIO
 
 
 def undisturbed(rate: float, host_busy_ratio: float | None) -> float:
-    """Return what a rate that was measured on a busy host may have been without the other programs, at most."""
+    """Return an upper bound of what a rate measured on a busy host would have been without the other programs."""
     if host_busy_ratio is None or not is_busy(host_busy_ratio):
         return rate
     return rate / (1 - min(host_busy_ratio, MAX_COUNTED_BUSY_RATIO))
@@ -38,23 +38,23 @@ def undisturbed(rate: float, host_busy_ratio: float | None) -> float:
 def disturbances(
     host_busy_ratio: float | None, other_process_count: int | None, throttle_reasons: Collection[str] | None
 ) -> tuple[str, ...]:
-    """Return what disturbed a measurement, each in a few words; empty where nothing is known to have."""
+    """Return a phrase for each known disturbance of a measurement."""
     found = []
     if host_busy_ratio is not None and is_busy(host_busy_ratio):
         found.append(f"host {host_busy_ratio * 100:.0f} % busy")
     if other_process_count:
         found.append(f"device shared with {other_process_count} other process{'es' if other_process_count > 1 else ''}")
-    held_back = sorted(EMERGENCY_THROTTLE_REASONS & set(throttle_reasons or ()))
-    if held_back:
-        found.append(f"clock throttled by {', '.join(held_back)}")
+    throttled = sorted(EMERGENCY_THROTTLE_REASONS & set(throttle_reasons or ()))
+    if throttled:
+        found.append(f"clock throttled by {', '.join(throttled)}")
     return tuple(found)
 
 
 def disturbance_note(texts: Iterable[str | None]) -> str:
-    """Return a sentence that says how many of several measurements were disturbed and by what at worst; empty where none was.
+    """Return a sentence on how many of several measurements were disturbed, and by what at worst; empty where none was.
 
     Args:
-        texts: of each measurement what disturbed it, joined by SEPARATOR; None: nothing known.
+        texts: for each measurement its disturbances, joined by SEPARATOR; None: nothing known.
     """
     known = list(texts)
     disturbed = [text for text in known if text]
@@ -65,14 +65,14 @@ def disturbance_note(texts: Iterable[str | None]) -> str:
         kind = re.sub(r"\d+", "", part)
         worst[kind] = max(worst.get(kind, ""), part, key=_figures)
     count = "Disturbed" if len(known) == 1 else f"{len(disturbed)} of {len(known)} disturbed"
-    in_order = sorted(worst.values(), reverse=True)  # by their words: host, device, clock, ceilings
+    in_order = sorted(worst.values(), reverse=True)  # alphabetical: host, device, clock, ceilings
     return f"{DISTURBED_SYMBOL} {count}: {', '.join(in_order)}."
 
 
 def disturbed_sides(before: Iterable[str | None], after: Iterable[str | None]) -> tuple[str, ...]:
-    """Return a sentence for each side of a comparison that was disturbed; arguments as of `disturbance_note`."""
-    sides = (("Before", disturbance_note(before)), ("After", disturbance_note(after)))
-    return tuple(f"{side}: {note}" for side, note in sides if note)
+    """Return a sentence for each operand of a comparison that was disturbed; arguments as of `disturbance_note`."""
+    notes = (("Before", disturbance_note(before)), ("After", disturbance_note(after)))
+    return tuple(f"{operand}: {note}" for operand, note in notes if note)
 
 
 def _figures(text: str) -> list[int]:

@@ -22,7 +22,7 @@ Number = int | float | bool
 
 MAX_TEXT_LENGTH: Final = 2_000  # longer than any formula of a kernel; parsing stays in the microseconds
 MAX_MAGNITUDE: Final = 1e30  # above any count a device could reach; keeps N**N**N from filling the memory
-MAX_DEPTH: Final = 100  # brackets in brackets; deeper ones would reach Python's own recursion limit
+MAX_DEPTH: Final = 100  # of nested brackets; deeper ones would reach Python's own recursion limit
 
 GRAMMAR: Final = r"""
     ?start: either
@@ -79,7 +79,7 @@ class Expression:
     _tree: Tree[Token] | Token
 
     def evaluate(self, values: Mapping[str, int]) -> Number:
-        """The value for these parameters.
+        """Return the value of the expression for these parameters.
 
         Raises:
             InvalidExpressionError: a name without a value, a division by zero, or a result out of range.
@@ -103,7 +103,11 @@ class Expression:
             ) from error
 
     def evaluate_integer(self, values: Mapping[str, int]) -> int:
-        """The value, which must be whole. Raises InvalidExpressionError."""
+        """Return the value, which must be an integer.
+
+        Raises:
+            InvalidExpressionError: as of `evaluate`, or the value has a fraction.
+        """
         value = self.evaluate(values)
         if value != int(value):
             raise InvalidExpressionError(
@@ -117,10 +121,10 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def parse_expression(text: str) -> Expression:
-    """Parses `text`.
+    """Parse `text`.
 
     Raises:
-        InvalidExpressionError: names the place where the text stops being arithmetic.
+        InvalidExpressionError: names the position where the text stops being arithmetic.
     """
     if not text.strip() or len(text) > MAX_TEXT_LENGTH:
         raise InvalidExpressionError(
@@ -169,12 +173,12 @@ def _check(node: Tree[Token] | Token | None, text: str, depth: int) -> None:
                 expected="one of " + ", ".join(FUNCTIONS),
                 remedy="Use one of these.",
             )
-        wanted = FUNCTIONS[name][1]
-        if (wanted == -1 and not arguments) or (wanted >= 0 and len(arguments) != wanted):
+        argument_count = FUNCTIONS[name][1]
+        if (argument_count == -1 and not arguments) or (argument_count >= 0 and len(arguments) != argument_count):
             raise InvalidExpressionError(
                 f"function {name} in expression '{text}'",
                 found=f"{len(arguments)} arguments",
-                expected="at least 1" if wanted == -1 else str(wanted),
+                expected="at least 1" if argument_count == -1 else str(argument_count),
                 remedy="Give it that many.",
             )
     for child in node.children:

@@ -1,4 +1,4 @@
-"""Find and run the programs of the CUDA toolkit and others."""
+"""External programs: where those of the CUDA toolkit and others are installed, and how to run them with a time limit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-# ---------------------------------------------------------------- outside program
-# Programs of others that stand on a machine: where they are, and runs of them that come to an end.
-
 
 def find_program(
     name: str,
@@ -24,11 +21,13 @@ def find_program(
     *,
     is_named_first: bool = False,
 ) -> str | None:
-    """That of PATH, of the named paths, or of the usual ones.
+    """Return the path of a program from PATH, from the named paths, or from the usual ones; None if it is in none of them.
 
     Args:
-        named_paths: what other variables of the environment come to.
-        usual_paths: patterns (*, ?); of several versions side by side the newest counts.
+        name: the program's name, as PATH has it.
+        named_paths: paths derived from other environment variables, such as CUDA_HOME.
+        usual_paths: patterns (*, ?); among several installed versions the newest counts.
+        environment: where PATH is read from.
         is_named_first: named paths come before PATH.
     """
     on_path = shutil.which(name, path=environment.get("PATH"))
@@ -38,26 +37,38 @@ def find_program(
 
 
 def run_limited(
-    command: Sequence[str], *, folder: Path, output: IO[bytes] | int, errors: IO[bytes] | int, limit_s: float, given: bytes | None = None
+    command: Sequence[str],
+    *,
+    folder: Path,
+    output: IO[bytes] | int,
+    errors: IO[bytes] | int,
+    limit_s: float,
+    input_bytes: bytes | None = None,
 ) -> int:
-    """Its exit status. All that it started ends with it: tools are scripts around programs, and leave helpers behind.
+    """Run a program and return its exit status; every process that it started ends with it.
+
+    Tools are often scripts around programs, and leave helper processes behind.
 
     Args:
-        given: what it reads from its input; None: nothing.
+        command: the program and its arguments.
+        folder: the working directory.
+        output, errors: where its standard output and standard error go.
+        limit_s: after this time the program is killed.
+        input_bytes: bytes for its standard input; None: nothing.
 
     Raises:
-        subprocess.TimeoutExpired: it had not ended in time; now it has.
+        subprocess.TimeoutExpired: it did not end in time, and was killed.
     """
     process = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+        stdin=subprocess.DEVNULL if input_bytes is None else subprocess.PIPE,
         stdout=output,
         stderr=errors,
         cwd=folder,
         start_new_session=True,
     )
     try:
-        process.communicate(given, timeout=limit_s)
+        process.communicate(input_bytes, timeout=limit_s)
         return process.returncode
     finally:
         with suppress(ProcessLookupError):
@@ -66,12 +77,11 @@ def run_limited(
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """By the numbers in it: nsight-systems/2025.1.1, cuda-12.8."""
+    """Return the numbers in a path as a sort key: nsight-systems/2025.1.1, cuda-12.8."""
     return tuple(int(number) for number in re.findall(r"\d+", str(path)))
 
 
-# ---------------------------------------------------------------- cuda tools
-# Tools that come with the CUDA toolkit or beside it: where they are.
+# ---------------------------------------------------------------- tools of the CUDA toolkit
 
 NVCC_PATHS: Final = ("/usr/local/cuda/bin/nvcc",)
 NCU_PATHS: Final = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu", "/opt/nvidia/nsight-compute/*/ncu")
@@ -83,17 +93,20 @@ NSYS_PATHS: Final = tuple(
 
 
 def find_nvcc() -> str | None:
-    """nvcc of CUDA_HOME, of PATH, or of the usual place."""
+    """Return the path of nvcc from CUDA_HOME, from PATH, or from the usual directory."""
     return find_program("nvcc", _of_toolkit("nvcc"), NVCC_PATHS, is_named_first=True)
 
 
 def find_ncu() -> str | None:
-    """ncu of CUDA_HOME, of PATH, or of the usual places: with CUDA_HOME one is chosen that goes with the driver."""
+    """Return the path of ncu from CUDA_HOME, from PATH, or from the usual directories; CUDA_HOME selects one that fits the driver."""
     return find_program("ncu", _of_toolkit("ncu"), NCU_PATHS, is_named_first=True)
 
 
 def find_nsys(environment: Mapping[str, str] = os.environ) -> str | None:
-    """nsys of PATH, of CUDA_HOME, or of the usual places: a toolkit's own only starts one that is installed apart from it."""
+    """Return the path of nsys from PATH, from CUDA_HOME, or from the usual directories.
+
+    CUDA_HOME comes second: a toolkit's own nsys only starts one that is installed separately.
+    """
     return find_program("nsys", _of_toolkit("nsys", environment), NSYS_PATHS, environment)
 
 

@@ -1,4 +1,4 @@
-"""Vocabulary of ONNX Runtime profiles and of roofline_config.json."""
+"""Names used in the files of ONNX Runtime profiles and of roofline_config.json."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 from kernalyse.services.core.model import Ceiling, Hardware
 
-# ---------------------------------------------------------------- onnxruntime profile
-# Words of ONNX Runtime's profiles (SessionOptions.enable_profiling), for whoever writes some and whoever reads them.
+# ---------------------------------------------------------------- ONNX Runtime profiles
+# Names in the profiles that SessionOptions.enable_profiling writes, shared by the writer and the reader.
 #
-# A list of complete events of Chrome's kind, in whole microseconds, which are cut off, not rounded: categories Session (runs of the
-# model), Node (`NAME_kernel_time`, with operator, provider and shapes) and, of builds that trace the GPU, Kernel.
+# A profile is a list of complete events in Chrome's trace format. Times are whole microseconds, truncated, not rounded. Categories are
+# Session (runs of the model), Node (`NAME_kernel_time`, with operator, provider and shapes) and, of builds that trace the GPU, Kernel.
 
 FORMAT: Final = "onnxruntime"
 
@@ -20,19 +20,19 @@ KERNEL: Final = "Kernel"
 MODEL_RUN: Final = "model_run"
 """Name of the Session event that is one run of the model."""
 NODE_ENDING: Final = "_kernel_time"
-"""Of events that are a node's execution; others say what was waited for before and after."""
+"""Suffix of events that are a node's execution; others record waiting before and after it."""
 
 LAUNCHING_PROVIDERS: Final = (
     *("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider", "TensorrtExecutionProvider"),
     *("NvTensorRTRTXExecutionProvider", "DmlExecutionProvider", "WebGpuExecutionProvider", "JsExecutionProvider"),
 )
-"""Their kernels go on after the node has returned: its time is that of the launch. All others compute within it."""
+"""Providers whose kernels continue after the node has returned, so that its time is that of the launch. All others compute within it."""
 
 NS_PER_US: Final = 1000
 
 
-# ---------------------------------------------------------------- roofline config
-# roofline_config.json: peaks and thresholds of one device, as tools for lists of operations keep them.
+# ---------------------------------------------------------------- roofline_config.json
+# Peaks and thresholds of one device, as tools for lists of operations store them.
 
 FILE_NAME: Final = "roofline_config.json"
 OP_PER_TERA_OP: Final = 1e12
@@ -42,17 +42,19 @@ PEAK, BANDWIDTH, MEMORY_THRESHOLD, COMPUTE_THRESHOLD = "peak_tops", "mem_bw", "m
 MEMBERS: Final = (PEAK, BANDWIDTH, MEMORY_THRESHOLD, COMPUTE_THRESHOLD)
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
-"""Of ceilings, the one that counts first."""
+"""Sources of ceilings, by precedence."""
 
 DIGITS: Final = 12
-"""Significant ones: values that came from such a file go back as they stood there, whatever a division by 1e12 does to the last."""
+"""Significant digits: values read from such a file are written back unchanged, although a division by 1e12 rounds the last digit."""
 
 
 def config_of(hardware: Hardware, dtype: str = "", path: str = "") -> dict[str, float]:
-    """Members of the file by their names; what is not known is left out.
+    """Return the members of roofline_config.json by name; unknown values are left out.
 
     Args:
-        dtype, path: of the compute ceiling that becomes its one peak; empty: the first that counts.
+        hardware: ceilings and thresholds of the device.
+        dtype: of the compute ceiling that becomes the file's only peak; empty: any.
+        path: of that ceiling; empty: any.
     """
     memory = known_ceiling(hardware, "bytes_per_s", "dram")
     compute = known_ceiling(hardware, "flop_per_s", dtype, path)
@@ -68,7 +70,7 @@ def config_of(hardware: Hardware, dtype: str = "", path: str = "") -> dict[str, 
 def known_ceiling(
     hardware: Hardware, unit: str, ceiling_name: str = "", path: str = "", sources: tuple[str, ...] = SOURCES
 ) -> Ceiling | None:
-    """The one that counts, of the first source that knows it; an empty name or path stands for any. None: none knows it."""
+    """Return the ceiling from the first source that has a matching one, or None; an empty name or path matches any."""
     for source in sources:
         for ceiling in hardware.ceilings:
             is_meant = (ceiling.unit, ceiling.source) == (unit, source) and ceiling_name in ("", ceiling.ceiling_name)

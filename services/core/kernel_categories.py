@@ -1,4 +1,4 @@
-"""What a kernel is for, as its name tells it: for kernels that nobody has described."""
+"""Categories of kernels inferred from their names, for kernels without a definition."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from typing import Final
 
 COMMUNICATION: Final = r"(?i)nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
-"""In names of kernels: those of NCCL, RCCL and NVSHMEM, and collectives that other libraries wrote."""
+"""Matches names of communication kernels: those of NCCL, RCCL and NVSHMEM, and collectives of other libraries."""
 
 NAME_PATTERNS: Final = (
     ("communication", COMMUNICATION + r"|send_?recv|broadcast_kernel"),
-    ("copy", r"(?i)reshape_and_cache|copy_page"),  # of attention's cache, whose names say attention too
+    ("copy", r"(?i)reshape_and_cache|copy_page"),  # of attention's cache; the names contain "attention" too
     ("attention", r"(?i)flash|fmha|attention|attn|\bmha_"),
     ("position embedding", r"(?i)rotary|\brope|_rope"),
     ("mixture of experts", r"(?i)\bmoe|_moe|expert"),
@@ -47,15 +47,15 @@ NAME_PATTERNS: Final = (
         r"scalepackedtensor|^aten::(?:add|sub|rsub|mul|div|neg|exp|log|pow|sqrt|rsqrt|clamp|clamp_min|threshold|threshold_backward)_?$",
     ),
 )
-"""What of a name tells what a kernel is for; of several the first, special before general. Expressions mean the same to `re` and to polars.
+"""Categories and the patterns of their kernel names, special before general: the first match counts.
 
-Libraries name kernels by what they do; what else a program calls its own kernels says nothing here.
+The expressions mean the same to `re` and to polars. They cover the naming habits of libraries, not those of single programs.
 """
 
 CATALOG_CATEGORIES: Final = (
     "matmul", "attention", "convolution", "elementwise", "stream", "transpose", "reduction", "normalization", "other",
 )  # fmt: skip
-"""Of kernels that are measured, as definitions name them."""
+"""The categories of kernel definitions."""
 
 SAME_CATEGORY: Final = {"softmax": "normalization"}
 TRANSPOSE: Final = re.compile(r"(?i)transpose")
@@ -63,7 +63,7 @@ OTHER: Final = "other"
 
 
 def category_of_name(kernel_name: str) -> str:
-    """Return which of CATALOG_CATEGORIES a kernel belongs to by its name; other where the name tells nothing."""
+    """Return the entry of CATALOG_CATEGORIES that the kernel's name indicates; "other" where it indicates none."""
     found = next((category for category, pattern in NAME_PATTERNS if re.search(pattern, kernel_name)), OTHER)
     if found == "copy" and TRANSPOSE.search(kernel_name):
         return "transpose"

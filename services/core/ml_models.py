@@ -8,13 +8,10 @@ from typing import Final
 from kernalyse.services.core.formatting import duration
 from kernalyse.services.core.model import ModelRun, Work
 
-# ---------------------------------------------------------------- gpt models
-# The built-in GPT models: what they are made of, and by which names they are known.
-
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder-only transformer: pre-norm blocks, MLP of four times the width, logits by the token embedding."""
+    """A decoder-only transformer: pre-norm blocks, an MLP of four times the width, logits by the token embedding."""
 
     model_name: str
     layer_count: int
@@ -23,10 +20,12 @@ class Architecture:
 
     @property
     def head_width(self) -> int:
+        """Return the width of one attention head."""
         return self.width // self.head_count
 
     @property
     def mlp_width(self) -> int:
+        """Return the width of the hidden layer of the MLP."""
         return 4 * self.width
 
 
@@ -42,36 +41,43 @@ MODEL_NAMES: Final = tuple(architecture.model_name for architecture in ARCHITECT
 
 
 def find_architecture(model_name: str) -> Architecture | None:
-    """By its name, with or without "gpt", in any case, with - or _: "tile_medium" is gpt-tile-medium. None: there is none."""
+    """Return the architecture of this name, or None.
+
+    "gpt" may be missing, case does not matter, - and _ are equal: "tile_medium" is gpt-tile-medium.
+    """
     words = model_name.strip().lower().replace("_", "-")
-    wanted = words if words.startswith("gpt-") else f"gpt-{words}"
-    return next((architecture for architecture in ARCHITECTURES if architecture.model_name == wanted), None)
+    normalized = words if words.startswith("gpt-") else f"gpt-{words}"
+    return next((architecture for architecture in ARCHITECTURES if architecture.model_name == normalized), None)
 
 
 # ---------------------------------------------------------------- layer timing
-# What the layers of a model's run are timed with, and what their sum has to do with the time of a whole pass.
 
 BY_EVENTS: Final = "with events around each launch"
 BY_PROFILE: Final = "under ONNX Runtime's profile"
-ONE_BY_ONE: Final = "one by one"  # of files, which do not tell more
+ONE_BY_ONE: Final = "one by one"  # for imported files, which record no more
 
 
 def timed_with(work: Work | None) -> str:
-    """Return how the layers of a run were timed, in words. work: None where it is not known."""
+    """Return, in words, how the layers of a run were timed; `work` is None where it is not known."""
     if not isinstance(work, ModelRun):
         return ONE_BY_ONE
     return BY_PROFILE if find_architecture(work.model_name) is None else BY_EVENTS
 
 
 def layers_note(work: Work | None, layers_ns: float | None, pass_ns: float | None) -> str:
-    """Return what all layers take beside a whole pass, which is timed by itself; empty where one of them is not known.
+    """Return a sentence that relates the sum of all layers to the time of an entire pass, which is timed separately.
 
     Args:
         work: of the run; None where it is not known.
         layers_ns: sum over all layers of one variant.
-        pass_ns: median of its whole passes.
+        pass_ns: median of its entire passes.
+
+    Returns:
+        The sentence, or an empty text where one of the two times is not known.
     """
     if not layers_ns or not pass_ns:
         return ""
-    together = f"{duration(layers_ns)} together, ×{layers_ns / pass_ns:.3g} of the {duration(pass_ns)} that a whole pass takes without that"
+    together = (
+        f"{duration(layers_ns)} together, ×{layers_ns / pass_ns:.3g} of the {duration(pass_ns)} that a complete pass takes without it"
+    )
     return f"Layers are timed {timed_with(work)}, in passes of their own: {together}. Shares are of their sum, not of the pass."

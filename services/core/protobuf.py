@@ -1,12 +1,12 @@
-"""The one place that knows both the domain model and protobuf.
+"""Conversion between the domain model and protobuf, the only module that knows both.
 
 Field names of model and contract are the same, so one rule set converts everything:
 
 - a message is the dataclass of the same name; a oneof is a dataclass field that holds one of its members;
 - an unset ``optional`` field or message takes the dataclass's default, and ``None`` is left unset;
-- an enum's ``UNSPECIFIED`` takes the dataclass's default; where there is none, the message is refused;
+- an enum's ``UNSPECIFIED`` takes the dataclass's default; where there is none, the message is rejected;
 - Timestamp is an aware UTC datetime, a map is a tuple of pairs, a repeated field is a tuple;
-- ``has_X`` beside a repeated field X tells an empty one from an unknown one (``None``).
+- ``has_X`` next to a repeated field X distinguishes an empty list from an unknown one (``None``).
 """
 
 from __future__ import annotations
@@ -36,13 +36,17 @@ _MESSAGES_OF_OTHER_NAME: Final[dict[type, str]] = {model.TableQuery: "GetTableRe
 Encoder = Callable[[Any, Message], None]
 Decoder = Callable[[Message], Any]
 
-# Worked out once a class, at its first conversion: reflection costs a hundred times the conversion itself.
+# Computed once per class, at its first conversion: reflection costs a hundred times as much as the conversion itself.
 _encoder_plans: dict[type, tuple[tuple[str, Encoder], ...]] = {}
 _decoder_plans: dict[type, tuple[tuple[str, Decoder], ...]] = {}
 
 
 def message_class(cls: type) -> type[Message]:
-    """The generated class for a dataclass of `kernalyse.services.core.model`. Raises LookupError when the contract has none."""
+    """Return the generated class for a dataclass of `kernalyse.services.core.model`.
+
+    Raises:
+        LookupError: the contract has no such message.
+    """
     name = _MESSAGES_OF_OTHER_NAME.get(cls, cls.__name__)
     for module in _MODULES:
         if name in module.DESCRIPTOR.message_types_by_name:
@@ -52,14 +56,14 @@ def message_class(cls: type) -> type[Message]:
 
 
 def encode(value: Any) -> Any:
-    """The message for a dataclass instance."""
+    """Return the message for a dataclass instance."""
     message = message_class(type(value))()
     _fill(value, message)
     return message
 
 
 def decode(message: Message, cls: type[T]) -> T:
-    """The dataclass for a message.
+    """Return the dataclass for a message.
 
     Raises:
         InvalidRequestError: the message lacks something that has no default; names message and field.
@@ -68,12 +72,17 @@ def decode(message: Message, cls: type[T]) -> T:
 
 
 def encode_bytes(value: Any) -> bytes:
+    """Return the serialized message for a dataclass instance."""
     data: bytes = encode(value).SerializeToString()
     return data
 
 
 def decode_bytes(data: bytes, cls: type[T]) -> T:
-    """Raises InvalidRequestError when the bytes are not such a message."""
+    """Return the dataclass for a serialized message.
+
+    Raises:
+        InvalidRequestError: the bytes are not such a message.
+    """
     try:
         return decode(message_class(cls).FromString(data), cls)
     except DecodeError as error:
@@ -83,12 +92,16 @@ def decode_bytes(data: bytes, cls: type[T]) -> T:
 
 
 def encode_json(value: Any) -> bytes:
-    """The message as protobuf's JSON, with the contract's field names."""
+    """Return the message as protobuf's JSON, with the contract's field names."""
     return json_format.MessageToJson(encode(value), preserving_proto_field_name=True).encode()
 
 
 def decode_json(data: bytes, cls: type[T]) -> T:
-    """Raises InvalidRequestError when the bytes are not such a message in JSON, or one of another version."""
+    """Return the dataclass for a message in protobuf's JSON.
+
+    Raises:
+        InvalidRequestError: the bytes are not such a message in JSON, or one of another version.
+    """
     try:
         return decode(json_format.Parse(data, message_class(cls)()), cls)
     except (json_format.ParseError, UnicodeDecodeError) as error:
@@ -123,7 +136,7 @@ def _decoders(cls: type) -> tuple[tuple[str, Decoder], ...]:
     return _decoder_plans[cls]
 
 
-# ---------------------------------------------------------------- one field, model → message
+# ---------------------------------------------------------------- fields of a message from the model
 
 
 def _encoder(name: str, descriptor: Any) -> Encoder:
@@ -167,7 +180,7 @@ def _add_all(values: Any, container: Any) -> None:
         _fill(value, container.add())
 
 
-# ---------------------------------------------------------------- one field, message → model
+# ---------------------------------------------------------------- fields of the model from a message
 
 
 def _decoder(field: dataclasses.Field[Any], hint: Any, descriptor: Any) -> Decoder:
@@ -259,7 +272,7 @@ def _enum_members(cls: type[StrEnum], descriptor: EnumDescriptor) -> dict[int, S
 
 
 def model_classes() -> Iterator[type]:
-    """Every dataclass of the model, for tests of completeness."""
+    """Yield every dataclass of the model, for tests of completeness."""
     for value in vars(model).values():
         if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__.startswith(f"{model.__name__}."):
             yield value

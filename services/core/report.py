@@ -1,4 +1,4 @@
-"""A report of a run in words and tables: who writes it as text, and who draws it with charts, take the same."""
+"""The content of a run's report, as words and tables, independent of the format it is written in."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from pydantic import TypeAdapter
 
 UNKNOWN: Final = "unknown"
-"""What a cell or a fact says that is not known."""
+"""The text of a cell or fact whose value is not known."""
 
 
 class ReportFormat(StrEnum):
-    """What a report can be written as: text, or a document with charts. PNG and SVG are a zip of one file a chart."""
+    """The formats of a report: text, or a document with charts. PNG and SVG are a zip with one file per chart."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -26,17 +26,21 @@ class ReportFormat(StrEnum):
 
     @property
     def is_drawn(self) -> bool:
+        """Return whether the format has charts."""
         return self not in (ReportFormat.TEXT, ReportFormat.MARKDOWN)
 
     @property
     def suffix(self) -> str:
-        """Of its file's name."""
+        """Return the suffix of the file's name, with its dot."""
         return {"text": ".txt", "markdown": ".md", "png": ".zip", "svg": ".zip"}.get(self.value, f".{self.value}")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """facts: name and value. sentences: above the table; footnotes: below. A column is numeric when its cells stand to the right."""
+    """One section of a report: facts (name and value), sentences, a table and its footnotes.
+
+    The sentences stand above the table, the footnotes below. Cells of a numeric column are aligned to the right.
+    """
 
     title: str
     sentences: tuple[str, ...] = ()
@@ -49,19 +53,21 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """A report: its title and its sections."""
+
     title: str
     sections: tuple[Section, ...]
 
 
 # ---------------------------------------------------------------- drawing task
-# A document to draw, as one process hands it to another: a file, and its tables beside it.
+# One process writes the task to a directory, another one draws the document there.
 
 
 @dataclass(frozen=True, slots=True)
 class DrawingTask:
-    """A document to draw. The tables that its charts are made of lie beside it, one Arrow file each.
+    """A document to draw; the tables for its charts lie in the same directory, one Arrow file each.
 
-    title: of the run, or of both that are compared. baseline_run_id: that run_id is judged by; empty: it is no comparison.
+    title names the run, or both runs of a comparison. baseline_run_id is the run that run_id is compared with; empty: none.
     """
 
     format: ReportFormat
@@ -71,10 +77,12 @@ class DrawingTask:
     baseline_run_id: str = ""
 
     def write(self, folder: Path) -> None:
+        """Write the task to the directory."""
         (folder / TASK_NAME).write_bytes(_TASKS.dump_json(self))
 
     @staticmethod
     def read(folder: Path) -> DrawingTask:
+        """Read the task from the directory."""
         return _TASKS.validate_json((folder / TASK_NAME).read_bytes())
 
 

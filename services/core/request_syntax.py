@@ -1,4 +1,4 @@
-"""Requests as people write them, on a command line or in a form: sweeps, axes and options of measuring."""
+"""The syntax of requests, on a command line or in a form: sweeps, axes and measuring options."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from kernalyse.services.core.model import (
     TimingMethod,
 )
 
-# ---------------------------------------------------------------- axis grammar
-# Values of a parameter as written on the command line.
+# ---------------------------------------------------------------- axes
+# Values of a parameter:
 #
-# N=128,256 these two M=2**7..2**10 the powers 128, 256, 512, 1024 K=32..128:32 from 32 to 128 in steps of 32, both ends included
-# N=1,2**3..2**5,100 any mix
+#   N=128,256                 these two
+#   M=2**7..2**10             the powers 128, 256, 512, 1024
+#   K=32..128:32              from 32 to 128 in steps of 32, both ends included
+#   N=1,2**3..2**5,100        any combination
 
 MAX_VALUE_COUNT: Final = 1_000_000
-"""Far more than any sweep measures; few enough that a slip of the finger does not fill the memory."""
+"""Far more than any sweep measures; few enough that a typing error does not fill the memory."""
 
 MAX_POWER_BITS: Final = 63
-"""Parameters are 64-bit integers on every side."""
+"""Parameters are 64-bit integers everywhere."""
 
 NAME: Final = re.compile(r"[A-Za-z_]\w*")
 INTEGER: Final = re.compile(r"[+-]?\d{1,19}")
@@ -49,7 +51,11 @@ FORMS: Final = "integers, b**e, b**e..b**f or lo..hi:step, separated by commas"
 
 
 def parse_axes(texts: Sequence[str], flag: str = "-p") -> tuple[Axis, ...]:
-    """One axis for each `flag`, in their order. Raises UsageError."""
+    """Return one axis for each occurrence of the option `flag`, in their order.
+
+    Raises:
+        UsageError: one cannot be parsed, or a name occurs twice.
+    """
     axes = tuple(parse_axis(text, flag) for text in texts)
     names = [axis.name for axis in axes]
     for name in names:
@@ -59,7 +65,11 @@ def parse_axes(texts: Sequence[str], flag: str = "-p") -> tuple[Axis, ...]:
 
 
 def parse_axis(text: str, flag: str = "-p") -> Axis:
-    """`NAME=VALUES`. Raises UsageError."""
+    """Parse `NAME=VALUES`.
+
+    Raises:
+        UsageError: the text has another form, or too many values.
+    """
     name, _, values_text = text.partition("=")
     option = f"option {flag} {text}"
     if not NAME.fullmatch(name.strip()) or not values_text.strip():
@@ -125,7 +135,11 @@ def _too_many(option: str, count: int) -> UsageError:
 
 
 def parse_tie(text: str) -> Tie:
-    """`M=N`: M always has the value of N. Raises UsageError."""
+    """Parse `M=N`: M always has the value of N.
+
+    Raises:
+        UsageError: the text has another form.
+    """
     name, source_name = _pair("--tie", text, "M=N")
     if not NAME.fullmatch(source_name):
         raise UsageError(
@@ -135,25 +149,35 @@ def parse_tie(text: str) -> Tie:
 
 
 def parse_argument(text: str) -> ArgumentDefinition:
-    """`alpha=2.0`: a scalar argument and its value, an expression. Raises UsageError, InvalidExpressionError."""
-    from kernalyse.services.core.expressions import parse_expression
+    """Parse `alpha=2.0`: a scalar argument and its value, an expression.
 
+    Raises:
+        UsageError: the text has another form.
+        InvalidExpressionError: the value is not an expression.
+    """
     name, expression = _pair("--arg", text, "alpha=2.0")
     parse_expression(expression)
     return ArgumentDefinition(name, expression)
 
 
 def parse_buffer(text: str) -> tuple[str, str]:
-    """`a=N*K`: a pointer parameter and its element count, an expression. Raises UsageError, InvalidExpressionError."""
-    from kernalyse.services.core.expressions import parse_expression
+    """Parse `a=N*K`: a pointer parameter and its element count, an expression.
 
+    Raises:
+        UsageError: the text has another form.
+        InvalidExpressionError: the count is not an expression.
+    """
     name, expression = _pair("--buffer", text, "a=N*K")
     parse_expression(expression)
     return name, expression
 
 
 def parse_blocks(text: str) -> tuple[Dim3, ...]:
-    """`16x16,32x8`: threads per block in one to three directions, for each block. Raises UsageError."""
+    """Parse `16x16,32x8`: for each block the threads in one to three directions.
+
+    Raises:
+        UsageError: the text has another form.
+    """
     return tuple(dict.fromkeys(_block(text, part.strip()) for part in text.split(",")))
 
 
@@ -178,17 +202,16 @@ def _pair(option: str, text: str, example: str) -> tuple[str, str]:
     return name, value
 
 
-# ---------------------------------------------------------------- measuring words
-# How to measure, as the command line says it.
+# ---------------------------------------------------------------- measuring options
 
 RATIO: Final = re.compile(r"(\d+\.?\d*|\.\d+)\s*(%?)")
-MAX_SECONDS: Final = 1e6  # far above any run's time limit; a slip of the finger does not overflow nanoseconds
+MAX_SECONDS: Final = 1e6  # far above any run's time limit; a typing error does not overflow nanoseconds
 ZEROS_NOTICE: Final = "All inputs are zero: many GPUs draw less power on zeros, and run faster than on any real data."
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuringWords:
-    """The options as they were written. None: not given."""
+    """The measuring options as written; None: not given."""
 
     cache_mode: CacheMode = CacheMode.DEFAULT
     timing_method: TimingMethod = TimingMethod.AUTO
@@ -205,7 +228,11 @@ class MeasuringWords:
     refuses_busy: bool = False
 
     def options(self) -> MeasuringOptions:
-        """Raises UsageError for words that cannot be read or do not go together."""
+        """Return the parsed options.
+
+        Raises:
+            UsageError: an option cannot be parsed, or two contradict each other.
+        """
         defaults = MeasuringOptions()
         max_count, warm_up_count = self.max_sample_count, self.warm_up_count
         min_duration_ns, max_duration_ns = self._durations_ns(defaults)
@@ -240,12 +267,12 @@ class MeasuringWords:
                 )
 
     def notices(self) -> Iterator[str]:
-        """What has to be said aloud."""
+        """Yield what the user should know about the selected options."""
         if self.input_distribution is InputDistribution.ZEROS:
             yield ZEROS_NOTICE
 
     def _durations_ns(self, defaults: MeasuringOptions) -> tuple[int, int]:
-        """Shortest and longest. The one that is not given gives way to the other."""
+        """Return the shortest and the longest duration; the one that is not given adapts to the other."""
         low, high = self.min_duration_s, self.max_duration_s
         for option, seconds, is_good, expected in (
             ("--min-time", low, low is None or 0 <= low < MAX_SECONDS, "seconds, 0 or more"),
@@ -265,30 +292,31 @@ class MeasuringWords:
 
     def _busy_policy(self) -> BusyPolicy:
         if self.waits_for_idle and self.refuses_busy:
-            raise UsageError(
-                "options --wait-idle and --refuse-busy", found="both", expected="one of them", remedy="Say what to do about other programs."
-            )
+            raise UsageError("options --wait-idle and --refuse-busy", found="both", expected="one of them", remedy="Leave one of them out.")
         return BusyPolicy.WAIT if self.waits_for_idle else BusyPolicy.REFUSE if self.refuses_busy else BusyPolicy.RECORD
 
 
 def parse_ratio(option: str, text: str) -> float:
-    """`1%` or `0.01`. Raises UsageError for anything but a share over 0 and below 1."""
+    """Parse `1%` or `0.01`.
+
+    Raises:
+        UsageError: the text is not a fraction above 0 and below 1.
+    """
     found = RATIO.fullmatch(text.strip())
     ratio = math.nan if found is None else float(found[1]) / (100 if found[2] else 1)
     if not 0 < ratio < 1:
         raise UsageError(
-            f"option {option} {text}", found=f"'{text}'", expected="a share over 0 and below 1", remedy=f"For example: {option} 1%"
+            f"option {option} {text}", found=f"'{text}'", expected="a fraction above 0 and below 1", remedy=f"For example: {option} 1%"
         )
     return ratio
 
 
-# ---------------------------------------------------------------- search words
-# How much of a sweep to measure, as people say it.
+# ---------------------------------------------------------------- search options
 
 
 @dataclass(frozen=True, slots=True)
 class SearchWords:
-    """How much of the sweep is measured, and how often. None: not given."""
+    """The search options as written: how much of the sweep is measured, and how often. None: not given."""
 
     is_shuffled: bool = True
     strategy: SearchStrategy = SearchStrategy.ALL
@@ -300,7 +328,11 @@ class SearchWords:
     is_confirmed: bool = True
 
     def budget_ns(self) -> int | None:
-        """Raises UsageError."""
+        """Return the budget in ns; None: not given.
+
+        Raises:
+            UsageError: the budget is not positive, or the strategy has no use for one.
+        """
         budget_ns = parse_budget(self.budget_s)
         if budget_ns is not None and self.strategy is SearchStrategy.ALL:
             raise UsageError(
@@ -312,27 +344,33 @@ class SearchWords:
         return budget_ns
 
     def pairing(self) -> Pairing | None:
+        """Return how pairs are measured; None: not in pairs."""
         if self.paired_block_count is not None:
             return Pairing(self.paired_block_count)
         return Pairing() if self.is_paired else None
 
 
 def parse_budget(budget_s: float | None) -> int | None:
-    """Nanoseconds. None: not given. Raises UsageError."""
+    """Return the budget in ns; None: not given.
+
+    Raises:
+        UsageError: it is not positive, or far too long.
+    """
     if budget_s is None:
         return None
     if not 0 < budget_s < MAX_SECONDS:
-        raise UsageError(f"option --budget {budget_s:g}", found=f"{budget_s:g}", expected="seconds, more than 0", remedy="Say --budget 60.")
+        raise UsageError(
+            f"option --budget {budget_s:g}", found=f"{budget_s:g}", expected="seconds, more than 0", remedy="For example: --budget 60"
+        )
     return max(1, int(budget_s * 1e9))
 
 
-# ---------------------------------------------------------------- sweep words
-# A sweep as people write it: the options of `kernalyse bench`, the fields of the dashboard's form.
+# ---------------------------------------------------------------- sweeps
 
 
 @dataclass(frozen=True, slots=True)
 class SweepWords:
-    """Everything but the kernels, as it was written."""
+    """A sweep as written, without its kernels: the options of `kernalyse bench`, the fields of the dashboard's form."""
 
     parameters: tuple[str, ...] = ()
     macros: tuple[str, ...] = ()
@@ -347,15 +385,29 @@ class SweepWords:
     search: SearchWords = field(default_factory=SearchWords)
 
     def parsed_arguments(self) -> tuple[ArgumentDefinition, ...]:
-        """Raises UsageError, InvalidExpressionError."""
+        """Return the scalar arguments.
+
+        Raises:
+            UsageError: one has another form than NAME=VALUE.
+            InvalidExpressionError: a value is not an expression.
+        """
         return tuple(map(parse_argument, self.arguments))
 
     def macro_axes(self) -> tuple[Axis, ...]:
-        """Raises UsageError."""
+        """Return one axis for each macro.
+
+        Raises:
+            UsageError: one cannot be parsed.
+        """
         return parse_axes(self.macros, "-D")
 
     def sweep(self, kernels: tuple[KernelSelection, ...]) -> KernelSweep:
-        """The sweep of these kernels. Raises UsageError, InvalidExpressionError."""
+        """Return the sweep over these kernels.
+
+        Raises:
+            UsageError: an option cannot be parsed, or two contradict each other.
+            InvalidExpressionError: a constraint or a value is not an expression.
+        """
         if self.where:
             parse_expression(self.where)
         return KernelSweep(

@@ -1,4 +1,4 @@
-"""The spec of a run that resumes or repeats another one."""
+"""The specification of a run that continues or repeats another one."""
 
 from __future__ import annotations
 
@@ -21,59 +21,63 @@ from kernalyse.services.core.model import (
 )
 
 # ---------------------------------------------------------------- continuing
-# What is left of a sweep that was stopped, or of a search whose budget is spent.
+# The remaining configurations of a sweep that was stopped, or of a search whose budget is spent.
 
 KEPT_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "failures": ("configuration_index",),
     "measurements": ("configuration_index", "stop_reason", "elapsed_ns"),
     "best": ("configuration_index", "duration_median_ns", "runner_up_configuration_index", "runner_up_duration_median_ns"),
 }
-"""Of the run's tables: all that is asked to continue it."""
+"""The columns of a run's tables that are needed to continue it."""
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedSweep:
-    """A run that has ended, and rows of its tables with their KEPT_COLUMNS."""
+    """A run that has ended, with the KEPT_COLUMNS of its tables as rows."""
 
     run: Run
     failures: Rows = ()
     measurements: Rows = ()
     best: Rows = ()
 
-    def whole_indexes(self) -> frozenset[int]:
-        """Measured with all their samples, or with as many as showed that others are faster. Those that the end of a budget cut
-        short are not among them."""
+    def complete_indexes(self) -> frozenset[int]:
+        """Return the configurations with all their samples, or with as many as showed that others are faster.
+
+        Configurations that were interrupted by the end of a budget are not among them.
+        """
         return frozenset(row["configuration_index"] for row in self.measurements if row["stop_reason"] != StopReason.BUDGET_SPENT)
 
     def failed_indexes(self) -> frozenset[int]:
+        """Return the indexes of the configurations that failed."""
         return frozenset(row["configuration_index"] for row in self.failures)
 
     def elapsed_ns(self, earlier_indexes: frozenset[int]) -> int:
-        """Wall clock that went into what was measured, without what runs before this one had."""
+        """Return the wall clock time spent on this run's own measurements, without those of the runs before it."""
         return sum(row["elapsed_ns"] or 0 for row in self.measurements if row["configuration_index"] not in earlier_indexes)
 
-    def rivals(self, done_indexes: frozenset[int]) -> Iterator[Rival]:
-        """The two fastest of each problem, as far as they are measured whole and were not left behind by a search."""
-        left_behind = {row["configuration_index"] for row in self.measurements if row["stop_reason"] == StopReason.ELIMINATED}
+    def contenders(self, done_indexes: frozenset[int]) -> Iterator[Rival]:
+        """Yield the two fastest of each problem, if they are fully measured and the search did not eliminate them."""
+        eliminated = {row["configuration_index"] for row in self.measurements if row["stop_reason"] == StopReason.ELIMINATED}
         for row in self.best:
             for prefix in ("", "runner_up_"):
                 index = row[f"{prefix}configuration_index"]
-                if index in done_indexes and index not in left_behind:
+                if index in done_indexes and index not in eliminated:
                     yield Rival(index, row[f"{prefix}duration_median_ns"])
 
 
 def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None, *, retries_failed: bool = False) -> RunSpec:
-    """What is left of the run.
+    """Return the specification of a run that measures what is left.
 
     Args:
-        spec: of the run, as its node has kept it.
+        spec: of the run, as its node has stored it.
+        stopped: the run, and what it has measured.
         budget_ns: of a search; None: what is left of its own.
-        retries_failed: also what failed. A kernel that ends the worker would do so each time, and keep it from all that follow.
+        retries_failed: include the failed configurations. A kernel that ends the worker would do so each time, and prevent all that follow.
 
     Raises:
-        RunNotFinishedError: it goes on by itself.
+        RunNotFinishedError: the run is still in progress.
         UnmetConditionError: nothing is left, of the configurations or of the budget, or it is not a sweep.
     """
     run, sweep = stopped.run, spec.work
@@ -82,7 +86,7 @@ def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None
         raise RunNotFinishedError(subject, found=f"state {run.state}", expected="a run that has ended", remedy="Cancel it first.")
     if not isinstance(sweep, KernelSweep):
         raise UnmetConditionError(subject, found=_kind(sweep), expected="a sweep of kernels", remedy="Use kernalyse rerun.")
-    done = frozenset(sweep.done_configuration_indexes) | stopped.whole_indexes()
+    done = frozenset(sweep.done_configuration_indexes) | stopped.complete_indexes()
     failed = (frozenset(sweep.failed_configuration_indexes) | stopped.failed_indexes()) - done
     _check_some_left(run, len(done), 0 if retries_failed else len(failed))
     new_budget_ns = _budget_ns(sweep, stopped, budget_ns)
@@ -91,14 +95,14 @@ def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None
         budget_ns=new_budget_ns,
         earlier_budget_ns=None if new_budget_ns is None else _spent_ns(sweep, stopped),
         done_configuration_indexes=tuple(sorted(done)),
-        rivals=tuple(stopped.rivals(done)),
+        rivals=tuple(stopped.contenders(done)),
         failed_configuration_indexes=() if retries_failed else tuple(sorted(failed)),
     )
     return replace(spec, work=left, continues_run_id=run.run_id)
 
 
 def _check_some_left(run: Run, done_count: int, failed_count: int) -> None:
-    """Raises UnmetConditionError. failed_count: of those that are not to be tried again."""
+    """Raise UnmetConditionError if no configuration is left; failed_count: those that are not to be tried again."""
     if run.total_configuration_count is None or done_count + failed_count < run.total_configuration_count:
         return
     failures = f"the {failed_count} left failed" if failed_count > 1 else "the one left failed"
@@ -110,18 +114,23 @@ def _check_some_left(run: Run, done_count: int, failed_count: int) -> None:
     )
 
 
-def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) -> int | None:
-    """What was asked for, or what is left. Time that went into configurations without a measurement is not counted: nothing is
-    left of them. Raises UnmetConditionError."""
+def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, requested_ns: int | None) -> int | None:
+    """Return the requested budget, or what is left of the run's own.
+
+    Time spent on configurations without a measurement does not count: they start afresh.
+
+    Raises:
+        UnmetConditionError: no budget is left, or the sweep cannot have one.
+    """
     subject = f"run {stopped.run.run_id}"
     if sweep.strategy is SearchStrategy.ALL:
-        if asked_ns is not None:
+        if requested_ns is not None:
             raise UnmetConditionError(
                 subject, found="a sweep over everything", expected="a search, for a budget", remedy="Leave the budget out."
             )
         return None
-    if asked_ns is not None or sweep.budget_ns is None:
-        return asked_ns
+    if requested_ns is not None or sweep.budget_ns is None:
+        return requested_ns
     left_ns = sweep.budget_ns - _elapsed_ns(sweep, stopped)
     if left_ns <= 0 or stopped.run.state is RunState.SUCCEEDED:
         raise UnmetConditionError(
@@ -134,7 +143,10 @@ def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) 
 
 
 def _spent_ns(sweep: KernelSweep, stopped: StoppedSweep) -> int:
-    """Of budgets, by this run and those that it continued. A search that came to its end had all of its own, comparisons included."""
+    """Return the budget used by this run and those that it continued.
+
+    A search that ran to its end has used its entire budget, comparisons included.
+    """
     earlier_ns = sweep.earlier_budget_ns or 0
     if stopped.run.state is RunState.SUCCEEDED and sweep.budget_ns is not None:
         return earlier_ns + sweep.budget_ns
@@ -156,22 +168,24 @@ def _kind(work: Work) -> str:
 
 
 # ---------------------------------------------------------------- repeating
-# Runs done again exactly, and what they keep on their node for it.
 
 SPEC_ARTIFACT: Final = "run_spec.json"
-"""Of a sweep: its spec with the sources, definitions and device that it had."""
+"""A sweep's specification with the sources, definitions and device that it used."""
 
 SOURCES_ARTIFACT: Final = "kernel_sources.json"
-"""Of a model on the project's own kernels: the text of each source by its file name."""
+"""For an ML model on the project's own kernels, the text of each source by its file name."""
 
 
 def bundle_artifact_name(digest: str) -> str:
-    """Of the copy of a bundle that a run keeps: the node's own expires."""
+    """Return the name of a run's own copy of a bundle; the copy in the node's store of bundles expires."""
     return f"headers_{digest.removeprefix('sha256:')}.tar.gz"
 
 
 def repeated(spec: RunSpec) -> RunSpec:
-    """The same once more; of a run that continued another, the whole: all configurations, with what both were given to search."""
+    """Return the specification that measures the same again.
+
+    A repeated continuation measures all configurations, with the budgets of both runs together.
+    """
     work = spec.work
     if isinstance(work, KernelSweep):
         work = replace(

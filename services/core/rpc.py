@@ -1,4 +1,4 @@
-"""gRPC on both sides: errors in and out, access control, channels and servers.
+"""gRPC on both ends: errors in and out, access control, channels and servers.
 
 A servicer raises KernalyseError; the error interceptor turns it into a google.rpc.Status with one ErrorInfo. A client
 wraps its calls in `translated_errors`, and the same class comes out again.
@@ -69,12 +69,12 @@ CUT: Final = b" ... "
 OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 
 MAX_TEXT_BYTES: Final = 2000
-MAX_OTHER_TEXT_BYTES: Final = 1300  # with letters that are not ASCII
-"""Of an error's four parts together. They travel twice, in base64 and with what is not ASCII written out, among headers of
-which gRPC takes 8 KiB for certain: an error with more of them arrives as a broken stream that says nothing."""
+MAX_OTHER_TEXT_BYTES: Final = 1300  # for texts that are not ASCII only
+"""The size of an error's four parts together. They travel twice, in base64 and with non-ASCII letters escaped, among headers of which
+gRPC accepts 8 KiB for certain: a larger error would arrive as a broken stream without a message."""
 
 MAX_CHUNK_MESSAGE_BYTES: Final = (1024 + 64) * 1024
-"""Of each message of a stream to a service: a chunk of 1 MiB, and names and digests with it."""
+"""The size of each message of a stream to a service: a chunk of 1 MiB, with names and digests."""
 
 logger = logging.getLogger(__name__)
 
@@ -94,19 +94,19 @@ SERVER_OPTIONS: Final = (
 
 
 def status_of(error: KernalyseError) -> status_pb2.Status:
-    """google.rpc.Status with one ErrorInfo for the error, whose long parts lose their middle."""
+    """Return the google.rpc.Status with one ErrorInfo for the error; long parts are shortened in the middle."""
     parts = _fitting(error.metadata)
-    told = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=told.metadata)
+    shortened = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=shortened.metadata)
     detail = AnyMessage()
     detail.Pack(info)
     code: int = grpc.StatusCode[error.code].value[0]
-    return status_pb2.Status(code=code, message=told.message, details=[detail])
+    return status_pb2.Status(code=code, message=shortened.message, details=[detail])
 
 
 def _fitting(parts: dict[str, str]) -> dict[str, str]:
-    """Together short enough to travel: the longest is cut as far as it must be, never below an even share."""
-    # What is no text, as a name of a file that is not UTF-8, would not travel at all.
+    """Shorten the parts until they fit into the trailing metadata: the longest is cut first, never below an even share."""
+    # Invalid text, such as a file name that is not UTF-8, could not be sent at all.
     texts = {name: text.encode(errors="backslashreplace") for name, text in parts.items()}
     most = MAX_TEXT_BYTES if all(map(bytes.isascii, texts.values())) else MAX_OTHER_TEXT_BYTES
     while (excess := sum(map(len, texts.values())) - most) > 0:
@@ -116,9 +116,9 @@ def _fitting(parts: dict[str, str]) -> dict[str, str]:
 
 
 def _without_middle(text: bytes, length: int) -> bytes:
-    """Its beginning and its end."""
-    side = (length - len(CUT)) // 2
-    return text[:side] + CUT + text[-side:]
+    """Return the beginning and the end of the text."""
+    end_length = (length - len(CUT)) // 2
+    return text[:end_length] + CUT + text[-end_length:]
 
 
 def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
@@ -129,7 +129,7 @@ def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raises KernalyseError for every RpcError inside, of blocking and asyncio calls alike."""
+    """Raise KernalyseError for every RpcError inside the block, of blocking and asyncio calls alike."""
     try:
         yield
     except grpc.RpcError as error:
@@ -137,17 +137,18 @@ def translated_errors() -> Iterator[None]:
 
 
 def run_error(error: KernalyseError) -> RunError:
-    """The same error as part of a run's record."""
+    """Return the error as part of a run's record."""
     return RunError(error.code, error.reason, error.message, tuple(sorted(error.metadata.items())))
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Turns what a servicer raises into a status. An unexpected exception is logged and becomes INTERNAL.
+    """An interceptor that turns the exceptions of servicers into statuses; an unexpected one is logged and becomes INTERNAL.
 
-    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this.
+    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this interceptor.
     """
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        """Return the method's handler with parsing and translation of errors around it."""
         handler = await continuation(details)
         if handler is None:
             return None
@@ -196,7 +197,7 @@ def _parsed(parse: Callable[[bytes], Any], data: bytes, method: str) -> Any:
             expected="a message of the contract",
             remedy="The client may be built for another version of it.",
         )
-        logger.warning("%s", error.message)  # a client of another make may show no more than the code
+        logger.warning("%s", error.message)  # other clients may show only the code
         raise error from problem
 
 
@@ -217,7 +218,7 @@ async def _abort(context: Any, error: BaseException, method: str) -> None:
         raise error
     if isinstance(error, grpc.RpcError):
         error = error_from_rpc(error)
-    if isinstance(error, NotImplementedError):  # what the generated servicer raises for a method that ours does not have
+    if isinstance(error, NotImplementedError):  # raised by the generated servicer for methods that ours lacks
         error = NotBuiltYetError(method, found="a method that this service does not have", remedy="It may be of another version.")
     if not isinstance(error, KernalyseError):
         logger.exception("%s failed", method, exc_info=error)
@@ -234,21 +235,73 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+# ---------------------------------------------------------------- access control
+# The token is created once, stored in a file of mode 0600, and compared in constant time.
+
+
+def read_or_create_token(path: Path) -> str:
+    """Return the token in `path`; if the file does not exist, write a new one of 256 bits there.
+
+    Raises:
+        InvalidSettingError: the file is empty or can be read by others than its owner.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return _create_token(path)
+    with os.fdopen(descriptor, "r") as file:
+        mode = os.fstat(file.fileno()).st_mode & 0o777
+        token = file.read().strip()
+    if mode & 0o077:
+        raise InvalidSettingError(f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}")
+    if not token:
+        raise InvalidSettingError(
+            f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start."
+        )
+    return token
+
+
+def tokens_equal(expected: str, actual: str) -> bool:
+    """Return whether the texts are equal, in a time that does not depend on where they differ."""
+    return secrets.compare_digest(expected.encode(), actual.encode())
+
+
+def _create_token(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token = secrets.token_urlsafe(32)
+    # Written elsewhere and linked into place: two services that start at once end up with the same complete token.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+        os.link(temporary, path)
+    except FileExistsError:
+        return read_or_create_token(path)
+    finally:
+        temporary.unlink()
+    return token
+
+
 class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses every call without the token, health aside, before it is known whether there is such a method."""
+    """An interceptor that rejects every call without the token, except health checks.
+
+    It does so before anybody learns whether the method exists.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        """Return the method's handler if the call carries the token, else one that rejects the call."""
         if details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
             return await continuation(details)
-        # Of a stream whatever the method is: of any other kind gRPC would take in the whole message first.
+        # Always a stream handler: for any other kind gRPC would receive the entire message first.
         return grpc.stream_stream_rpc_method_handler(_refuse)
 
     def _is_authorized(self, metadata: Sequence[tuple[str, str]]) -> bool:
-        given = next((value for key, value in metadata if key == "authorization"), "")
-        scheme, _, token = given.partition(" ")
+        credentials = next((value for key, value in metadata if key == "authorization"), "")
+        scheme, _, token = credentials.partition(" ")
         return scheme.lower() == "bearer" and tokens_equal(self._token, token)
 
 
@@ -257,9 +310,9 @@ async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[A
         "metadata authorization",
         found="no token or a wrong one",
         expected="Bearer and the service's token",
-        remedy="Pass the token that the service printed or keeps in its token file.",
+        remedy="Pass the token that the service printed, or the content of its token file.",
     )
-    yield  # type: ignore[unreachable]  # what answers a stream must be a generator
+    yield  # type: ignore[unreachable]  # the handler of a stream must be a generator
 
 
 # ---------------------------------------------------------------- servers
@@ -267,7 +320,7 @@ async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[A
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """certificate, key, client_ca: PEM. With client_ca, clients must show a certificate that it signed."""
+    """The token and the PEM certificates of a server. With client_ca, clients must show a certificate that it signed."""
 
     token: str
     certificate: bytes | None = None
@@ -277,10 +330,10 @@ class ServerSecurity:
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
-    """A server with both interceptors, bound to `address`; answers with it and its real address (port 0 resolved).
+    """Return a server with both interceptors, bound to `address`, and its actual address (with port 0 resolved).
 
     Raises:
-        InvalidSettingError: the address is none, is reachable from elsewhere without TLS, or cannot be bound.
+        InvalidSettingError: the address is not valid, is reachable from elsewhere without TLS, or cannot be bound.
     """
     if not is_address(address, is_to_listen=True):
         raise InvalidSettingError(
@@ -323,7 +376,7 @@ def _bind(server: grpc.aio.Server, address: str, security: ServerSecurity) -> in
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """The standard health service, of one service and of the whole server.
+    """The standard health service, for one service and for the entire server.
 
     Not grpcio's own: that one holds a lock while it writes to a watcher, and a watcher that reads nothing, which needs no
     token, would keep it from ever changing its state, and the service from stopping.
@@ -335,20 +388,26 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._change = asyncio.Event()
 
     def set_serving(self, is_serving: bool) -> None:
-        """Answer so from now on, and tell every watcher."""
+        """Set the state and notify every watcher."""
         self._status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
         self._change.set()
         self._change = asyncio.Event()
 
     async def Check(self, request: Any, context: Any) -> Any:
+        """Return the state once.
+
+        Raises:
+            NotFoundError: the request names another service.
+        """
         if request.service not in ("", self._service_name):
             raise NotFoundError(f"service {request.service!r}", found="no such service", expected=f"{self._service_name}, or no name")
         return health_pb2.HealthCheckResponse(status=self._status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Yield the state, and again each time it changes."""
         if request.service not in ("", self._service_name):
             yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-            await asyncio.Event().wait()  # the protocol has it so: the watcher waits for a service that may come
+            await asyncio.Event().wait()  # by the protocol, the watcher waits for a service that may appear
         while True:
             change = self._change
             yield health_pb2.HealthCheckResponse(status=self._status)
@@ -361,51 +420,3 @@ def serve_health(server: grpc.aio.Server, service_name: str) -> Health:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     reflection.enable_server_reflection((service_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return servicer
-
-
-# ---------------------------------------------------------------- auth
-# The access token: made once, kept in a file of mode 0600, compared in constant time.
-
-
-def read_or_create_token(path: Path) -> str:
-    """The token in `path`; a new one of 256 bits is written there when the file does not exist.
-
-    Raises:
-        InvalidSettingError: the file is empty or can be read by others than its owner.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return _create_token(path)
-    with os.fdopen(descriptor, "r") as file:
-        mode = os.fstat(file.fileno()).st_mode & 0o777
-        token = file.read().strip()
-    if mode & 0o077:
-        raise InvalidSettingError(f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}")
-    if not token:
-        raise InvalidSettingError(
-            f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start."
-        )
-    return token
-
-
-def tokens_equal(expected: str, given: str) -> bool:
-    """Comparison whose duration does not depend on where the texts differ."""
-    return secrets.compare_digest(expected.encode(), given.encode())
-
-
-def _create_token(path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    token = secrets.token_urlsafe(32)
-    # Written aside and linked into place: of two services starting at once, both end up with one complete token.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token + "\n")
-        os.link(temporary, path)
-    except FileExistsError:
-        return read_or_create_token(path)
-    finally:
-        temporary.unlink()
-    return token

@@ -1,6 +1,6 @@
-"""Settings of the three services. Flags win over environment variables, these over the TOML file, this over defaults.
+"""Settings of the three services. Flags override environment variables, these the TOML file, and this the defaults.
 
-The file is `kernalyse.toml` in the configuration folder of the user (XDG_CONFIG_HOME), or the one that KERNALYSE_CONFIG
+The file is `kernalyse.toml` in the user's configuration directory (XDG_CONFIG_HOME), or the one that KERNALYSE_CONFIG
 names; each service reads its own table: [profiler], [analyzer], [ui]. Environment variables are KERNALYSE_PROFILER_X,
 KERNALYSE_ANALYZER_X, KERNALYSE_UI_X, with X the name of the setting in capitals.
 """
@@ -29,6 +29,7 @@ GIBIBYTE = 1024**3
 
 
 def data_folder() -> Path:
+    """Return the directory for the user's data."""
     return platformdirs.user_data_path("kernalyse")
 
 
@@ -37,7 +38,7 @@ def _shared_token_file() -> Path:
 
 
 class ServiceSettings(BaseSettings):
-    """What every service has."""
+    """Settings that every service has."""
 
     section: ClassVar[str]
 
@@ -61,11 +62,12 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources in order of precedence: flags, environment, TOML file."""
         return init_settings, env_settings, _SectionSource(settings_cls, cls.section)
 
     @classmethod
     def load(cls, **flags: Any) -> Self:
-        """Settings from all sources; flags that are None count as not given.
+        """Load the settings from all sources; flags that are None count as not given.
 
         Raises:
             InvalidSettingError: names the setting, what was found and where it may come from.
@@ -87,9 +89,11 @@ class ServiceSettings(BaseSettings):
             ) from error
 
     def announcement_path(self) -> Path:
+        """Return the path of the file that advertises the running service."""
         return self.announcement_file or runtime_folder() / f"{self.section}.json"
 
     def token(self) -> str:
+        """Return the access token, which is created if there is none."""
         return read_or_create_token(self.token_file)
 
     def certificate_pair(self, certificate_name: str = "certificate_file", key_name: str = "key_file") -> tuple[bytes | None, bytes | None]:
@@ -132,7 +136,7 @@ class _SectionSource(TomlConfigSettingsSource):
 
 
 class GrpcSettings(ServiceSettings):
-    """What the two gRPC services have."""
+    """Settings that both gRPC services have."""
 
     client_ca_file: Path | None = Field(None, description="PEM CA that signs client certificates; set, every client must show one.")
 
@@ -164,47 +168,53 @@ class ProfilerSettings(GrpcSettings):
     model_config = SettingsConfigDict(env_prefix="KERNALYSE_PROFILER_", extra="forbid")
 
     address: str = Field("127.0.0.1:7001", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
-    data_folder: Path = Field(default_factory=lambda: data_folder() / "profiler", description="Folder of journal, bundles and artifacts.")
+    data_folder: Path = Field(
+        default_factory=lambda: data_folder() / "profiler", description="Directory of journal, bundles and artifacts."
+    )
     opencl_runtime: str | None = Field(
         None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs."
     )
     allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
     allow_commands: bool = Field(True, description="Accept commands to profile.")
     allowed_commands: tuple[str, ...] = Field(
-        (), description="Patterns (*, ?, [a-z]) of whole command lines; when set, only such commands are profiled, as the node has them."
+        (), description="Patterns (*, ?, [a-z]) of complete command lines; when set, only commands that match one are profiled."
     )
     nsys_program: Path | None = Field(
-        None, description="The nsys to profile commands with; unset: of PATH, or the newest in the usual places."
+        None, description="The nsys to profile commands with; unset: from PATH, or the newest in the usual directories."
     )
-    allow_catalog_only: bool = Field(False, description="Run nothing but kernels of the node's own catalogue.")
+    allow_catalog_only: bool = Field(False, description="Run only kernels of the node's own catalog.")
     max_configuration_count: int = Field(100_000, ge=1, description="Largest sweep accepted, in configurations.")
-    max_queued_run_count: int = Field(100, ge=1, description="Runs waiting at most; more are refused.")
+    max_queued_run_count: int = Field(100, ge=1, description="Most runs that may wait; more are rejected.")
     run_time_limit_s: float = Field(3600.0, gt=0, description="Seconds of wall clock after which a run is ended.")
     run_memory_limit_bytes: int = Field(16 * GIBIBYTE, ge=2**26, description="Resident bytes of all processes of a run together.")
     configuration_time_limit_s: float = Field(
         60.0, gt=0, description="Seconds without an event from the worker after which it counts as hung."
     )
     grace_s: float = Field(3.0, ge=0, description="Seconds between TERM and KILL when a run is ended.")
-    command_grace_s: float = Field(20.0, ge=0, description="Seconds that the collector of a cancelled command has for its report.")
-    drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for its running run.")
-    journal_max_bytes: int = Field(2 * GIBIBYTE, ge=2**20, description="Size over which the oldest finished runs leave the journal.")
-    journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age over which finished runs leave the journal.")
+    command_grace_s: float = Field(20.0, ge=0, description="Seconds in which the collector of a cancelled command must finish its report.")
+    drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for the run in progress.")
+    journal_max_bytes: int = Field(
+        2 * GIBIBYTE, ge=2**20, description="Size above which the oldest finished runs are removed from the journal."
+    )
+    journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age above which finished runs are removed from the journal.")
     bundle_max_bytes: int = Field(256 * 1024**2, ge=1, description="Largest bundle accepted, packed.")
     bundle_max_unpacked_bytes: int = Field(1 * GIBIBYTE, ge=1, description="Largest bundle accepted, unpacked.")
-    bundle_max_file_count: int = Field(10_000, ge=1, description="Most files and folders in a bundle, those that names imply too.")
-    bundle_max_age_s: float = Field(7 * 86_400.0, gt=0, description="Age since its last use over which a bundle is deleted.")
+    bundle_max_file_count: int = Field(
+        10_000, ge=1, description="Most files and directories in a bundle, including the parents of its paths."
+    )
+    bundle_max_age_s: float = Field(7 * 86_400.0, gt=0, description="Age since its last use above which a bundle is deleted.")
     bundles_max_bytes: int = Field(
-        4 * GIBIBYTE, ge=1, description="Size of all bundles, unpacked, over which the least recently used ones are deleted."
+        4 * GIBIBYTE, ge=1, description="Size of all bundles, unpacked, above which the least recently used ones are deleted."
     )
     artifacts_max_bytes: int = Field(
-        4 * GIBIBYTE, ge=1, description="Size of all runs' artifacts over which the oldest finished runs lose theirs."
+        4 * GIBIBYTE, ge=1, description="Size of all runs' artifacts above which those of the oldest finished runs are deleted."
     )
-    telemetry_interval_s: float = Field(0.5, ge=0.1, description="Seconds between telemetry readings while a run goes on.")
+    telemetry_interval_s: float = Field(0.5, ge=0.1, description="Seconds between telemetry readings while a run is in progress.")
     idle_telemetry_interval_s: float = Field(5.0, ge=0.5, description="Seconds between telemetry readings of an idle node.")
 
     @property
     def ceilings_file(self) -> Path:
-        """What has been measured of this machine's devices, kept for a day."""
+        """Return the path of the measured ceilings of this machine's devices, which are valid for a day."""
         return self.data_folder / "ceilings.json"
 
 
@@ -216,18 +226,18 @@ class AnalyzerSettings(GrpcSettings):
 
     address: str = Field("127.0.0.1:7002", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
     data_folder: Path = Field(
-        default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files."
+        default_factory=lambda: data_folder() / "store", description="Directory of the store: database and Parquet files."
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
-    # Ten million kernels in SQLite are 6 GB, the largest that people record; what is over the memory below is refused in any case.
+    # Ten million kernels in SQLite are 6 GB, the largest that people record; what exceeds the memory below is rejected in any case.
     import_max_bytes: int = Field(16 * GIBIBYTE, ge=1, description="Largest import accepted, in bytes of all its files.")
     import_process_count: int = Field(4, ge=1, description="Traces read at once, each by a process of its own.")
     import_memory_bytes: int = Field(
-        8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; what takes more alone is refused."
+        8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; an import that needs more by itself is rejected."
     )
     op_registry_folder: Path | None = Field(
         None,
-        description="Folder of an op_registry.py of your own, code that tells the work of operations in commands.json; unset: none runs.",
+        description="Directory of an op_registry.py of your own, code that computes the cost of operations in commands.json; unset: none.",
     )
 
 
@@ -241,7 +251,7 @@ class UiSettings(ServiceSettings):
     analyzer_address: str = Field("127.0.0.1:7002", description="Address of the analyzer.")
     analyzer_ca_file: Path | None = Field(None, description="PEM CA of an analyzer that serves TLS.")
     analyzer_client_certificate_file: Path | None = Field(
-        None, description="PEM certificate to show to an analyzer that asks for one (its client_ca_file)."
+        None, description="PEM certificate for an analyzer that requires one (its client_ca_file)."
     )
     analyzer_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")
@@ -253,14 +263,14 @@ SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, Analyze
 
 
 # ---------------------------------------------------------------- discovery
-# How a service tells other programs of its user where it is; `kernalyse.discovery` finds it.
+# A service advertises its address in a file, which `kernalyse.discovery` finds.
 
 __all__ = ["Announcement", "announced", "find_service"]
 
 
 @contextmanager
 def announced(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
-    """Writes the file while the block runs; removes it after, unless another service has replaced it."""
+    """Write the file while the block runs, and remove it afterwards unless another service has replaced it."""
     own = Announcement(
         service, address, os.getpid(), start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file)
     )

@@ -46,7 +46,7 @@ class SampleSummary:
 
     @property
     def half_width_ratio(self) -> float:
-        """Half the width of the median's confidence interval, relative to the median."""
+        """Return half the width of the median's confidence interval, relative to the median."""
         return _half_width_ratio(self.duration_median_low_ns, self.duration_median_ns, self.duration_median_high_ns)
 
 
@@ -60,12 +60,12 @@ class MedianInterval:
 
     @property
     def half_width_ratio(self) -> float:
-        """Half the width of the interval, relative to the median."""
+        """Return half the width of the interval, relative to the median."""
         return _half_width_ratio(self.low, self.median, self.high)
 
 
 def summarize(durations_ns: Samples) -> SampleSummary:
-    """Statistics over at least two durations in ns, shape (n,). Percentiles interpolate linearly between samples.
+    """Return statistics over at least two durations in ns, shape (n,). Percentiles interpolate linearly between samples.
 
     Raises:
         ValueError: fewer than two samples, which have no spread.
@@ -98,7 +98,7 @@ def summarize(durations_ns: Samples) -> SampleSummary:
 
 
 def median_interval(samples: Samples) -> MedianInterval:
-    """Median and interval of samples, shape (n,) with n >= 1, by selection: O(n), without sorting them."""
+    """Return median and interval of samples, shape (n,) with n >= 1, by selection: O(n), without sorting them."""
     count = samples.size
     lower_rank, upper_rank = median_ranks(count)
     middle_ranks = ((count - 1) // 2, count // 2)
@@ -109,9 +109,12 @@ def median_interval(samples: Samples) -> MedianInterval:
 
 @lru_cache(maxsize=MAX_EXACT_COUNT)
 def median_ranks(sample_count: int) -> tuple[int, int]:
-    """Ranks, from 1, of the two samples that enclose the median with at least 95 % confidence.
+    """Return the ranks, from 1, of the two samples that enclose the median with at least 95 % confidence.
 
     Fewer than six samples cannot reach it: theirs are the smallest and the largest.
+
+    Raises:
+        ValueError: sample_count is below 1.
     """
     if sample_count < 1:
         raise ValueError(f"found {sample_count} samples, expected at least 1")
@@ -125,7 +128,7 @@ def median_ranks(sample_count: int) -> tuple[int, int]:
 
 
 def _exact_lower_rank(sample_count: int) -> int:
-    """The largest r with P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, in whole numbers: no rounding."""
+    """Return the largest r with P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, in integers: no rounding."""
     ways_left = math.floor((1 - CONFIDENCE) / 2 * 1_000_000 + 0.5) * 2**sample_count // 1_000_000
     rank, ways = 0, 1  # ways: C(n, rank)
     while ways <= ways_left:

@@ -1,4 +1,4 @@
-"""Readings of the last hour of any number of nodes: all of the last minutes, and of those before one every few seconds."""
+"""A telemetry history of the last hour for any number of nodes: recent readings in full, older ones thinned out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kernalyse.services.core.model import NodeTelemetry
 
 HISTORY_NS: Final = 3600 * 1_000_000_000
 FINE_NS: Final = 180 * 1_000_000_000
-"""Within it every reading is kept: it is what charts of a run show."""
+"""The period in which every reading is kept, for charts of a run in progress."""
 
 COARSE_STEP_NS: Final = 4 * 1_000_000_000
-"""Between readings older than that: an hour of them has as many points as a chart has pixels. More, and a new page would wait."""
+"""Between older readings: an hour of them has as many points as a chart has pixels. More would delay a new page."""
 
 MAX_FINE_COUNT: Final = 2_000
-"""Of one device, whatever its node's clock says."""
+"""Most recent readings of one device, whatever its node's clock says."""
 
 
 @dataclass(slots=True)
@@ -41,34 +41,37 @@ class _DeviceHistory:
 
 
 class TelemetryHistory:
-    """Readings by node and device; each one's come in order of time. Not for several threads at once."""
+    """Readings by node and device, each in order of time; not thread-safe."""
 
     def __init__(self) -> None:
         self._devices: dict[tuple[str, str | None], _DeviceHistory] = {}
 
     def add(self, reading: NodeTelemetry) -> None:
-        """One that is not newer than the newest of its device is passed over: a node that is connected to again repeats them."""
+        """Add a reading; one that is not newer than the last of its device is ignored, because a reconnected node repeats them."""
         if self.is_new(reading):
             self._devices.setdefault((reading.node_id, reading.telemetry.device_id), _DeviceHistory()).add(reading)
 
     def is_new(self, reading: NodeTelemetry) -> bool:
+        """Return whether the reading is newer than the last one of its device."""
         newest = self.newest(reading.node_id, reading.telemetry.device_id)
         return newest is None or reading.telemetry.measured_unix_ns > newest.telemetry.measured_unix_ns
 
     def newest(self, node_id: str, device_id: str | None) -> NodeTelemetry | None:
+        """Return the last reading of a device, or of the node's host where device_id is None."""
         known = self._devices.get((node_id, device_id))
         return known.fine[-1] if known else None
 
     def device_ids(self, node_id: str) -> list[str | None]:
-        """Those of the node with readings; None: its host."""
+        """Return the ids of the node's devices that have readings; None stands for its host."""
         return [device_id for known_node_id, device_id in self._devices if known_node_id == node_id]
 
     def readings(self, node_id: str | None = None, oldest_unix_ns: int = 0) -> list[NodeTelemetry]:
-        """Of a node, or of all, in order of time within each device."""
+        """Return the readings of one node, or of all, in order of time within each device."""
         histories = [history for (known_id, _), history in self._devices.items() if node_id in (None, known_id)]
         return [reading for history in histories for reading in history if _time_ns(reading) >= oldest_unix_ns]
 
     def clear(self) -> None:
+        """Remove all readings."""
         self._devices.clear()
 
 

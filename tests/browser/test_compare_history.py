@@ -71,7 +71,7 @@ def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(vi
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("undecided")
     expect(rows).to_contain_text(["note 1", "note 1"])
-    expect(page.locator("#f-table .note").first).to_have_text(re.compile("^Note 1: .*a single process a side cannot decide"))
+    expect(page.locator("#f-table .note").first).to_have_text(re.compile("^Note 1: .*a single process each cannot decide"))
     eventually(lambda: drawn_count(page, "speedups:points") == 2)
     eventually(lambda: drawn_count(page, "roofline:moves") in (0, 2))  # none where no work of the kernel is known
     difference = page.locator("#f-sources .diff")

@@ -135,7 +135,7 @@ def test_the_page_says_that_the_sum_of_layers_is_not_a_pass(visit: Visit, tmp_pa
     run_id = visit.dashboard.import_file(tmp_path / "layers_and_pass.json", PROFILE | {"metadata": {"gpu_name": "another"}})
     page = visit.open(f"/layers?runs={run_id}")
     told = (
-        "Layers are timed one by one, in passes of their own: 500 µs together, ×0.391 of the 1.28 ms that a whole pass takes without that."
+        "Layers are timed one by one, in passes of their own: 500 µs together, ×0.391 of the 1.28 ms that a complete pass takes without it."
     )
     for note in ("#f-icicle_note", "#f-layers_note"):
         expect(page.locator(note)).to_contain_text(f"{told} Shares are of their sum, not of the pass.")

@@ -102,7 +102,7 @@ def test_one_process_a_side_is_undecided_said_aloud_and_no_failure(tmp_path: Pat
     undecided = kernalyse("compare", before, after, "--fail-if-slower", "2%")
     assert undecided.returncode == 0
     assert "1 compared: 1 undecided." in undecided.stdout
-    assert "a single process a side cannot decide" in undecided.stdout
+    assert "a single process each cannot decide" in undecided.stdout
     assert "Undecided says neither that it is the same nor that it is not." in undecided.stdout
 
 

@@ -126,7 +126,7 @@ def test_zeros_are_said_aloud() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (MeasuringWords(target="1", criterion=StoppingCriterion.NOISE), "option --target 1: found '1'; expected a share over 0"),
+        (MeasuringWords(target="1", criterion=StoppingCriterion.NOISE), "option --target 1: found '1'; expected a fraction above 0"),
         (MeasuringWords(target="0%"), "option --target 0%"),
         (MeasuringWords(target="100%"), "option --target 100%"),
         (MeasuringWords(target="one"), "option --target one"),

@@ -114,7 +114,7 @@ def test_a_process_a_side_is_undecided_and_five_decide() -> None:
     (single,) = rows_of(side("a", [measured(0)]), side("b", [measured(0, 2_000.0)]))
     assert (single["verdict"], single["process_count"], single["baseline_process_count"]) == ("UNDECIDED", 1, 1)
     assert single["duration_ratio"] == pytest.approx(2.0, rel=0.01)
-    assert "a single process a side cannot decide" in single["reason"]
+    assert "a single process each cannot decide" in single["reason"]
     (slower,) = rows_of(side("a", by_processes(FAST)), side("b", by_processes(SLOW)))
     assert (slower["verdict"], slower["label"], slower["process_count"], slower["baseline_process_count"]) == ("SLOWER", "k N=8", 5, 5)
     assert slower["duration_ratio_low"] < slower["duration_ratio"] == pytest.approx(1.1, rel=0.01)

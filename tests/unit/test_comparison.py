@@ -198,9 +198,9 @@ def test_a_single_process_a_side_never_decides_however_many_samples_it_has() -> 
     found = compare_processes([process(random, 1_300.0, sample_count=5_000)], [process(random, 1_000.0, sample_count=5_000)], MARGIN)
     assert found.verdict is Verdict.UNDECIDED
     assert found.duration.ratio == pytest.approx(1.3, rel=0.01)
-    assert f"a single process a side cannot decide; {MIN_PROCESS_COUNT} can" in found.reason
+    assert f"a single process each cannot decide; {MIN_PROCESS_COUNT} can" in found.reason
     few = compare_processes(processes(random, 4, 1_300.0, 0.01), processes(random, 9, 1_000.0, 0.01), MARGIN)
-    assert (few.verdict, "4 processes a side" in few.reason) == (Verdict.UNDECIDED, True)
+    assert (few.verdict, "4 processes each" in few.reason) == (Verdict.UNDECIDED, True)
 
 
 def test_five_processes_a_side_decide_what_lies_outside_their_drift() -> None:

@@ -166,7 +166,7 @@ def test_layers_stand_beside_the_pass_that_their_sum_is_not(tables_of: Callable[
         passes = dict(table(name).select("variant", "pass_duration_median_ns").unique().iter_rows())
         assert passes == {"baseline": 20_000.0, "fused": 7_000.0}
     (chart,) = (chart for chart in layer_charts({"layer_tree": table("layer_tree").filter(variant="baseline")}))
-    note = "Layers are timed one by one, in passes of their own: 18 µs together, ×0.9 of the 20 µs that a whole pass takes without that."
+    note = "Layers are timed one by one, in passes of their own: 18 µs together, ×0.9 of the 20 µs that a complete pass takes without it."
     assert f"{note} Shares are of their sum, not of the pass." in chart.note
 
 
@@ -177,7 +177,7 @@ def test_what_layers_were_timed_with_is_said_in_the_terminal(tables_of: Callable
     lines = layer_lines(table("models"), ModelRun("bert-tiny"))
     assert lines[0].startswith("baseline: Layers are timed under ONNX Runtime's profile, in passes of their own: 18 µs together, ×0.9 of")
     assert layers_note(None, 448_000.0, 234_000.0) == (
-        "Layers are timed one by one, in passes of their own: 448 µs together, ×1.91 of the 234 µs that a whole pass takes without that. "
+        "Layers are timed one by one, in passes of their own: 448 µs together, ×1.91 of the 234 µs that a complete pass takes without it. "
         "Shares are of their sum, not of the pass."
     )
     assert layers_note(None, 448_000.0, None) == layers_note(None, None, 234_000.0) == ""

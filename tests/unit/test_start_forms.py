@@ -119,7 +119,7 @@ def test_an_untouched_sweep_takes_the_catalogues_values() -> None:
         ("max_time", "0", "seconds, more than 0"),
         ("samples", "1", "a whole number, 2 or more"),
         ("samples", "9" * 400, "a whole number, 2 or more"),
-        ("target", "200%", "a share over 0 and below 1"),
+        ("target", "200%", "a fraction above 0 and below 1"),
         ("processes", "1.5", "a whole number, 1 or more"),
     ],
 )

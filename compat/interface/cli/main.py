@@ -1,4 +1,4 @@
-"""`python -m interface.cli.main` is the command `kernalyse`, under the name that it had first."""
+"""The command `kernalyse` under its former name: `python -m interface.cli.main`."""
 
 from __future__ import annotations
 

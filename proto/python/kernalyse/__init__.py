@@ -1,4 +1,4 @@
-"""kernalyse from Python: submit runs, watch them, read their tables; and time any callable with the same engine.
+"""The Python client of kernalyse: submit runs, watch them, read their tables; and time any callable with the same engine.
 
     import kernalyse
 
@@ -10,8 +10,8 @@
 
     print(kernalyse.bench(lambda: model(batch)))
 
-Importing this package loads nothing: each name brings what it needs when it is first used. A program that only needs the
-messages of `kernalyse.v1` does without gRPC.
+Importing this package loads nothing: each name loads its module when it is first used. A program that only needs the
+messages of `kernalyse.v1` works without gRPC.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Files of this machine as the archive that nodes unpack: a bundle."""
+"""Bundles: archives of local files that nodes unpack."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from kernalyse.errors import RequestError, refusal
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
 EXECUTABLE_MODE: Final = 0o755
 PLAIN_MODE: Final = 0o644
-COMPRESSION_LEVEL: Final = 6  # the highest, 9, takes half as long again for a few percent
+COMPRESSION_LEVEL: Final = 6  # the highest, 9, takes half as much time again for a few percent
 
 MAX_FILE_COUNT: Final = 100_000
-"""Ten times what nodes take by default. Without a bound a folder of samples would be read for minutes before a node refuses it."""
+"""Ten times what nodes accept by default. Without a limit, a directory of samples would be read for minutes before a node rejects it."""
 
 MAX_UNPACKED_BYTES: Final = 1024**3
-"""As nodes take by default. Packed in memory: without a bound the folder of somebody's data sets would fill it."""
+"""What nodes accept by default. Bundles are packed in memory: without a limit, a directory of data sets would fill it."""
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
-    """Return a tar.gz of files by their names in it, the same bytes for the same files. Raises OSError for one that cannot be read."""
+    """Return a tar.gz of files by their names in it; the same files give the same bytes.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     packed = io.BytesIO()
     compressed = gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0, compresslevel=COMPRESSION_LEVEL)
     with compressed as stream, tarfile.open(fileobj=stream, mode="w") as archive:
@@ -39,11 +43,11 @@ def pack(files: Mapping[str, Path]) -> bytes:
 
 
 def files_of_folder(folder: Path) -> dict[str, Path]:
-    """Return every file below a folder, apart from LEFT_OUT, by its path from there; of links the files that they lead to.
+    """Return every file below a directory by its relative path, except LEFT_OUT; links to files are followed.
 
     Raises:
         RequestError: there are more than MAX_FILE_COUNT.
-        OSError: a folder in it cannot be read.
+        OSError: a directory in it cannot be read.
     """
     files = {}
     for path in _paths_below(folder):
@@ -55,19 +59,24 @@ def files_of_folder(folder: Path) -> dict[str, Path]:
 
 
 def refuse_too_large(files: Mapping[str, Path]) -> None:
-    """Raise RequestError for more than MAX_UNPACKED_BYTES, OSError for a file that is not there."""
+    """Check the total size of the files.
+
+    Raises:
+        RequestError: they exceed MAX_UNPACKED_BYTES.
+        OSError: a file does not exist.
+    """
     size_bytes = sum(path.stat().st_size for path in files.values())
     if size_bytes > MAX_UNPACKED_BYTES:
         raise _too_large("files for the node", f"{size_bytes} bytes", f"at most {MAX_UNPACKED_BYTES}")
 
 
 def passed_by(folder: Path) -> list[str]:
-    """Return by path what `files_of_folder` leaves out: links to folders, which may hold anything, or to nothing, and what is no file."""
+    """Return the relative paths that `files_of_folder` skips: links to directories or to nothing, and special files."""
     return [path.relative_to(folder).as_posix() for path in _paths_below(folder) if not path.is_file()]
 
 
 def _paths_below(folder: Path) -> Iterator[Path]:
-    """Yield all paths but folders themselves."""
+    """Yield the paths of all files and links, but not of directories themselves."""
     for inner, folder_names, file_names in os.walk(folder, onerror=_raise):
         folder_names[:] = sorted(set(folder_names) - set(LEFT_OUT))
         links = (name for name in folder_names if Path(inner, name).is_symlink())
@@ -75,7 +84,7 @@ def _paths_below(folder: Path) -> Iterator[Path]:
 
 
 def _raise(error: OSError) -> None:
-    """Raise for a folder that cannot be read: left out unsaid, the program would miss it on the node."""
+    """Raise the error of a directory that cannot be read: if it were skipped silently, the program would lack it on the node."""
     raise error
 
 

@@ -17,16 +17,16 @@ from kernalyse.errors import local_failure
 from kernalyse.tls import connection_problem
 
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""A run with 4 MiB of source, the most that a node takes, must fit in. A service holds every request in memory while it comes."""
+"""A run with 4 MiB of source, the most that a node accepts, must fit. A service holds every request in memory while it receives it."""
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
-"""Well above the largest chunk any method sends; gRPC's own 4 MiB would refuse a wide Arrow batch."""
+"""Well above the largest chunk any method sends; gRPC's default of 4 MiB would reject a wide Arrow batch."""
 
 KEEPALIVE_INTERVAL_MS: Final = 20_000
-"""Finds a vanished peer within half a minute; below 10 s servers answer too_many_pings."""
+"""Detects a vanished peer within half a minute; below 10 s servers close connections with too_many_pings."""
 
 RETURN_TIMEOUT_S: Final = 30.0
-"""For a line to come back: a service is started again, a network changes. Longer, and who watches takes it for hanging."""
+"""The time for a connection to be restored, after a restart or a change of network. If longer, a watching client seems to hang."""
 
 RETRY_S: Final = 0.1
 MAX_PORT: Final = 65_535
@@ -37,7 +37,7 @@ CONNECTION_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
-"""What clients and services share."""
+"""Options of clients and services alike."""
 
 CHANNEL_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
@@ -52,10 +52,10 @@ CHANNEL_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a service is and how to talk to it.
+    """The address of a service and the credentials for it.
 
     address: "host:port" or "unix:PATH". ca_certificate: PEM; None means no TLS. client_certificate and client_key: PEM,
-    for services that ask for a client certificate.
+    for services that require a client certificate.
     """
 
     address: str
@@ -66,9 +66,10 @@ class Endpoint:
 
 
 def is_address(address: str, *, is_to_listen: bool = False) -> bool:
-    """Return whether it is "unix:PATH", or "host:port" with a port that there is; gRPC would take a larger one modulo 65536.
+    """Return whether the text is "unix:PATH", or "host:port" with a valid port; gRPC would take a larger port modulo 65536.
 
     Args:
+        address: the text.
         is_to_listen: port 0, for a free one, is allowed.
     """
     if address.startswith(("unix:", "unix-abstract:")):
@@ -78,7 +79,7 @@ def is_address(address: str, *, is_to_listen: bool = False) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Return whether nobody but this machine can reach the address: a Unix socket or a loopback host."""
+    """Return whether only this machine can reach the address: a Unix socket or a loopback host."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -93,7 +94,7 @@ def is_local(address: str) -> bool:
 def open_channel(endpoint: Endpoint) -> grpc.Channel:
     """Return a channel for blocking calls; every call carries the token.
 
-    A call ends at once, with cause and remedy, when the address is none or TLS with the service cannot work.
+    A call fails at once, with cause and remedy, when the address is invalid or TLS with the service cannot work.
     """
     credentials = _credentials(endpoint)
     if credentials is None:
@@ -104,10 +105,10 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
 
 
 def answer_when_back(method: Any, request: Any) -> Any:
-    """Call a method over a line that has broken, and may break again while it is asked, until it answers.
+    """Call a method until it succeeds, over a connection that is down and may break again.
 
     Raises:
-        grpc.RpcError: it refuses, or the line is not back within RETURN_TIMEOUT_S.
+        grpc.RpcError: the service rejects the call, or the connection is not restored within RETURN_TIMEOUT_S.
     """
     end_s = time.monotonic() + RETURN_TIMEOUT_S
     while True:
@@ -120,7 +121,7 @@ def answer_when_back(method: Any, request: Any) -> Any:
 
 
 def open_async_channel(endpoint: Endpoint) -> grpc.aio.Channel:
-    """Return a channel for asyncio; every call carries the token, and ends as those of `open_channel` do."""
+    """Return a channel for asyncio; every call carries the token, and fails like those of `open_channel`."""
     credentials = _credentials(endpoint)
     interceptors = [cls(endpoint) for cls in (_AsyncUnaryUnary, _AsyncUnaryStream, _AsyncStreamUnary)]
     if credentials is None:
@@ -136,13 +137,13 @@ def open_async_channel(endpoint: Endpoint) -> grpc.aio.Channel:
 def _credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
     if endpoint.ca_certificate is None:
         return None
-    if endpoint.client_certificate is None or endpoint.client_key is None:  # of half a pair, which calls refuse, gRPC ends the process
+    if endpoint.client_certificate is None or endpoint.client_key is None:  # gRPC would end the process over half a pair
         return grpc.ssl_channel_credentials(endpoint.ca_certificate)
     return grpc.ssl_channel_credentials(endpoint.ca_certificate, endpoint.client_key, endpoint.client_certificate)
 
 
 def _secure_options(address: str) -> tuple[tuple[str, Any], ...]:
-    """Return the options of a channel with TLS: a Unix socket has no name that a certificate could have, so it is localhost."""
+    """Return the options of a channel with TLS; a certificate cannot name a Unix socket, so its name is localhost."""
     return (*CHANNEL_OPTIONS, ("grpc.default_authority", "localhost")) if address.startswith("unix") else CHANNEL_OPTIONS
 
 
@@ -173,7 +174,7 @@ class _CallInterceptor(
 
     def _call(self, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
         if not self._is_checked:
-            with suppress(OSError, UnicodeError):  # nobody answers, or bears that name: gRPC knows how long to wait
+            with suppress(OSError, UnicodeError):  # no response, or an unknown name: gRPC knows how long to wait
                 _check_connection(self._endpoint)
                 self._is_checked = True
         return continuation(_CallDetails(details, self._endpoint.token), request)
@@ -198,9 +199,10 @@ class _AsyncCall:
 
 
 def _check_connection(endpoint: Endpoint) -> None:
-    """Raise AioRpcError, as a refusal by the service would be, where gRPC would connect elsewhere or fail without the reason.
+    """Raise AioRpcError, like an error of the service, where gRPC would connect elsewhere or fail without the reason.
 
-    Raises OSError when nobody answers.
+    Raises:
+        OSError: nothing responds at the address.
     """
     if not is_address(endpoint.address):
         raise local_failure(
@@ -223,7 +225,7 @@ def _check_connection(endpoint: Endpoint) -> None:
         )
 
 
-# grpc.aio sorts interceptors by class and keeps only the first kind of each, so one class an arity.
+# grpc.aio sorts interceptors by class, and an object counts for its first kind only: hence one class per arity.
 class _AsyncUnaryUnary(_AsyncCall, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
     intercept_unary_unary = _AsyncCall._call
 

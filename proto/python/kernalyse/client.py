@@ -1,6 +1,6 @@
-"""A client of the analyzer: submit runs, watch them, read tables, import traces.
+"""The client of the analyzer: submit runs, watch them, read tables, import traces.
 
-Needs gRPC and protobuf alone; tables come as polars, pandas or Arrow where that is installed.
+It needs only gRPC and protobuf; tables are returned as polars, pandas or Arrow where that is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernalyse.errors import refusal, request_errors
 from kernalyse.revision import git_revision
 from kernalyse.runs import Run, RunUpdate, run_of, update_of
 from kernalyse.tables import Table, TableFilter, filter_messages, sort_keys
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from kernalyse.trace_upload import CHUNK_BYTES, OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from kernalyse.v1 import device_pb2, kernel_pb2, run_pb2
@@ -32,43 +32,43 @@ if TYPE_CHECKING:
     import pyarrow
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-"""Longer than any answer but a stream takes; short enough that a dead service is noticed."""
+"""Longer than any response except a stream takes; short enough to notice a dead service."""
 
 TRANSFER_TIMEOUT_S: Final = 600.0
-"""Of a whole file: 256 MB, the largest bundle, at 0.5 MB/s."""
+"""For an entire file: 256 MB, the largest bundle, at 0.5 MB/s."""
 
-CHUNK_BYTES: Final = 1024 * 1024
-MAX_SECONDS: Final = 1e9  # as nanoseconds still a number of 64 bits
+MAX_SECONDS: Final = 1e9  # still a 64-bit number in nanoseconds
 TABLE_FORMS: Final = ("polars", "pandas", "arrow")
 NOTHING: Final[Callable[[], None]] = lambda: None  # noqa: E731
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a trace has become. is_known: the same files had been imported before."""
+    """The run of an imported trace; is_known: the same files had been imported before."""
 
     run: Run
     is_known: bool
 
 
 class _ClosedStub:
-    """A stub in the place of a closed client's: gRPC ends the process where a stream is asked for on a closed channel."""
+    """The stub of a closed client: gRPC ends the process where a stream is requested on a closed channel."""
 
     def __getattr__(self, method: str) -> Any:
         raise refusal("client", found="a closed one", expected="an open one", remedy="Call it inside of its with block, or connect again.")
 
 
 class Client:
-    """Calls of one analyzer. Safe to use from several threads; close it, or use it in a `with` block.
+    """A client of one analyzer, safe to use from several threads; close it, or use it in a `with` block.
 
-    Every method raises RequestError for what the analyzer refuses, and when it cannot be reached. Where a run is asked
-    for, its id, the beginning of one and "last" do as well.
+    Every method raises RequestError when the analyzer rejects the call or cannot be reached. A run can be given as an object,
+    by its id, by the beginning of its id, or as "last".
 
     Methods below "messages" take and return messages of `kernalyse.v1`, for programs that have types of their own.
 
     Args:
+        endpoint: address and credentials of the analyzer.
         on_close: called when the client is closed.
-        waits_until_ready: calls to an analyzer that does not listen yet wait for it, as long as they may take, and do not fail at once.
+        waits_until_ready: calls wait, within their time limits, for an analyzer that does not listen yet, instead of failing at once.
     """
 
     def __init__(self, endpoint: Endpoint, on_close: Callable[[], None] = NOTHING, *, waits_until_ready: bool = False) -> None:
@@ -78,19 +78,19 @@ class Client:
         self._stub: Any = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._on_close = on_close
         self._options = {"wait_for_ready": True} if waits_until_ready else {}
-        self._calls: set[Any] = set()  # that wait for the analyzer
+        self._calls: set[Any] = set()  # pending calls and streams
 
     def give_up(self) -> None:
-        """End what waits for an answer or an update, from any thread, with a RequestError of code UNAVAILABLE, and what is asked later.
+        """Cancel all pending calls and streams, from any thread; they and all later calls raise RequestError with code UNAVAILABLE.
 
-        Closing the client would end it too, but gRPC bears no closing beside a call that just begins.
+        Closing the client would cancel them too, but gRPC does not allow a close while another call begins.
         """
         self.is_given_up = True
         for call in tuple(self._calls):
             call.cancel()
 
     def close(self) -> None:
-        """Close the channel; every later call is refused."""
+        """Close the channel; every later call raises RequestError."""
         self._stub = _ClosedStub()
         self._channel.close()
         on_close, self._on_close = self._on_close, NOTHING
@@ -114,34 +114,35 @@ class Client:
         memory_limit_bytes: int | None = None,
         request_id: str = "",
     ) -> Run:
-        """Queue a run; the commit of the folder that the program stands in is recorded with it.
+        """Queue a run; the git commit of the working directory is recorded with it.
 
         Args:
-            spec: of `kernel_sweep`, `command`, `model` or `ceilings`.
+            spec: the result of `kernel_sweep`, `command`, `model` or `ceilings`.
+            title: shown instead of a derived title.
             node: id, address or host name; empty for the only node, or the first that serves.
-            time_limit_s, memory_limit_bytes: None: the node's own, which these may lower but not raise.
-            request_id: the same one with the same spec answers with the same run.
+            time_limit_s, memory_limit_bytes: None: the node's own limits, which these may lower but not raise.
+            request_id: a repeated call with the same id and spec returns the same run.
         """
-        asked = run_pb2.RunSpec()
-        asked.CopyFrom(spec)
+        submitted = run_pb2.RunSpec()
+        submitted.CopyFrom(spec)
         if title:
-            asked.title = title
+            submitted.title = title
         if time_limit_s is not None:
             if not 0 < time_limit_s <= MAX_SECONDS:
                 raise refusal("argument time_limit_s", found=str(time_limit_s), expected=f"more than 0 and at most {MAX_SECONDS:g} seconds")
-            asked.limits.time_limit_ns = round(time_limit_s * 1e9)
+            submitted.limits.time_limit_ns = round(time_limit_s * 1e9)
         if memory_limit_bytes is not None:
-            asked.limits.memory_limit_bytes = memory_limit_bytes
-        revision = None if asked.HasField("revision") else git_revision(Path.cwd())
+            submitted.limits.memory_limit_bytes = memory_limit_bytes
+        revision = None if submitted.HasField("revision") else git_revision(Path.cwd())
         if revision is not None:
-            asked.revision.commit, asked.revision.is_dirty = revision
-        request = messages.AnalyzerServiceStartRunRequest(node_id=self.node_id_of(node), spec=asked, request_id=request_id)
+            submitted.revision.commit, submitted.revision.is_dirty = revision
+        request = messages.AnalyzerServiceStartRunRequest(node_id=self.node_id_of(node), spec=submitted, request_id=request_id)
         return run_of(self.start_run(request))
 
     def watch(self, run: Run | str, *, next_event_index: int = 0) -> Iterator[RunUpdate]:
         """Yield the run and its new rows from an index on, then live, until the run has ended.
 
-        A stream that breaks is taken up where it was, each row once; an analyzer that stays away for 30 s ends it.
+        A broken stream is resumed where it ended, and yields each row once; it ends when the analyzer cannot be reached for 30 s.
         """
         yield from map(update_of, self.watch_messages(_id_of(run), next_event_index))
 
@@ -156,7 +157,7 @@ class Client:
         return run_of(self._call("GetRun", messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
 
     def runs(self, *, max_count: int | None = None) -> Iterator[Run]:
-        """Yield runs of all nodes, newest first, and ask for further pages as they are needed. max_count: None for all."""
+        """Yield runs of all nodes, newest first, page by page as needed; `max_count` is None for all."""
         page_token, remaining = "", max_count
         while remaining is None or remaining > 0:
             page_size = 0 if remaining is None else min(remaining, 1000)
@@ -168,7 +169,7 @@ class Client:
                 return
 
     def cancel(self, run: Run | str) -> Run:
-        """End a run; one that has ended stays as it is."""
+        """Cancel a run; one that has ended stays as it is."""
         return run_of(self._call("CancelRun", messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
 
     def annotate(self, run: Run | str, *, tags: Sequence[str], notes: str) -> Run:
@@ -184,16 +185,18 @@ class Client:
         return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=report_format)).decode()
 
     def document(self, run: Run | str, document_format: Literal["html", "pdf", "pptx", "png", "svg"], against: Run | str = "") -> bytes:
-        """Return a document with charts of a run, as a file; of png and svg a zip.
+        """Return a document with charts of a run as the bytes of a file; png and svg give a zip.
 
         Args:
-            against: baseline; the document compares both then.
+            run: the run.
+            document_format: of the file.
+            against: a baseline; if given, the document compares both runs.
         """
         baseline_run_id = _id_of(against) if against else ""
         return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id))
 
     def artifact(self, run: Run | str, artifact_name: str) -> bytes:
-        """Return a file that a run has left; table artifacts names them."""
+        """Return a file that a run has stored; the table artifacts lists their names."""
         request = messages.AnalyzerServiceReadArtifactRequest(run_id=self.run(run).run_id, artifact_name=artifact_name)
         return b"".join(part.chunk for part in self._stream("ReadArtifact", request, TRANSFER_TIMEOUT_S))
 
@@ -257,11 +260,13 @@ class Client:
 
         Args:
             run: one, or several; an empty sequence for all runs.
-            filters: conditions that all hold, e.g. ("kernel_name", "contains", "gemm").
-            order_by: columns; with "-" in front they descend.
+            table_name: of the table.
+            filters: conditions that must all hold, e.g. ("kernel_name", "contains", "gemm").
+            order_by: columns; a leading "-" sorts descending.
+            offset: rows to skip.
             limit: 0 for all rows.
             columns: empty for all of them.
-            depth: of table layers: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+            depth: for the table layers, of the ranges that kernels are attributed to, 0 for the outermost; None: the innermost.
             to: a polars or pandas data frame, or a pyarrow table.
 
         Raises:
@@ -297,26 +302,26 @@ class Client:
         on_sent: Callable[[int], None] = lambda _: None,
         on_progress: Callable[[messages.ImportProgress], None] | None = None,
     ) -> Imported:
-        """Read a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
+        """Read a file of results or a trace into a run, with NVBench's binary samples next to it; several traces into one run.
 
         Args:
-            paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
-            reports: of ncu (CSV) of the program that the first trace is of: the work of its kernels.
-            on_sent: called with the bytes of each part as it is sent.
-            on_progress: called with what becomes of them, from another thread.
+            paths: of the file, or of the traces of one job's processes; the analyzer recognizes their formats by the content.
+            reports: ncu reports (CSV) of the program of the first trace, with the counters of its kernels.
+            on_sent: called with the number of bytes of each chunk as it is sent.
+            on_progress: called with the progress of the import, from another thread.
 
         Raises:
             OSError: the file cannot be read.
         """
         traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
-        answer = self.send_traces(TraceUpload(traces, on_sent, on_progress))
-        return Imported(run_of(answer.run), answer.is_known)
+        response = self.send_traces(TraceUpload(traces, on_sent, on_progress))
+        return Imported(run_of(response.run), response.is_known)
 
     def upload_bundle(self, folder: Path, *, node: str = "") -> str:
-        """Store a folder on a node, without .git, .venv and __pycache__, and return the digest that `command` and `model` take.
+        """Store a directory on a node, without .git, .venv and __pycache__, and return the digest that `command` and `model` take.
 
         Raises:
-            OSError: a file or a folder cannot be read.
+            OSError: a file or a directory cannot be read.
         """
         files = files_of_folder(folder)
         refuse_too_large(files)
@@ -327,7 +332,7 @@ class Client:
         return list(self._call("ListNodes", messages.ListNodesRequest()).nodes)
 
     def node_id_of(self, node: str) -> str:
-        """Return the id of the node with an address or a host name; what is neither stays as it is, and empty is any node."""
+        """Return the id of the node with this address or host name; any other text is returned as it is, and empty stands for any node."""
         if not node:
             return ""
         reached = (status for status in self.nodes() if status.HasField("node"))
@@ -356,12 +361,12 @@ class Client:
     # ------------------------------------------------------------ messages
 
     def start_run(self, request: messages.AnalyzerServiceStartRunRequest) -> run_pb2.Run:
-        """Queue a run as the request says, and return it; `submit` adds a revision, and finds the node by its name."""
+        """Queue a run as the request says, and return it; `submit` also records the revision, and finds the node by its name."""
         run: run_pb2.Run = self._call("StartRun", request).run
         return run
 
     def watch_messages(self, run_id: str, next_event_index: int = 0) -> Iterator[messages.AnalyzerServiceWatchRunResponse]:
-        """Yield what `watch` yields."""
+        """Yield what `watch` yields, as messages."""
         while True:
             try:
                 request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
@@ -374,10 +379,10 @@ class Client:
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._is_back():
                     with request_errors():
                         raise
-                time.sleep(RETRY_S)  # an analyzer that is about to stop still answers
+                time.sleep(RETRY_S)  # a stopping analyzer still responds for a moment
 
     def table_messages(self, query: messages.GetTableRequest) -> Iterator[messages.GetTableResponse]:
-        """Yield the rows that a query finds, chunk by chunk."""
+        """Yield the rows that a query finds, in chunks."""
         return self._stream("GetTable", query, TRANSFER_TIMEOUT_S)
 
     def export_report(self, request: messages.ExportReportRequest) -> bytes:
@@ -385,12 +390,16 @@ class Client:
         return b"".join(part.chunk for part in self._stream("ExportReport", request, TRANSFER_TIMEOUT_S))
 
     def send_traces(self, upload: TraceUpload) -> messages.ImportTraceResponse:
-        """Send an upload and return the run that it has become. Raises OSError for a file that cannot be read."""
+        """Send an upload and return the response with its run.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
         with request_errors():
             return upload.send(self._stub, **self._options)
 
     def send_bundle(self, data: bytes, node_id: str = "") -> str:
-        """Store a tar.gz on a node, and return its digest there."""
+        """Store a tar.gz on a node and return its digest."""
         requests = (
             messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
             for start in range(0, max(len(data), 1), CHUNK_BYTES)
@@ -399,7 +408,7 @@ class Client:
         return digest
 
     def kernels(self, node_id: str = "") -> list[kernel_pb2.KernelDefinition]:
-        """Return the kernels of a node's catalogue."""
+        """Return the kernels of a node's catalog."""
         return list(self._call("ListKernels", messages.AnalyzerServiceListKernelsRequest(node_id=node_id)).kernels)
 
     def hardware_message(self, request: messages.GetHardwareRequest) -> messages.GetHardwareResponse:
@@ -408,13 +417,13 @@ class Client:
         return response
 
     def watch_nodes(self) -> Iterator[messages.WatchNodesResponse]:
-        """Yield what changes of nodes and devices, without end; a stream that breaks ends it."""
+        """Yield changes of nodes and devices, without end; a broken stream is not resumed."""
         return self._stream("WatchNodes", messages.WatchNodesRequest())
 
     # ------------------------------------------------------------ calls
 
     def _is_back(self) -> bool:
-        """Wait for the analyzer, and return whether it answers within the time that a line has to come back."""
+        """Wait for the analyzer, and return whether it responds within the time limit for a broken connection."""
 
         def list_nodes(request: Any, **options: Any) -> Any:
             with self._waiting_for(self._stub.ListNodes.future(request, **options)) as call:
@@ -437,7 +446,7 @@ class Client:
 
     @contextmanager
     def _waiting_for(self, call: Any) -> Iterator[Any]:
-        """Yield the call, and keep it among those that `give_up` ends as long as somebody waits for it."""
+        """Yield the call, and register it while somebody waits for it, so that `give_up` can cancel it."""
         self._calls.add(call)
         try:
             if self.is_given_up:

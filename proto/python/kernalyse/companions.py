@@ -1,4 +1,4 @@
-"""Files that belong to a trace. Apart from their upload, which loads gRPC: showing a file needs none."""
+"""Companion files of a trace, found by name. Separate from the upload, which loads gRPC: displaying a file does not need it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Final
 
 COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
-"""What NVBench's --jsonbin adds to the name of its document for the folders of binary samples beside it."""
+"""Suffixes that NVBench's --jsonbin adds to the name of its document for the directories of binary samples."""
 
 COMPANION_FILE: Final = "roofline_config.json"
-"""Beside a list of operations or kernels: what their device can do at most."""
+"""The ceilings of the device, next to a list of operations or kernels."""
 
 LIST_HEAD_BYTES: Final = 1024
 
 
 def companions_of(path: Path) -> list[Path]:
-    """Return the files that belong to a trace by what they are called and where they lie. Raises OSError."""
+    """Return the files that belong to a trace by their names and directories.
+
+    Raises:
+        OSError: a file or directory cannot be read.
+    """
     folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
     config = path.with_name(COMPANION_FILE)
@@ -23,7 +27,7 @@ def companions_of(path: Path) -> list[Path]:
 
 
 def _is_list(path: Path) -> bool:
-    """Return whether it is a JSON list or a CSV table: other traces that lie in the same folder have no use for ceilings."""
+    """Return whether the file is a JSON list or a CSV table; other traces in the same directory have no use for ceilings."""
     if path.suffix.lower() == ".csv":
         return True
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""From an address, or from nothing, to a client."""
+"""The function `connect`, which finds an analyzer and opens a client for it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ def connect(
 
     Args:
         address: "host:port" or "unix:PATH". None: the analyzer that this user has running on this machine.
-        token: of that analyzer; else it is read from `token_file`, else taken from KERNALYSE_TOKEN. Not needed without an address.
-        ca_certificate, ca_file: PEM, or a file of it; without either there is no TLS.
-        client_certificate_file, client_key_file: PEM, for an analyzer that asks for a client certificate; else those that the
-            variables KERNALYSE_CLIENT_CERTIFICATE_FILE and KERNALYSE_CLIENT_KEY_FILE name.
-        insecure: lets the token travel to another machine without TLS.
-        start: where none runs on this machine, starts a profiler and an analyzer, over the store of the user, that end
+        token: of that analyzer; None: it is read from `token_file`, or else from KERNALYSE_TOKEN. Not needed without an address.
+        token_file: file with the token.
+        ca_certificate, ca_file: PEM, or a file with it; without either there is no TLS.
+        client_certificate_file, client_key_file: PEM, for an analyzer that requires a client certificate; None: the files that
+            KERNALYSE_CLIENT_CERTIFICATE_FILE and KERNALYSE_CLIENT_KEY_FILE name.
+        insecure: allow the token to travel to another machine without TLS.
+        start: if none runs on this machine, start a profiler and an analyzer with the user's store; they end
             when the client is closed. Needs the extras profiler and analyzer.
 
     Raises:
-        RequestError: no analyzer runs here, or what is given does not suffice to talk to the one at `address`.
+        RequestError: no analyzer runs here, or the arguments do not suffice to connect to the one at `address`.
         OSError: a file cannot be read.
     """
     client_certificate_file = client_certificate_file or _file_of("KERNALYSE_CLIENT_CERTIFICATE_FILE")
@@ -62,7 +63,7 @@ def connect(
         "analyzer of this machine",
         found="none that runs",
         expected="one",
-        remedy="Start it with `kernalyse up`, say connect(start=True), or name one: connect('HOST:7002', token, ca_file=…).",
+        remedy="Start it with `kernalyse up`, call connect(start=True), or name one: connect('HOST:7002', token, ca_file=…).",
         code="UNAVAILABLE",
         reason="NO_SERVICE",
     )
@@ -82,7 +83,7 @@ def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certi
             f"analyzer {address}",
             found="another machine, without TLS",
             expected="ca_file, so that the token travels encrypted",
-            remedy="Give the analyzer a certificate (README, Security), or say insecure=True.",
+            remedy="Give the analyzer a certificate (README, Security), or pass insecure=True.",
         )
     return Endpoint(address, known, ca_certificate)
 
@@ -97,7 +98,7 @@ def _contents(path: Path | None) -> bytes | None:
 
 
 def _start_services(client_certificate_file: Path | None, client_key_file: Path | None) -> tuple[Endpoint, Callable[[], None]]:
-    """Start services that live until the returned function is called, at the latest until this program ends."""
+    """Start services that run until the returned function is called, at the latest until this program ends."""
     from kernalyse.services.cli.options import Server
     from kernalyse.services.cli.session import own_services
 

@@ -1,4 +1,4 @@
-"""What this library raises."""
+"""The exception of this package, and its conversion from gRPC errors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ERROR_DOMAIN: Final = "kernalyse"
 
 
 class RequestError(Exception):
-    """A request that the service refused, that did not reach it, or that could not be sent as written.
+    """A request that the service rejected, that did not reach it, or that could not be sent as written.
 
     Attributes:
         code: name of the gRPC status code, e.g. "NOT_FOUND".
-        reason: the service's own reason, e.g. "RUN_NOT_FOUND"; empty when the failure is the transport's.
+        reason: the service's own reason, e.g. "RUN_NOT_FOUND"; empty for a failure of the transport.
         message: what went wrong, for people.
-        metadata: subject, found, expected, remedy, as far as they are named; the properties give them one by one.
+        metadata: subject, found, expected and remedy, as far as known; also available as properties.
     """
 
     def __init__(self, code: str, reason: str, message: str, metadata: Mapping[str, str]) -> None:
@@ -34,20 +34,22 @@ class RequestError(Exception):
 
     @property
     def subject(self) -> str:
-        """Return the thing at fault, named as the caller named it; empty: not told."""
+        """Return the thing at fault, named as the caller named it; empty: not known."""
         return self.metadata.get("subject", "")
 
     @property
     def found(self) -> str:
+        """Return what was there; empty: not known."""
         return self.metadata.get("found", "")
 
     @property
     def expected(self) -> str:
+        """Return what would have been right; empty: not known."""
         return self.metadata.get("expected", "")
 
     @property
     def remedy(self) -> str:
-        """Return what can be done now; empty: not told."""
+        """Return what can be done now; empty: not known."""
         return self.metadata.get("remedy", "")
 
     def __str__(self) -> str:
@@ -57,14 +59,14 @@ class RequestError(Exception):
 def refusal(
     subject: str, *, found: str, expected: str, remedy: str = "", code: str = "INVALID_ARGUMENT", reason: str = "INVALID_CALL"
 ) -> RequestError:
-    """Return an error of this side: what was asked for cannot be sent."""
+    """Return the error of a request that this package rejects before it is sent."""
     parts = {"subject": subject, "found": found, "expected": expected, "remedy": remedy}
     message = f"{subject}: found {found}; expected {expected}.{' ' if remedy else ''}{remedy}"
     return RequestError(code, reason, message, {name: text for name, text in parts.items() if text})
 
 
 def local_failure(code: grpc.StatusCode, reason: str, subject: str, *, found: str, expected: str, remedy: str) -> grpc.aio.AioRpcError:
-    """Return what a call raises for a cause that was found on this side, in the form of a service's refusal; blocking calls too."""
+    """Return a call's error for a cause found on this machine, in the form of a service's error; also for blocking calls."""
     parts = {"subject": subject, "found": found, "expected": expected, "remedy": remedy}
     message = f"{subject}: found {found}; expected {expected}. {remedy}"
     detail = any_pb2.Any()
@@ -76,7 +78,7 @@ def local_failure(code: grpc.StatusCode, reason: str, subject: str, *, found: st
 
 @contextmanager
 def request_errors() -> Iterator[None]:
-    """Raise RequestError for every RpcError inside."""
+    """Raise RequestError for every RpcError inside the block."""
     try:
         yield
     except grpc.RpcError as error:
@@ -84,7 +86,7 @@ def request_errors() -> Iterator[None]:
 
 
 def request_error(error: grpc.RpcError) -> RequestError:
-    """Return what a failed call says: the service's own reason and parts, or those of the transport."""
+    """Return the error of a failed call, with the service's reason and metadata, or those of the transport."""
     code: str = error.code().name
     message: str = error.details() or code
     for key, value in error.trailing_metadata() or ():

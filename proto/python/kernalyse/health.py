@@ -1,6 +1,6 @@
-"""`python -m kernalyse.health ADDRESS [CA_FILE [CLIENT_CERTIFICATE_FILE CLIENT_KEY_FILE]]`: status 0 when a service serves.
+"""A health check for containers, without a token; the exit status is 0 when the service serves.
 
-For health checks of containers; needs no token.
+python -m kernalyse.health ADDRESS [CA_FILE [CLIENT_CERTIFICATE_FILE CLIENT_KEY_FILE]]
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ TIMEOUT_S: Final = 5.0
 
 
 def is_serving(endpoint: Endpoint) -> bool:
-    """Return whether the service answers that it serves."""
+    """Return whether the service reports that it serves."""
     with open_channel(endpoint) as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+            response = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
         except grpc.RpcError:
             return False
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 def main(address: str, *tls_files: str) -> int:
+    """Return the exit status."""
     return int(not is_serving(Endpoint(address, "", *(Path(name).read_bytes() for name in tls_files))))
 
 

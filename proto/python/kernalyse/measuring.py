@@ -1,4 +1,4 @@
-"""How long to measure, and how."""
+"""Measuring options: how long to measure, and how."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NS_PER_S: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
-    """When to stop and how to time. None: the default of the device, which docs/measuring.md explains.
+    """Options of stopping and timing. None: the default of the device, which docs/measuring.md explains.
 
     Attributes:
         cache: state of the last-level cache before each sample: "cold" flushes it, "hot" leaves it, "both" measures twice
             (sweeps only), "default" is cold on GPUs and hot on CPUs.
-        timing: "single" launches, "batched" (many between two events) or "graph"; "auto" goes by how long a launch takes.
+        timing: "single" launches, "batched" (many between two events) or "graph"; "auto" chooses by the duration of a launch.
         stop: what ends sampling before the limits: "confidence" (interval of the median), "noise", "entropy" or "samples".
         target_half_width_ratio: half the width of the median's 95 % interval over the median; None: 0.005, on CPUs 0.02.
         target_noise_ratio: standard deviation over mean, for stop="noise"; None: 0.005, on CPUs 0.05.
@@ -29,10 +29,10 @@ class Measuring:
         min_duration_s: of sampling, before anything but a limit may stop it. None: 0.5.
         max_duration_s: of sampling. None: 15.
         warm_up_count: launches before the first sample. None: 1.
-        skip_verification: leaves results unchecked.
+        skip_verification: leave results unchecked.
         seed: of random inputs.
-        inputs: what they look like: "uniform", "normal" or "zeros".
-        when_busy: "record" other programs on the device, "wait" for them to end, or "refuse".
+        inputs: their distribution: "uniform", "normal" or "zeros".
+        when_busy: "record" other programs on the device, "wait" for them to end, or "refuse" to measure.
     """
 
     cache: Literal["default", "cold", "hot", "both"] = "default"
@@ -51,7 +51,11 @@ class Measuring:
     when_busy: Literal["record", "wait", "refuse"] = "record"
 
     def message(self) -> run_pb2.MeasuringOptions:
-        """Return the message of the contract. Raises RequestError, naming what cannot be used."""
+        """Return the message of the contract.
+
+        Raises:
+            RequestError: names the option that cannot be used.
+        """
         return run_pb2.MeasuringOptions(
             cache_mode=choice("cache", self.cache, run_pb2.CacheMode, "CACHE_MODE"),
             timing_method=choice("timing", self.timing, run_pb2.TimingMethod, "TIMING_METHOD"),
@@ -76,7 +80,11 @@ DEFAULT_MEASURING: Final = Measuring()
 
 
 def choice(argument: str, value: str, enum: EnumTypeWrapper, prefix: str) -> str:
-    """Return the name of the enum's member. Raises RequestError, naming those there are."""
+    """Return the name of the enum's member.
+
+    Raises:
+        RequestError: there is no such member; names those there are.
+    """
     known = [name.removeprefix(f"{prefix}_") for name, number in enum.items() if number != 0]  # 0: UNSPECIFIED
     if value.upper() not in known:
         raise refusal(f"argument {argument}", found=repr(value), expected=", ".join(known).lower())
@@ -84,7 +92,11 @@ def choice(argument: str, value: str, enum: EnumTypeWrapper, prefix: str) -> str
 
 
 def nanoseconds(argument: str, seconds: float | None) -> int | None:
-    """Return seconds as nanoseconds. Raises RequestError for a time that is none."""
+    """Return seconds as nanoseconds.
+
+    Raises:
+        RequestError: the duration is negative or too large.
+    """
     if seconds is None:
         return None
     if not 0 <= seconds <= 1e9:

@@ -1,4 +1,4 @@
-"""Runs as the client answers with them."""
+"""Runs and their updates, as the client returns them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class RunFailure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it was when it was asked for.
+    """A snapshot of a run.
 
     Attributes:
         kind: "kernel_sweep", "command_profile", "model_run", "ceiling_measurement" or "imported_trace".
         node_id: empty: imported.
         total_configuration_count: None until the work is expanded.
-        activity: what is being done now.
-        error: None: none.
-        problem: why the analyzer does not hear, or cannot store, how it goes on; empty: nothing.
-        message: as the contract has it, with the whole spec.
+        activity: the status message.
+        error: None: there is none.
+        problem: why the analyzer cannot receive or store the run's progress; empty: it can.
+        message: the message of the contract, with the complete spec.
     """
 
     run_id: str
@@ -75,12 +75,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
-    """What has changed of a run.
+    """A change of a run.
 
     Attributes:
-        run: as it is now; None: only rows have arrived.
-        tables: new rows, one table each.
-        next_event_index: where to go on watching.
+        run: its new state; None: only rows have arrived.
+        tables: new rows, grouped by table.
+        next_event_index: where to continue watching.
     """
 
     run: Run | None
@@ -113,7 +113,7 @@ def run_of(message: run_pb2.Run) -> Run:
 
 
 def update_of(message: messages.AnalyzerServiceWatchRunResponse) -> RunUpdate:
-    """Return the update that a message is of."""
+    """Return the update in a message."""
     return RunUpdate(
         run=run_of(message.run) if message.HasField("run") else None,
         tables=tuple(Table(chunk.table_name, (chunk.arrow_ipc,)) for chunk in message.tables),

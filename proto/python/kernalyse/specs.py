@@ -1,4 +1,4 @@
-"""What to run: one function for each kind of run, each of its result for `Client.submit`."""
+"""Run specifications: one function per kind of run; `Client.submit` takes their results."""
 
 from __future__ import annotations
 
@@ -41,17 +41,20 @@ def kernel_sweep(
     """Return a run of every kernel over the cartesian product of its parameters.
 
     Args:
-        kernels: names of the catalogue; "FILE.cu:FUNCTION" for source of your own, of which buffers and sizes are derived;
-            or a KernelSelection with a definition that says all of it.
+        kernels: names of the catalog; "FILE.cu:FUNCTION" for source of your own, whose buffers and sizes are derived;
+            or a KernelSelection with a complete definition.
         parameters: values by name; "block_x", "block_y" and "block_z" are parameters too. Left out: the definition's values.
-        ties: parameters that always take another one's value, {"M": "N"}.
+        ties: parameters that always have another one's value, {"M": "N"}.
         where: condition over the parameters; configurations for which it is false are left out.
         arguments: scalar arguments by name; a text is an expression over the parameters.
         macros: compile-time constants, -D NAME=VALUE.
-        blocks: whole blocks to vary, (x, y, z) each.
+        blocks: block sizes to vary, (x, y, z) each.
+        compiler_options: passed to the compiler as they are.
+        backend: how kernels are compiled and launched.
         device_id: None: the backend's first device.
+        measuring: when to stop, and how to time.
         strategy, budget_s: how much of the sweep is measured.
-        process_count: processes that measure everything, one after the other.
+        process_count: processes that each measure everything, one after the other.
         is_paired: two kernels in alternating blocks, with a verdict.
         with_counters: once more under Nsight Compute.
         order_seed: shuffles the order of measuring; None: as listed.
@@ -102,11 +105,12 @@ def command(
 
     Args:
         arguments: the program first.
-        environment: variables beside those of the node.
-        bundle_digest: of `Client.upload_bundle`: the folder that becomes the working folder. None: an empty one.
-        max_duration_s: then the command is ended, and what was collected is kept. None: the run's limit, which fails the run.
-        capture_range: "cudaProfilerApi" or "nvtx:RANGE@DOMAIN" (nsys, ncu); empty: all of the program.
-        with_cpu_sampling: nsys samples stacks on the CPU too.
+        collector: the profiler.
+        environment: variables in addition to those of the node.
+        bundle_digest: from `Client.upload_bundle`: the directory that becomes the working directory. None: an empty one.
+        max_duration_s: after it the command is ended, and what was collected is kept. None: the run's limit, which fails the run.
+        capture_range: "cudaProfilerApi" or "nvtx:RANGE@DOMAIN" (nsys, ncu); empty: the entire program.
+        with_cpu_sampling: nsys also samples stacks on the CPU.
         kernel_filter, launch_skip_count, max_launch_count: which launches ncu profiles. max_launch_count: None: 100.
         step_count: optimizer steps to record after the first (kineto). None: until the end.
 
@@ -148,16 +152,21 @@ def model(
     prompt: str = "",
     tokenizer_file_name: str = "",
 ) -> run_pb2.RunSpec:
-    """Return a run of a complete model: a built-in one on the project's own kernels, or an ONNX file.
+    """Return a run of a complete ML model: a built-in one on the project's own kernels, or an ONNX file.
 
     Args:
         model_name: e.g. "gpt-nano", or the name of an ONNX file of the bundle.
-        variants: "baseline", "fused", or both in turns. Empty: baseline.
+        variants: "baseline", "fused", or both alternately. Empty: baseline.
+        batch_size: sequences in each pass.
         sequence_length: tokens of each sequence.
-        bundle_digest: of `Client.upload_bundle`: the folder with the ONNX file.
+        vocabulary_size: of the built-in models.
+        backend: how kernels are compiled and launched.
+        device_id: None: the backend's first device.
+        bundle_digest: from `Client.upload_bundle`: the directory with the ONNX file.
         seed: of weights and tokens.
+        measuring: when to stop, and how to time.
         prompt: becomes the tokens of an ONNX model; empty: random ones.
-        tokenizer_file_name: of the bundle; empty: the project's small vocabulary.
+        tokenizer_file_name: in the bundle; empty: the project's small vocabulary.
 
     Raises:
         RequestError: an argument cannot be used.
@@ -180,9 +189,10 @@ def model(
 
 
 def ceilings(*, backend: BackendChoice = "auto", device_id: str | None = None) -> run_pb2.RunSpec:
-    """Return a run that measures what the device itself reaches: levels of memory, multiply-adds, tensor cores.
+    """Return a run that measures the rates that the device reaches: levels of memory, multiply-adds, tensor cores.
 
     Args:
+        backend: how the measurement is compiled and launched.
         device_id: None for the backend's first.
     """
     return run_pb2.RunSpec(ceiling_measurement=run_pb2.CeilingMeasurement(backend=_backend(backend), device_id=device_id))

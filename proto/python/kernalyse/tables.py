@@ -1,4 +1,4 @@
-"""Rows of the analyzer's tables, and the conditions under which they are asked for."""
+"""Rows of the analyzer's tables, and the filters and sort keys of queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "contains"]
 TableFilter = tuple[str, Operator, str | float | bool]
-"""Column, operator, value: ("duration_median_ns", ">", 1000)."""
+"""A filter: column, operator and value, such as ("duration_median_ns", ">", 1000)."""
 
 OPERATORS: Final = {
     "==": table_pb2.FILTER_OPERATOR_EQUAL,
@@ -33,22 +33,29 @@ OPERATORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one table. arrow_ipc: Arrow IPC streams, each complete in itself, all of one schema."""
+    """Rows of one table, as complete Arrow IPC streams with the same schema."""
 
     name: str
     arrow_ipc: tuple[bytes, ...] = field(repr=False)
 
     def to_polars(self) -> polars.DataFrame:
-        """Return a polars data frame. Raises ModuleNotFoundError without polars."""
+        """Return a polars data frame.
+
+        Raises:
+            ModuleNotFoundError: polars is not installed.
+        """
         pl = _module("polars")
         frames = [pl.read_ipc_stream(BytesIO(part)) for part in self.arrow_ipc]
         frame: polars.DataFrame = pl.concat(frames) if frames else pl.DataFrame()
         return frame
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas data frame. Raises ModuleNotFoundError without pandas, and without both pyarrow and polars.
+        """Return a pandas data frame.
 
-        With polars alone, columns of whole numbers with nulls become floats, pandas' own way of holding them.
+        With polars alone, integer columns with nulls become floats, pandas' own representation.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed, or neither pyarrow nor polars is.
         """
         pd = _module("pandas")
         try:
@@ -59,14 +66,22 @@ class Table:
             return converted
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return a pyarrow table. Raises ModuleNotFoundError without pyarrow."""
+        """Return a pyarrow table.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+        """
         ipc, pa = _module("pyarrow.ipc", "pyarrow"), _module("pyarrow")
         parts = [ipc.open_stream(part).read_all() for part in self.arrow_ipc]
         return pa.concat_tables(parts) if parts else pa.table({})
 
 
 def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
-    """Return the messages of conditions. Raises RequestError for what is none, and for an operator that there is not."""
+    """Return the messages for filters.
+
+    Raises:
+        RequestError: a filter has another form, or an unknown operator.
+    """
     found = []
     for condition in filters:
         if isinstance(condition, str) or len(condition) != 3:
@@ -80,7 +95,7 @@ def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
 
 
 def sort_keys(columns: Iterable[str]) -> list[table_pb2.SortKey]:
-    """Return the messages of names of columns; those with "-" in front descend."""
+    """Return the messages for column names; a leading "-" sorts descending."""
     return [table_pb2.SortKey(column=name.removeprefix("-"), descending=name.startswith("-")) for name in columns]
 
 

@@ -1,4 +1,4 @@
-"""`bench` and `compare`: Python callables under the profiler's measuring engine, which is loaded when one is called."""
+"""The functions `bench` and `compare`, which load the profiler's measuring engine when they are called."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ def bench(
     timer: Timer = "auto",
     measuring: Measuring = DEFAULT_MEASURING,
 ) -> Bench:
-    """Time a callable: warm-up, samples until the median is known well enough, statistics; as kernels are measured.
+    """Measure the duration of a callable: warm-up, samples until the median is known well enough, statistics, as for kernels.
 
     GPU work is timed by CUDA events on the current stream of whichever of PyTorch, CuPy, CUDA Python and PyCUDA this
-    program has loaded and put to use; what is enqueued elsewhere is not seen. Without one of them the host's clock times
+    program has loaded and used; work on other streams is not measured. Without one of them the host's clock times
     the call, and the record says so.
 
     Args:
         function: called without arguments, many times. It must not need a fresh state each time.
         name: None: the function's own name.
-        parameters: whole numbers that tell this measurement from others of the same name, {"N": 4096}.
-        flop, bytes: work of one call, for the roofline; None: not known.
-        dtype: of the arithmetic; picks the compute ceiling.
+        parameters: integers that distinguish this measurement from others of the same name, {"N": 4096}.
+        flop, bytes: cost of one call, for the roofline; None: not known.
+        dtype: of the arithmetic; selects the compute ceiling.
+        category: of the function, as kernels have it.
         timer: "auto" as above; "host" for work of the CPU in a program that has a GPU open.
         measuring: when to stop, and how to time; `cache="both"` and the graph timing are for sweeps.
 
     Raises:
         ModuleNotFoundError: the extra profiler is missing.
         RequestError: an argument cannot be used.
-        What the function raises.
+        Exception: whatever the function raises.
     """
     with _extra_named():
         from kernalyse.services.callables.benchmark import bench as measure
@@ -74,14 +75,20 @@ def compare(
     timer: Timer = "auto",
     measuring: Measuring = DEFAULT_MEASURING,
 ) -> Comparison:
-    """Return whether `judged` is faster or slower than `baseline`: both in alternating blocks, until that can be told.
+    """Compare `judged` with `baseline` in alternating blocks, until a verdict is possible: faster, slower or the same.
 
     Args:
+        judged: the candidate.
+        baseline: what it is compared with.
         names: of both, in this order; None: the functions' own names.
-        measuring: its limits of time hold for each side.
+        parameters: as of `bench`.
+        timer: as of `bench`.
+        measuring: its time limits apply to each of the two.
 
     Raises:
-        As `bench`.
+        ModuleNotFoundError: the extra profiler is missing.
+        RequestError: an argument cannot be used.
+        Exception: whatever a function raises.
     """
     with _extra_named():
         from kernalyse.services.callables.benchmark import compare as measure
@@ -91,7 +98,7 @@ def compare(
 
 @contextmanager
 def _extra_named() -> Iterator[None]:
-    """Say which extra is missing."""
+    """Name the missing extra in the error of an import."""
     try:
         yield
     except ModuleNotFoundError as error:

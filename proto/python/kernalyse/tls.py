@@ -1,4 +1,4 @@
-"""Certificates that can be used, and connections whose TLS cannot work: gRPC itself tries again and again without a word."""
+"""Checks of certificates and TLS connections; without them gRPC would retry endlessly and without a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CONNECT_TIMEOUT_S: Final = 3.0
-"""For a connection, and for each answer on it: ten round trips of a slow line. Longer, and a host that swallows packets holds calls up."""
+"""For connecting and for each response: ten round trips of a slow network. If longer, a host that drops packets would delay calls."""
 
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
     (0, 0, 0, 4, 0, 0, 0, 0, 0)
@@ -23,7 +23,7 @@ DATE_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HA
 
 @dataclass(frozen=True, slots=True)
 class TlsProblem:
-    """What keeps TLS from working, in the parts that errors have."""
+    """The reason why TLS cannot work, in the fields of an error."""
 
     found: str
     expected: str
@@ -31,7 +31,7 @@ class TlsProblem:
 
 
 def ca_problem(ca_certificate: bytes) -> str | None:
-    """Return what is there instead of a PEM certificate; None: it is one."""
+    """Return why the data are no PEM certificate; None: they are one."""
     try:
         _context().load_verify_locations(cadata=ca_certificate.decode("ascii"))
     except (ssl.SSLError, ValueError):
@@ -55,21 +55,21 @@ def pair_problem(certificate: bytes | None, key: bytes | None) -> str | None:
 def connection_problem(
     address: str, ca_certificate: bytes | None, client_certificate: bytes | None, client_key: bytes | None
 ) -> TlsProblem | None:
-    """Connect once, and return why what follows on such a connection would fail; None: TLS, or its absence, is in order.
+    """Connect once, and return why calls on such a connection would fail; None: TLS, or its absence, is in order.
 
     Args:
         address: "host:port" or "unix:PATH".
-        ca_certificate, client_certificate, client_key: PEM. Without ca_certificate there is to be no TLS.
+        ca_certificate, client_certificate, client_key: PEM. Without ca_certificate no TLS is intended.
 
     Raises:
-        OSError: nobody answers there.
+        OSError: nothing responds at the address.
     """
     if ca_certificate is None:
         return None if address.startswith("unix") else _plain_problem(address)
     if (found := ca_problem(ca_certificate)) is not None:
         return TlsProblem(f"{found} as the CA's", "a PEM certificate", "Pass the certificate of the CA that signed the service's.")
     if (found := pair_problem(client_certificate, client_key)) is not None:
-        return TlsProblem(f"for the client {found}", "a PEM certificate and its key, without password", "Pass both files of one pair.")
+        return TlsProblem(f"{found}, for the client", "a PEM certificate and its key, without password", "Pass both files of one pair.")
     context = _context()
     context.load_verify_locations(cadata=ca_certificate.decode("ascii"))
     if client_certificate is not None and client_key is not None:
@@ -80,7 +80,7 @@ def connection_problem(
         return _certificate_problem(address, error)
     except ssl.SSLError as error:
         if error.reason != "WRONG_VERSION_NUMBER":
-            return None  # what gRPC makes of it, gRPC will tell
+            return None  # gRPC reports this one itself
         return TlsProblem(
             "a service without TLS",
             "one that serves TLS, as a CA certificate was given",
@@ -91,8 +91,8 @@ def connection_problem(
     shown = "no client certificate was shown" if client_certificate is None else "the client certificate was shown"
     return TlsProblem(
         f"a connection that the service ends after the handshake, in which {shown}",
-        "a client certificate in date that the service's client_ca_file has signed",
-        "Pass such a certificate and its key: services with client_ca_file refuse every other client.",
+        "a valid client certificate, signed by the CA in the service's client_ca_file",
+        "Pass such a certificate and its key: services with client_ca_file reject every other client.",
     )
 
 
@@ -123,7 +123,7 @@ def _plain_problem(address: str) -> TlsProblem | None:
             return None
     context = _context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only to see whether it would shake hands; nothing is sent
+    context.verify_mode = ssl.CERT_NONE  # this only tests the handshake; nothing is sent
     try:
         with _connected(address) as connection, context.wrap_socket(connection):
             return TlsProblem(
@@ -136,13 +136,13 @@ def _plain_problem(address: str) -> TlsProblem | None:
 
 
 def _is_kept_open(address: str, context: ssl.SSLContext) -> bool:
-    """Return whether the service goes on after a handshake: of a client certificate it judges only when its client has finished."""
+    """Return whether the service keeps the connection after the handshake; it checks the client certificate only at its end."""
     with _connected(address) as connection, context.wrap_socket(connection, server_hostname=_host(address)) as tls:
         return _is_answered(tls)
 
 
 def _is_answered(connection: socket.socket) -> bool:
-    """Return whether the peer answers HTTP/2, or at least stays; False: it ends the connection."""
+    """Return whether the peer answers HTTP/2, or at least stays connected; False: it ends the connection."""
     try:
         with suppress(ConnectionError):
             connection.sendall(HTTP2_PREFACE)
@@ -173,7 +173,7 @@ def _host(address: str) -> str:
 
 
 def _context() -> ssl.SSLContext:
-    """Return a context that takes what gRPC takes: it decides, this only explains."""
+    """Return a context that accepts what gRPC accepts: gRPC decides, this only explains."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -183,12 +183,12 @@ def _context() -> ssl.SSLContext:
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     with _memory_file(certificate) as certificate_path, _memory_file(key) as key_path:
-        context.load_cert_chain(certificate_path, key_path, password=lambda: "")  # else OpenSSL would ask the terminal for one
+        context.load_cert_chain(certificate_path, key_path, password=lambda: "")  # else OpenSSL would prompt on the terminal
 
 
 @contextmanager
 def _memory_file(data: bytes) -> Iterator[str]:
-    """Yield the path of a file in memory: the ssl module loads keys from files only, and a key belongs on no disk."""
+    """Yield the path of a file in memory: the ssl module loads keys from files only, and a key must not be written to disk."""
     with os.fdopen(os.memfd_create("pem"), "wb") as file:
         file.write(data)
         file.flush()

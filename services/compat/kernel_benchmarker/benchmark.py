@@ -1,4 +1,4 @@
-"""KernelBenchmarker: device, sweep and counters in the calling process."""
+"""KernelBenchmarker: benchmarks of kernels, with counters, on a device opened in the calling process."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ from kernalyse.services.profiler.workloads.sweeps.plan import SweepPlan, plan_sw
 from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
 # ---------------------------------------------------------------- benchmarker
-# The benchmark itself: each kernel as one sweep of the profiler's engine, in the calling process.
+# Each kernel is one sweep of the profiler's engine, in the calling process.
 
 DEFAULT_ITERATIONS: Final = 100
 DEFAULT_ARCHITECTURE: Final = "sm_86"
-MIN_ITERATIONS: Final = 2  # one sample has no spread, and the engine no interval for it
+MIN_ITERATIONS: Final = 2  # one sample has no spread, and therefore no interval
 NO_CATALOG: Final = Catalog({}, {})  # every kernel brings its own source and definition
 NO_TIME_LIMIT_NS: Final = sys.maxsize  # the number of iterations ends the sampling, however long one takes
 
 
 class KernelBenchmarker:
-    """Benchmarks kernels on one device, which is opened at the first benchmark.
+    """A benchmark of kernels on one device, which is opened by the first call of `benchmark`.
 
     Args:
         use_pycuda: run kernels through PyCUDA; False: as programs compiled by nvcc. Without an NVIDIA GPU both mean OpenCL.
@@ -88,7 +88,7 @@ class KernelBenchmarker:
         self.results: list[BenchmarkResult] = []  # of every benchmark so far
         self._interrupted_file = INTERRUPTED_FILE
         self._opened: OpenedDevice | None = None
-        self._ceilings: tuple[Ceiling, ...] | None = None  # of the device, where they were asked for
+        self._ceilings: tuple[Ceiling, ...] | None = None  # of the device, once they were needed
         self._close: weakref.finalize[..., Any] | None = None
 
     def benchmark(
@@ -99,22 +99,23 @@ class KernelBenchmarker:
         profile: bool | str = True,
         **keyword_ranges: Range,
     ) -> list[BenchmarkResult]:
-        """Measures every kernel at every combination of parameters.
+        """Measure every kernel at every combination of parameters.
 
         A configuration that cannot be measured is left out, and a notice says why.
 
         Args:
+            kernels: results of `load_kernel`.
             param_ranges: values of the kernels' integer parameters, in their order. A parameter without a range copies the
                 last one given, value by value.
             iterations: samples of each configuration.
-            profile: count with ncu too, where it is there. "nsys" and others are refused by name.
+            profile: also read counters with ncu, if it is installed. Other names, such as "nsys", are rejected.
             keyword_ranges: values by parameter name.
 
         Raises:
             InvalidRequestError: an argument that cannot be used.
             BackendUnavailableError: no device.
             NotBuiltYetError: `profile` names a profiler that is not available here.
-            KernalyseError: the first configuration's, when not a single one could be measured.
+            KernalyseError: the error of the first configuration, if none could be measured.
         """
         is_counted = _is_counted(profile)
         _check_kernels(kernels)
@@ -147,15 +148,15 @@ class KernelBenchmarker:
         return self.results[first:]
 
     def save_results(self, file: str | Path = RESULTS_FILE) -> None:
-        """Writes every result so far as JSON; what was not measured is null."""
+        """Write all results so far as JSON; what was not measured is null."""
         write_results(self.results, Path(file))
 
     def generate_report(self, file: str | Path = REPORT_FILE) -> None:
-        """Writes every result so far as tables that people read."""
+        """Write all results so far as text tables."""
         Path(file).write_text(report_text(self.results), encoding="utf-8")
 
     def cleanup(self) -> None:
-        """Gives the device back. Results stay; a further benchmark opens it again."""
+        """Close the device. Results stay, and a further benchmark opens the device again."""
         if self._close is not None:
             self._close()
         self._opened = self._close = None
@@ -167,14 +168,14 @@ class KernelBenchmarker:
         self.cleanup()
 
     def _keep(self, measured_count: int, total_count: int) -> str:
-        """Write what there is, for a script that ends now; answers with what it did."""
+        """Save the results of a script that is interrupted, and return a sentence about it."""
         if not self.results:
             return "Nothing had been measured."
         self.save_results(self._interrupted_file)
         return f"{measured_count} of {total_count} configurations had been measured; all results so far are in {self._interrupted_file}."
 
     def _measure(self, planned: _PlannedSweep, opened: OpenedDevice, is_counted: bool, progress: CallProgress) -> None:
-        """Adds to the results, also where the sweep ends early: what was measured until then is kept."""
+        """Append to the results, also those measured before a sweep ends early."""
         events, counters = CollectedEvents(call_progress=progress), dict[int, Mapping[str, float]]()
         try:
             with tempfile.TemporaryDirectory(prefix="kernalyse-benchmark-") as folder:
@@ -197,7 +198,7 @@ class KernelBenchmarker:
             ]
 
     def _ceilings_for(self, configuration: Configuration, opened: OpenedDevice) -> tuple[Ceiling, ...]:
-        """Of the device, asked for once, and only where something can be held against them."""
+        """Return the device's ceilings, measured once, and only for a configuration whose rates can be compared with them."""
         if not (configuration.flop or configuration.bytes) or opened.session.is_lost:
             return ()
         if self._ceilings is None:
@@ -207,7 +208,7 @@ class KernelBenchmarker:
     def _device(self) -> OpenedDevice:
         if self._opened is None:
             self._opened = open_device(self.use_pycuda, self.compute_capability)
-            # Scripts end without cleanup; PyCUDA aborts a process that still has a context then.
+            # Scripts often end without cleanup, and PyCUDA aborts a process that still has a context at its end.
             self._close = weakref.finalize(self, self._opened.session.close)
             for notice in self._opened.notices:
                 tell_once(notice)
@@ -221,12 +222,12 @@ def benchmark(
     profile: bool | str = True,
     **keyword_ranges: Range,
 ) -> list[BenchmarkResult]:
-    """As KernelBenchmarker().benchmark, with benchmark_results.json and benchmark_report.txt written to the working folder."""
+    """Run KernelBenchmarker().benchmark, and write benchmark_results.json and benchmark_report.txt to the working directory."""
     with KernelBenchmarker() as benchmarker:
-        benchmarker._interrupted_file = RESULTS_FILE  # which is written in any case
+        benchmarker._interrupted_file = RESULTS_FILE  # this file is written in any case
         try:
             return benchmarker.benchmark(kernels, *param_ranges, iterations=iterations, profile=profile, **keyword_ranges)
-        finally:  # also after Ctrl-C; but files of an earlier benchmark stay where nothing was measured
+        finally:  # also after Ctrl-C; if nothing was measured, the files of an earlier benchmark stay
             if benchmarker.results:
                 benchmarker.save_results()
                 benchmarker.generate_report()
@@ -239,9 +240,9 @@ def _is_counted(profile: bool | str) -> bool:
         return True
     raise NotBuiltYetError(
         f"profile={profile!r}",
-        found="a profiler that benchmarks cannot be run under here",
+        found="a profiler that cannot be used for benchmarks here",
         expected='True or "ncu" for counters of Nsight Compute, False for times alone',
-        remedy="A timeline is of a whole program: run your script under that profiler.",
+        remedy="A timeline covers an entire program: run your script under that profiler.",
     )
 
 
@@ -274,7 +275,7 @@ class _PlannedSweep:
 
 
 def _plan(kernel: KernelConfig, ranges: ParameterRanges, measuring: MeasuringOptions) -> _PlannedSweep:
-    """Of one kernel alone: ties and axes go by name, and another kernel may use the names otherwise."""
+    """Return the sweep of one kernel: ties and axes go by parameter name, which may mean something else in another kernel."""
     axes, ties = ranges.of(kernel)
     selection = KernelSelection(kernel.kernel_name, kernel.source, kernel.definition)
     sweep = KernelSweep(kernels=(selection,), axes=axes, ties=ties, measuring=measuring, skip_confirmation=True)
@@ -283,14 +284,13 @@ def _plan(kernel: KernelConfig, ranges: ParameterRanges, measuring: MeasuringOpt
 
 
 # ---------------------------------------------------------------- collected events
-# What a sweep in this process tells, kept as it comes.
 
 TOLD_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
 @dataclass(slots=True)
 class CollectedEvents:
-    """An event sink; single samples and artifacts are not kept."""
+    """An event sink in memory; single samples and artifacts are discarded."""
 
     configurations: dict[int, Configuration] = field(default_factory=dict)
     measurements: dict[int, Measurement] = field(default_factory=dict)
@@ -298,6 +298,7 @@ class CollectedEvents:
     call_progress: CallProgress | None = None
 
     def write(self, payload: EventPayload) -> None:
+        """Store an event, or report it to the user."""
         if self.call_progress is not None:
             self.call_progress.tick()
         match payload:
@@ -318,11 +319,11 @@ class CollectedEvents:
                 pass
 
     def notices(self) -> list[str]:
-        """What went wrong with single configurations. Where not one was measured the sweep's own error says it."""
+        """Return what went wrong with single configurations; if none was measured, the sweep's own error says it."""
         return [*self._failures(), *self._wrong_results()] if self.measurements else []
 
     def _failures(self) -> list[str]:
-        """One sentence for each message: the first configuration it befell, and how many more."""
+        """Return one sentence for each message: the first configuration that had it, and how many more."""
         indexes_by_message: dict[str, list[int]] = {}
         for failure in self.failures:
             indexes_by_message.setdefault(failure.error.message, []).append(failure.configuration_index)
@@ -339,18 +340,18 @@ class CollectedEvents:
         ]
 
     def _label(self, index: int) -> str:
-        """A configuration that could not even be worked out was never announced."""
+        """Return the configuration's label; one whose launch could not be computed has none."""
         return self.configurations[index].label if index in self.configurations else f"configuration {index}"
 
 
-# ---------------------------------------------------------------- opened device
-# The device that kernels are to run on, opened in this process, and what differs from what was asked for.
+# ---------------------------------------------------------------- device
+# The device is opened in this process; notices report where it differs from the request.
 
 PREFERRED: Final = {
     True: (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL),
     False: (BackendName.NVCC, BackendName.OPENCL),
 }
-"""By use_pycuda: the backends in the order in which they are tried."""
+"""Backends by use_pycuda, in the order in which they are tried."""
 
 SHOWN: Final = {
     BackendName.PYCUDA: "PyCUDA",
@@ -362,16 +363,18 @@ ARCHITECTURE: Final = re.compile(r"sm_(\d+)(\d)[a-z]?")
 
 @dataclass(frozen=True, slots=True)
 class OpenedDevice:
+    """An open device, its backend, and notices for the user."""
+
     backend: BackendName
     session: DeviceSession
     notices: tuple[str, ...]
 
 
 def open_device(use_pycuda: bool, compute_capability: str) -> OpenedDevice:
-    """The first device of the first backend that has one.
+    """Open the first device of the first backend that has one.
 
     Raises:
-        BackendUnavailableError: there is none; says of each backend why.
+        BackendUnavailableError: there is none; gives the reason for each backend.
         InvalidParameterError: compute_capability is no architecture of NVIDIA's.
     """
     if not ARCHITECTURE.fullmatch(compute_capability):
@@ -402,15 +405,15 @@ def _first_with_device(names: tuple[BackendName, ...]) -> tuple[Backend, list[st
 
 
 def _backend_notice(backend: BackendName, device: Device, use_pycuda: bool, problems: list[str]) -> list[str]:
-    """Empty where it is the backend that was asked for."""
-    wanted = PREFERRED[use_pycuda][0]
-    if backend is wanted:
+    """Return a notice if the backend is not the preferred one."""
+    preferred = PREFERRED[use_pycuda][0]
+    if backend is preferred:
         return []
     return [f"use_pycuda={use_pycuda}: kernels run through {SHOWN[backend]} on {device.name}, because: {' '.join(problems)}"]
 
 
 def _architecture_notice(backend: BackendName, device: Device, compute_capability: str) -> list[str]:
-    """Kernels are always compiled for the device they run on; this says so where something else was asked for."""
+    """Return a notice if another architecture was requested than the device's, for which kernels are always compiled."""
     if device.compute_capability is None:
         own = f"{device.name} by its {SHOWN[backend]} runtime"
     elif compute_capability == architecture_of(device.compute_capability):
@@ -421,17 +424,17 @@ def _architecture_notice(backend: BackendName, device: Device, compute_capabilit
 
 
 def architecture_of(compute_capability: str) -> str:
-    """ "9.0" → "sm_90"."""
+    """Return the compiler's name of an architecture: "sm_90" for "9.0"."""
     return f"sm_{compute_capability.replace('.', '')}"
 
 
 # ---------------------------------------------------------------- counters
-# Hardware counters of a benchmark: its launches once more under ncu.
+# Hardware counters need a second execution of the launches, under ncu.
 
 
 @dataclass(slots=True)
 class _Reports:
-    """An event sink that remembers reports and passes everything else on."""
+    """An event sink that stores reports and forwards everything else."""
 
     events: EventSink
     stored: list[CountersStored] = field(default_factory=list)
@@ -444,12 +447,15 @@ class _Reports:
 
 
 def count_launches(sweep: KernelSweep, plan: SweepPlan, opened: OpenedDevice, events: CollectedEvents) -> Mapping[int, Mapping[str, float]]:
-    """Runs the launches of a sweep once more under ncu; counters by configuration index and ncu's own names.
+    """Run the launches of a sweep again under ncu, and return counters by configuration index and ncu's own names.
 
-    Empty: nothing was counted, and a notice says why.
+    The result is empty if nothing was counted; a notice says why.
 
     Args:
-        events: of the sweep, with what it measured; takes what the counting has to say.
+        sweep: the sweep that was measured.
+        plan: of the sweep.
+        opened: the device.
+        events: of the sweep, with its measurements; receives the events of this execution.
     """
     counting = way_to_count(opened.session.device, events)
     if counting is None:
@@ -470,7 +476,7 @@ def count_launches(sweep: KernelSweep, plan: SweepPlan, opened: OpenedDevice, ev
 
 
 def way_to_count(device: Device, events: EventSink) -> Counting | None:
-    """None after a notice that says why there is none."""
+    """Return how to count on this device, or None after a notice that says why it is not possible."""
     if device.compute_capability is None:
         tell_once(f"profile: Nsight Compute reads no counters of {device.name}; throughput, occupancy and SM efficiency are NaN.")
         return None
@@ -478,7 +484,7 @@ def way_to_count(device: Device, events: EventSink) -> Counting | None:
 
 
 def _read(stored: CountersStored, data: bytes) -> dict[int, Mapping[str, float]]:
-    """What the report says of each configuration that it names."""
+    """Return the counters of each configuration in the report."""
     try:
         from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
         from kernalyse.services.analyzer.readers.ncu.run_counters import matched_configurations
@@ -487,7 +493,7 @@ def _read(stored: CountersStored, data: bytes) -> dict[int, Mapping[str, float]]
         return {}
     try:
         report = read_ncu_report(data)
-    except KernalyseError as error:  # the times are worth more than the counters
+    except KernalyseError as error:  # the times remain valid without the counters
         tell(f"profile: {error.message}")
         return {}
     indexes, problems = matched_configurations(report.launches["kernel_name"].to_list(), stored)

@@ -1,4 +1,4 @@
-"""Checks of results: outputs compared with each other, rates that no device can reach."""
+"""Checks of results: outputs of different kernels compared, and rates that no device can reach."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, SweepPlan
 
 # ---------------------------------------------------------------- plausibility
-# What no kernel can do: rates above what the device can do at most.
+# A rate above the device's ceiling cannot be true.
 
 MAX_PLAUSIBLE_RATIO: Final = 1.05
-"""Of the highest ceiling, as the analyzer has it: below, honest kernels on a device that boosts would be marked."""
+"""Relative to the highest ceiling, as in the analyzer: a lower limit would mark valid kernels on a device that boosts its clock."""
 
 NS_PER_S: Final = 1e9
 COLD_LEVELS: Final = ("dram", "l2")
@@ -48,30 +48,30 @@ SUMS_IN_HALF: Final = "_accumulate16"
 
 
 def device_ceilings(session: DeviceSession) -> tuple[Ceiling, ...]:
-    """Return what the device can do at most: of a GPU by its data sheet, of a CPU as measured, which takes some seconds once a day.
+    """Return the ceilings of the device: of a GPU by its data sheet, of a CPU as measured, which takes some seconds once a day.
 
-    Empty where nothing is known, or nothing could be measured.
+    The result is empty where nothing is known, or nothing could be measured.
     """
     if session.device.kind is not DeviceKind.CPU:
         return device_peaks(session.device).ceilings
-    told = _Told()
+    events = _CeilingEvents()
     try:
-        report_ceilings_before_sweep(session, load_sources(), told, ProfilerSettings.load().ceilings_file, 1)
-    except KernalyseError as error:  # settings of a profiler that this process does not start
+        report_ceilings_before_sweep(session, load_sources(), events, ProfilerSettings.load().ceilings_file, 1)
+    except KernalyseError as error:  # invalid settings of a profiler, which this process does not start
         LOGGER.info("No ceilings: %s", error.message)
-    return told.ceilings
+    return events.ceilings
 
 
 def implausible_reason(configuration: Configuration, measurement: Measurement, ceilings: Sequence[Ceiling]) -> str | None:
-    """Return why a measurement cannot be true, in a sentence; None: it can, or nothing is known that could tell.
+    """Return a sentence on why a measurement cannot be true, or None where nothing contradicts it.
 
-    A ceiling of a busy host counts as what that host would do without the other programs.
+    A ceiling measured on a busy host is raised to what the host would reach without the other programs.
     """
     duration_s = measurement.duration_median_ns / NS_PER_S
     is_cold = measurement.cache_mode is CacheMode.COLD
     of_dtype = [one for one in ceilings if one.unit == "flop_per_s" and one.ceiling_name.removesuffix(SUMS_IN_HALF) == configuration.dtype]
     of_memory = [one for one in ceilings if one.unit == "bytes_per_s" and (not is_cold or one.ceiling_name in COLD_LEVELS)]
-    has_cache = any(one.ceiling_name != "dram" for one in of_memory)  # else bytes may be faster than all that is known
+    has_cache = any(one.ceiling_name != "dram" for one in of_memory)  # else a cache may be faster than all known ceilings
     for work, unit, known in ((configuration.flop, "flop/s", of_dtype), (configuration.bytes, "B/s", of_memory if has_cache else [])):
         if not work or not known or duration_s <= 0:
             continue
@@ -83,8 +83,8 @@ def implausible_reason(configuration: Configuration, measurement: Measurement, c
     return None
 
 
-class _Told:
-    """An event sink that keeps ceilings."""
+class _CeilingEvents:
+    """An event sink that stores ceilings."""
 
     def __init__(self) -> None:
         self.ceilings: tuple[Ceiling, ...] = ()
@@ -95,20 +95,20 @@ class _Told:
 
 
 # ---------------------------------------------------------------- compared outputs
-# Kernels of one benchmark without a reference: whether they write the same as each other.
+# Kernels without a reference are compared with each other.
 #
-# Which of two is wrong cannot be told, but that they differ can: one that does nothing is faster than any that does the work.
+# This cannot show which of two is wrong, but it shows that they differ: a kernel that does nothing is faster than any other.
 
-SEED: Final = 12_345  # any but the one that was measured with would do: what a kernel kept of those inputs is wrong here
+SEED: Final = 12_345  # differs from the seed of the measurement, which exposes cached results
 EPSILON: Final = {DataType.FLOAT16: 2.0**-10, DataType.BFLOAT16: 2.0**-7}
-"""Of types whose last digit is coarser than the tolerances that kernels have."""
+"""Rounding errors of types that are coarser than the tolerances of kernels."""
 
-ROUNDINGS: Final = 4  # last digits that two right results may be apart, in sums of another order
+ROUNDINGS: Final = 4  # by which two correct results may differ, because of another order of summation
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredKernel:
-    """A kernel of a benchmark, how its configurations are launched, and what they came to."""
+    """A kernel of a benchmark, how its configurations are launched, and their results."""
 
     kernel: KernelConfig
     plan: SweepPlan
@@ -117,7 +117,7 @@ class MeasuredKernel:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One result, and the launch that it is of."""
+    """One result, and the launch that it belongs to."""
 
     kernel: KernelConfig
     planned: PlannedConfiguration
@@ -134,16 +134,16 @@ class _Candidate:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Types of the parameters in their order: kernels of one signature can be given the same."""
+        """Return the types of the parameters in their order: kernels of one signature can be given the same arguments."""
         function = parse_kernel_source(self.kernel.source).kernel(self.kernel.definition.function)
         return tuple((parameter.is_pointer, parameter.dtype, parameter.component_count) for parameter in function.parameters)
 
 
 def with_compared_outputs(measured: Sequence[MeasuredKernel], session: DeviceSession) -> list[BenchmarkResult]:
-    """Return all results in their order; metrics["compared_with"] of those that could be compared says with which and how.
+    """Return all results in their order; metrics["compared_with"] has the kernels that a result was compared with, and the outcome.
 
-    Of the kernels measured at the same parameters each without a reference is held against the first that has the same
-    signature, one with a verified result before others. What cannot be run once more is not compared.
+    Of the kernels measured at the same parameters, each without a reference is compared with the first of the same
+    signature, preferably one with a verified result. A launch that cannot be repeated is not compared.
     """
     candidates = [found for one in measured for found in _candidates(one)]
     for candidate in candidates:
@@ -166,50 +166,52 @@ def _is_of_one_problem(first: _Candidate, second: _Candidate) -> bool:
     return first.result.parameters == second.result.parameters and first.signature == second.signature
 
 
-def _compare(judged: _Candidate, other: _Candidate, session: DeviceSession) -> None:
-    """Notes on both what came out."""
+def _compare(candidate: _Candidate, other: _Candidate, session: DeviceSession) -> None:
+    """Compare the outputs of two launches, and record the outcome with both."""
     try:
-        found, expected = (_written(one.planned, session) for one in (judged, other))
+        found, expected = (_written(one.planned, session) for one in (candidate, other))
         if [(name, values.shape) for name, values in found.items()] != [(name, values.shape) for name, values in expected.items()]:
-            return  # sizes of buffers that the caller gave apart
-        verification = compare(found, expected, _tolerance(judged.kernel, other.kernel))
-    except KernalyseError:  # as no room for a second set of buffers
+            return  # the caller gave the two kernels different buffer sizes
+        verification = compare(found, expected, _tolerance(candidate.kernel, other.kernel))
+    except KernalyseError:  # e.g. no memory for a second set of buffers
         return
     is_same = verification.state is VerificationState.PASSED
-    for one, beside in ((judged, other), (other, judged)):
-        row = {"kernel": beside.kernel.kernel_name, "state": (Agreement.SAME if is_same else Agreement.DIFFERENT).value}
+    for one, partner in ((candidate, other), (other, candidate)):
+        row = {"kernel": partner.kernel.kernel_name, "state": (Agreement.SAME if is_same else Agreement.DIFFERENT).value}
         one.compared.append(row | {"max_relative_error": verification.max_relative_error})
 
 
 def _tolerance(first: KernelConfig, second: KernelConfig) -> float:
-    """Either may be off by as much as it is allowed to, and by the roundings of its type."""
+    """Return the sum of both kernels' tolerances and of the rounding errors of their type."""
     rounding = max((EPSILON.get(buffer.dtype, 0.0) for buffer in first.definition.buffers), default=0.0)
     return first.definition.relative_tolerance + second.definition.relative_tolerance + ROUNDINGS * rounding
 
 
 def _written(planned: PlannedConfiguration, session: DeviceSession) -> dict[str, Array]:
-    """What one launch writes, by the place of the buffer: names may differ. Buffers have equal contents at equal places.
+    """Return what one launch writes, by the position of the buffer, because names may differ.
+
+    Input buffers have equal contents at equal positions.
 
     Raises:
-        KernalyseError: what compiling, allocating and launching raise.
+        KernalyseError: compiling, allocating or launching failed.
     """
     plan = plan_launch(planned)
     function = parse_kernel_source(planned.kernel.source).kernel(plan.definition.function)
     build = Build(source=planned.kernel.source, function_name=plan.definition.function, macros=planned.macro_values)
     compiled = session.compile(build, planned.block)
-    places = {parameter.name: str(place) for place, parameter in enumerate(function.parameters)}
-    held = DeviceBuffers(session)
+    positions = {parameter.name: str(position) for position, parameter in enumerate(function.parameters)}
+    device_buffers = DeviceBuffers(session)
     try:
-        buffers = held.take(plan.buffers())
+        buffers = device_buffers.take(plan.buffers())
         for one in plan.buffers():
-            session.upload(buffers[one.name], input_values(replace(one, name=places[one.name]), SEED, InputDistribution.UNIFORM))
+            session.upload(buffers[one.name], input_values(replace(one, name=positions[one.name]), SEED, InputDistribution.UNIFORM))
         arguments = bind_arguments(plan.definition.kernel_name, function.parameters, buffers, plan.scalars)
         session.run(session.prepare(compiled, arguments, plan.launch))
         written: dict[str, Array] = {}
         for one in plan.buffers():
             if one.is_written:
-                written[places[one.name]] = np.empty(one.shape, one.array_type).reshape(-1)
-                session.download(buffers[one.name], written[places[one.name]])
+                written[positions[one.name]] = np.empty(one.shape, one.array_type).reshape(-1)
+                session.download(buffers[one.name], written[positions[one.name]])
         return dict(sorted(written.items()))
     finally:
-        held.release()
+        device_buffers.release()

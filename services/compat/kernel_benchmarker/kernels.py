@@ -1,4 +1,4 @@
-"""load_kernel: launch derivation, references and ranges of parameters."""
+"""load_kernel: kernels of .cu files, with derived launches, references and parameter ranges."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from kernalyse.services.profiler.kernel_sources.syntax import descendants, node_
 from kernalyse.services.profiler.measuring.references import Inputs, Outputs, Reference, Scalars, compute_reference
 from kernalyse.services.profiler.workloads.sweeps.plan import KernelCallables
 
-# ---------------------------------------------------------------- kernel config
-# A kernel of a .cu file, ready to be benchmarked.
+# ---------------------------------------------------------------- kernel
 
 ReferenceFunction = Callable[..., Any]
 
@@ -39,7 +38,7 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class KernelConfig:
-    """A kernel with everything that is known of it but the values of its integer parameters."""
+    """A kernel and all that is known of it except the values of its integer parameters."""
 
     source_file: str
     kernel_name: str
@@ -48,11 +47,11 @@ class KernelConfig:
     definition: KernelDefinition = field(repr=False)
     source: KernelSource = field(repr=False)
     callables: KernelCallables = field(repr=False)
-    assumptions: str = field(repr=False)  # one sentence; empty: nothing had to be assumed
+    assumptions: str = field(repr=False)  # one sentence; empty: none
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Of the integer parameters, in their order."""
+        """Return the names of the integer parameters, in their order."""
         return tuple(parameter.name for parameter in self.definition.parameters)
 
 
@@ -71,7 +70,7 @@ def load_kernel(
     flop: str | None = None,
     bytes: str | None = None,
 ) -> KernelConfig:
-    """Reads a `__global__` function with its signature. No device is needed yet.
+    """Read a `__global__` function with its signature; no device is needed yet.
 
     Args:
         source_file: path of the .cu file.
@@ -83,16 +82,16 @@ def load_kernel(
             the product of the two largest integer parameters.
         arguments: values of scalars that are not swept: {"alpha": 2.0}. Floating-point ones left out are 1.0.
         reference: what the results are compared with. A function with the kernel's own parameters that writes into its
-            arrays what the kernel should write, or the name of a catalogue kernel that computes the same from the same
+            arrays what the kernel should write, or the name of a catalog kernel that computes the same from the same
             parameters in the same order, such as "matmul_naive".
-        relative_tolerance: allowed max|output - reference| / max|reference|. None: the catalogue's, else 1e-5.
+        relative_tolerance: allowed max|output - reference| / max|reference|. None: the catalog's, else 1e-5.
         dtype: of the arithmetic, where it is not the widest type of the pointers: "float16".
         path: "tensor" for a kernel on tensor cores.
-        flop, bytes: of one launch, as expressions of the integer parameters: "2*N*M*K". A rate over what the device can do
-            marks the result as implausible. None: the catalogue's, else not known.
+        flop, bytes: of one launch, as expressions of the integer parameters: "2*N*M*K". A rate above the device's ceiling
+            marks the result as implausible. None: the catalog's, else not known.
 
     Raises:
-        InvalidSourceError: no such file, or one that cannot be read as CUDA.
+        InvalidSourceError: the file does not exist, or cannot be parsed as CUDA.
         UnknownKernelError: the file has no such kernel; names those it has.
         UnsupportedConstructError: a parameter that is neither a number nor a pointer to numbers.
         UnknownParameterError: a buffer or argument that the kernel does not have.
@@ -108,7 +107,7 @@ def load_kernel(
     signature = parse_kernel_source(source).kernel(kernel_name).parameters
     callables = KernelCallables()
     if isinstance(reference, str):
-        _refuse_both(kernel_name, buffers)
+        _check_one_size_source(kernel_name, buffers)
         definition, computed = like_catalog_kernel(definition, signature, reference, arguments)
         callables = replace(callables, reference=computed)
     elif reference is not None:
@@ -180,20 +179,20 @@ def _data_type(name: str) -> DataType:
     return DataType(name)
 
 
-def _refuse_both(kernel_name: str, buffers: Mapping[str, Any]) -> None:
+def _check_one_size_source(kernel_name: str, buffers: Mapping[str, Any]) -> None:
     if buffers:
         raise InvalidParameterError(
             f"buffers of kernel {kernel_name}",
-            found="sizes beside a reference of the catalogue, which says them",
+            found="sizes in addition to a catalog reference, which defines them",
             expected="one of the two",
             remedy="Leave out buffers, or give a Python function as the reference.",
         )
 
 
-# ---------------------------------------------------------------- kernel launch
-# Blocks and grids of kernels for which nobody says more than a block size: by which indices their source reads.
+# ---------------------------------------------------------------- derived launch
+# For kernels with no more than a block size, the launch follows from the indices that their source reads.
 #
-# Convention of row-major matrices: of two dimensions the first integer parameter counts rows, along y, and the second columns, along x,
+# Convention of row-major matrices: with two dimensions the first integer parameter counts rows, along y, and the second columns, along x,
 # as in matmul(a, b, c, N, M, K).
 
 AXES: Final = ("x", "y", "z")
@@ -204,10 +203,10 @@ GridFunction = Callable[..., Sequence[int]]
 def derive_launch(
     source: ParsedSource, kernel: SourceFunction, parameter_names: Sequence[str], block: Dim3
 ) -> tuple[LaunchDefinition, str]:
-    """A launch that covers the parameters, and the sentence that says how.
+    """Return a launch that covers the parameters, and a sentence that says how.
 
-    A block has threads along an axis only where the source reads threadIdx of it: others would do the same work again, and
-    in a kernel that updates in place more than once. Their number goes to x.
+    A block has threads along an axis only where the source reads its threadIdx: other threads would repeat the same work,
+    which corrupts in-place updates. Their number goes to x.
     """
     thread_axes, block_axes = _axes_read("threadIdx", source, kernel), _axes_read("blockIdx", source, kernel)
     folded = _fold(block, thread_axes)
@@ -218,28 +217,32 @@ def derive_launch(
 
 
 def fixed_launch(block: Dim3) -> LaunchDefinition:
-    """A block as it is, and a grid that a function is to say."""
+    """Return a launch with this block, and a grid to be replaced by the result of a function."""
     return LaunchDefinition(block=(str(block.x), str(block.y), str(block.z)), grid=("1",))
 
 
 def grid_callable(function: GridFunction, kernel_name: str, parameter_names: Sequence[str]) -> Callable[[Mapping[str, int]], Dim3]:
-    """`function` as the engine calls it: with all names of a configuration.
+    """Return `function` in the form that the engine calls: with all names of a configuration.
 
-    It gets the kernel's integer parameters by name where it asks for no others, else all of them in their order.
+    It receives the kernel's integer parameters by name if it has no other arguments, else all of them in their order.
     """
-    asked = _argument_names(function)
-    by_name = asked is not None and set(asked) <= set(parameter_names)
+    argument_names = _argument_names(function)
+    by_name = argument_names is not None and set(argument_names) <= set(parameter_names)
 
     def grid(names: Mapping[str, int]) -> Dim3:
         values = {name: names[name] for name in parameter_names}
-        extents = function(**{name: values[name] for name in asked or ()}) if by_name else function(*values.values())
+        extents = function(**{name: values[name] for name in argument_names or ()}) if by_name else function(*values.values())
         return read_extents(f"grid_size_func of kernel {kernel_name}", extents)
 
     return grid
 
 
 def read_extents(subject: str, extents: Any) -> Dim3:
-    """(x,), (x, y) or (x, y, z). Raises InvalidParameterError."""
+    """Return (x,), (x, y) or (x, y, z) as dimensions.
+
+    Raises:
+        InvalidParameterError: the value has another form.
+    """
     try:
         numbers = [operator.index(extent) for extent in extents]
     except TypeError:
@@ -252,7 +255,7 @@ def read_extents(subject: str, extents: Any) -> Dim3:
 
 
 def _argument_names(function: GridFunction) -> list[str] | None:
-    """None: written in C, or takes whatever comes."""
+    """Return the function's argument names; None: it is written in C, or accepts any arguments."""
     try:
         arguments = inspect.signature(function).parameters.values()
     except ValueError:
@@ -262,7 +265,7 @@ def _argument_names(function: GridFunction) -> list[str] | None:
 
 
 def _axes_read(builtin: str, source: ParsedSource, kernel: SourceFunction) -> tuple[str, ...]:
-    """Axes of threadIdx or blockIdx that the kernel, or a device function beside it, reads; all where it takes it whole."""
+    """Return the axes of threadIdx or blockIdx that the kernel or its device functions read; all axes if they pass it on as one value."""
     read = set[str]()
     for function in (kernel, *source.device_functions):
         for node in descendants(function.node):
@@ -275,34 +278,34 @@ def _axes_read(builtin: str, source: ParsedSource, kernel: SourceFunction) -> tu
 
 def _fold(block: Dim3, axes: tuple[str, ...]) -> Dim3:
     extents = dict(zip(AXES, (block.x, block.y, block.z), strict=True))
-    kept = {axis: extent if axis in axes else 1 for axis, extent in extents.items() if axis != "x"}
-    others = kept["y"] * kept["z"]
-    return Dim3(block.count // others, kept["y"], kept["z"])
+    counts = {axis: extent if axis in axes else 1 for axis, extent in extents.items() if axis != "x"}
+    others = counts["y"] * counts["z"]
+    return Dim3(block.count // others, counts["y"], counts["z"])
 
 
 def _extents(parameter_names: Sequence[str], axes: tuple[str, ...]) -> list[str]:
-    """Expressions of x, y and z. One parameter counts along every axis that is read: a square, a cube."""
+    """Return the expressions of x, y and z; a single parameter counts along every axis that is read: a square, a cube."""
     dimension_count = 1 + max((AXES.index(axis) for axis in axes), default=-1)
-    innermost_first = list(reversed(parameter_names[:dimension_count]))
+    fastest_first = list(reversed(parameter_names[:dimension_count]))
     extents = []
     for index, axis in enumerate(AXES):
-        if axis not in axes or not innermost_first:
+        if axis not in axes or not fastest_first:
             extents.append("1")
-        elif len(innermost_first) == 1:
-            extents.append(f"ceil_div({innermost_first[0]}, {BLOCK_NAMES[index]})")
+        elif len(fastest_first) == 1:
+            extents.append(f"ceil_div({fastest_first[0]}, {BLOCK_NAMES[index]})")
         else:
-            extents.append(f"ceil_div({innermost_first[index]}, {BLOCK_NAMES[index]})" if index < len(innermost_first) else "1")
+            extents.append(f"ceil_div({fastest_first[index]}, {BLOCK_NAMES[index]})" if index < len(fastest_first) else "1")
     return extents
 
 
-# ---------------------------------------------------------------- given reference
-# What a kernel should compute, as the caller says it: a Python function, or a kernel of the catalogue.
+# ---------------------------------------------------------------- reference
+# A Python function or a catalog kernel, supplied by the caller.
 
 
 def reference_from_function(function: Callable[..., Any], signature: Sequence[SourceParameter]) -> Reference:
-    """`function` takes what the kernel takes, in the same order, and writes into its arrays what the kernel should write.
+    """Return a reference that calls `function`, which takes the kernel's arguments and writes into the arrays what the kernel should write.
 
-    Arrays are copies, flat unless the definition's shapes say otherwise; those behind const pointers cannot be written.
+    Arrays are copies, flat unless the definition's shapes say otherwise; those behind const pointers are read-only.
     """
 
     def expected(inputs: Inputs, scalars: Scalars) -> Outputs:
@@ -319,12 +322,12 @@ def reference_from_function(function: Callable[..., Any], signature: Sequence[So
 def like_catalog_kernel(
     definition: KernelDefinition, signature: Sequence[SourceParameter], catalog_name: str, arguments: Mapping[str, object]
 ) -> tuple[KernelDefinition, Reference]:
-    """The definition with buffers, counts and tolerance of a catalogue kernel, and that kernel's reference.
+    """Return the definition with buffers, counts and tolerance of a catalog kernel, and that kernel's reference.
 
-    Both take the same parameters in the same order; the names may differ. `arguments` are given by the caller and stay.
+    Both take the same parameters in the same order; the names may differ. The caller's `arguments` take precedence.
 
     Raises:
-        UnknownKernelError: not in the catalogue; names the closest that are.
+        UnknownKernelError: not in the catalog; names the closest that are.
         InvalidParameterError: its signature is another, or it has no reference.
     """
     catalog = load_catalog()
@@ -334,8 +337,8 @@ def like_catalog_kernel(
         raise InvalidParameterError(
             f"reference {catalog_name} of kernel {definition.kernel_name}",
             found=f"a kernel that takes ({_shown(signature)})",
-            expected=f"({_shown(model_signature)}), as {catalog_name} of the catalogue takes them",
-            remedy="Name another kernel of the catalogue, or give a Python function.",
+            expected=f"({_shown(model_signature)}), as {catalog_name} of the catalog takes them",
+            remedy="Name another kernel of the catalog, or pass a Python function.",
         )
     own_names = {theirs.name: own.name for theirs, own in zip(model_signature, signature, strict=True)}
     described = replace(
@@ -365,10 +368,10 @@ def _renamed_buffer(buffer: BufferDefinition, own_names: Mapping[str, str]) -> B
 
 
 def _renamed_argument(
-    argument: ArgumentDefinition, own_names: Mapping[str, str], definition: KernelDefinition, given: Mapping[str, object]
+    argument: ArgumentDefinition, own_names: Mapping[str, str], definition: KernelDefinition, caller_arguments: Mapping[str, object]
 ) -> ArgumentDefinition:
     own_name = own_names[argument.name]
-    if own_name in given:
+    if own_name in caller_arguments:
         return next(own for own in definition.arguments if own.name == own_name)
     return ArgumentDefinition(own_name, _renamed(argument.expression, own_names))
 
@@ -387,28 +390,32 @@ def _shown(signature: Sequence[SourceParameter]) -> str:
 
 
 # ---------------------------------------------------------------- parameter ranges
-# Which values the integer parameters of a kernel take: ranges by position or by name, the rest follow the last one.
+# Ranges are given by position or by name; the other integer parameters follow the last one.
 
 Range = Iterable[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterRanges:
-    """What a caller of benchmark has given: first by position, then by name."""
+    """The ranges that the caller of benchmark passed, by position and by name."""
 
     positional: tuple[tuple[int, ...], ...]
     named: Mapping[str, tuple[int, ...]]
 
     @classmethod
     def read(cls, positional: Sequence[Range], named: Mapping[str, Range]) -> Self:
-        """Raises InvalidParameterError for what is no list of whole numbers."""
+        """Return the ranges as tuples of integers.
+
+        Raises:
+            InvalidParameterError: a range is not a list of integers.
+        """
         return cls(
             tuple(_values(f"range {index + 1}", values) for index, values in enumerate(positional)),
             {name: _values(f"range {name}", values) for name, values in named.items()},
         )
 
     def check(self, kernels: Sequence[KernelConfig]) -> None:
-        """Raises UnknownParameterError for a name that no kernel has."""
+        """Raise UnknownParameterError for a name that no kernel has."""
         known = {name for kernel in kernels for name in kernel.parameter_names}
         for name in self.named:
             if name not in known:
@@ -420,8 +427,7 @@ class ParameterRanges:
                 )
 
     def of(self, kernel: KernelConfig) -> tuple[tuple[Axis, ...], tuple[Tie, ...]]:
-        """Axes in the order of the kernel's parameters. A parameter without a range takes, value by value, that of the last
-        range given.
+        """Return the axes in the order of the kernel's parameters, and ties of parameters without a range to the last one given.
 
         Raises:
             InvalidParameterError: more ranges than parameters, one given twice, or none at all.
@@ -434,9 +440,9 @@ class ParameterRanges:
                 expected=f"at most {len(names)}, one for each of its integer parameters ({', '.join(names) or 'it has none'})",
                 remedy="Give ranges by name: N=[…]. A kernel takes those it has a parameter for.",
             )
-        given = dict(zip(names, self.positional, strict=False))
+        ranges = dict(zip(names, self.positional, strict=False))
         for name, values in self.named.items():
-            if name in given:
+            if name in ranges:
                 raise InvalidParameterError(
                     f"range {name} of kernel {kernel.kernel_name}",
                     found="one by position and one by name",
@@ -444,17 +450,17 @@ class ParameterRanges:
                     remedy="Leave one out.",
                 )
             if name in names:
-                given[name] = values
-        if names and not given:
+                ranges[name] = values
+        if names and not ranges:
             raise InvalidParameterError(
                 f"ranges of kernel {kernel.kernel_name}",
                 found=f"none for its integer parameters {', '.join(names)}",
                 expected="at least one",
                 remedy=f"Give one, for example {names[0]}=[1024].",
             )
-        last = next(reversed(given), "")
-        axes = tuple(Axis(name, given[name]) for name in names if name in given)
-        return axes, tuple(Tie(name, last) for name in names if name not in given)
+        last = next(reversed(ranges), "")
+        axes = tuple(Axis(name, ranges[name]) for name in names if name in ranges)
+        return axes, tuple(Tie(name, last) for name in names if name not in ranges)
 
 
 def _values(subject: str, values: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Notices, progress of a long call, and what is kept when it is ended."""
+"""Notices, progress of a long call, and saving of results when it is interrupted."""
 
 from __future__ import annotations
 
@@ -14,47 +14,49 @@ from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
 # ---------------------------------------------------------------- notices
-# What a caller should know and did not ask for: what was assumed, what runs where, what failed.
+# Assumptions, substitutions and failures that the caller should know of.
 #
-# Notices are logged as warnings, which Python shows on stderr unless told otherwise.
+# They are logged as warnings, which Python writes to stderr by default.
 
 LOGGER: Final = logging.getLogger("KernelBenchmarker")
 
-_told: Final[set[str]] = set()
+_logged: Final[set[str]] = set()
 
 
 def tell(notice: str) -> None:
+    """Log a notice."""
     LOGGER.warning("%s", notice)
 
 
 def tell_once(notice: str) -> None:
-    """For what stays true: scripts benchmark in loops."""
-    if notice not in _told:
-        _told.add(notice)
+    """Log a notice that was not logged before; scripts benchmark in loops."""
+    if notice not in _logged:
+        _logged.add(notice)
         tell(notice)
 
 
 def forget_notices() -> None:
-    """Lets everything be said again."""
-    _told.clear()
+    """Forget which notices were logged."""
+    _logged.clear()
 
 
-# ---------------------------------------------------------------- call progress
-# How far a call of benchmark is, told once it has become a long one.
+# ---------------------------------------------------------------- progress
+# Reported only for calls that take long.
 
 FIRST_TOLD_S: Final = 3.0
-"""Shorter calls need no word: whoever reads it has the result by then."""
+"""Shorter calls are not reported: the result arrives before anybody has read the report."""
 
 TOLD_EVERY_S: Final = 10.0
-"""Seldom enough that hours of a sweep can be scrolled through, often enough that nobody takes it for hung."""
+"""Rare enough for a readable log of hours, frequent enough that the call does not seem to hang."""
 
 
 class CallProgress:
-    """Of all kernels of a call.
+    """The progress of one call of benchmark, over all its kernels.
 
     Args:
-        total_count: configurations of all of them.
-        clock_s, say: stand-ins of tests.
+        total_count: configurations of all kernels.
+        clock_s: the current time; tests pass their own.
+        say: receives the reports; tests pass their own.
     """
 
     def __init__(self, total_count: int, clock_s: Callable[[], float] = time.monotonic, say: Callable[[str], None] = tell) -> None:
@@ -62,8 +64,8 @@ class CallProgress:
         self._clock_s = clock_s
         self._say = say
         self._start_s = clock_s()
-        self._next_told_s = self._start_s + FIRST_TOLD_S
-        self._earlier_count = 0  # of kernels before
+        self._next_report_s = self._start_s + FIRST_TOLD_S
+        self._earlier_count = 0  # of earlier kernels
         self._done_count = 0
         self._activity = ""
 
@@ -73,48 +75,48 @@ class CallProgress:
         self._done_count = self._earlier_count
 
     def update(self, done_count: int, activity: str) -> None:
-        """Take in what a kernel's sweep tells. activity: empty between two configurations."""
+        """Take the progress of the current kernel's sweep; `activity` is empty between two configurations."""
         self._done_count = self._earlier_count + done_count
         self._activity = activity or self._activity
         self.tick()
 
     def tick(self) -> None:
-        """Tell how far the call is where it is time for that."""
+        """Report the progress if a report is due."""
         now_s = self._clock_s()
-        if now_s < self._next_told_s:
+        if now_s < self._next_report_s:
             return
-        self._next_told_s = now_s + TOLD_EVERY_S
+        self._next_report_s = now_s + TOLD_EVERY_S
         elapsed_s = now_s - self._start_s
         left = ""
         if self._done_count:
             left = f", about {_clock_text(elapsed_s / self._done_count * (self.total_count - self._done_count))} left"
-        told = f"{self._done_count} of {self.total_count} configurations after {_clock_text(elapsed_s)}{left}"
-        self._say(f"{told}: {self._activity}" if self._activity else f"{told}.")
+        report = f"{self._done_count} of {self.total_count} configurations after {_clock_text(elapsed_s)}{left}"
+        self._say(f"{report}: {self._activity}" if self._activity else f"{report}.")
 
 
 def _clock_text(duration_s: float) -> str:
-    """0:01:15"""
+    """Return a duration as hours, minutes and seconds: 0:01:15."""
     return str(timedelta(seconds=round(duration_s)))
 
 
 # ---------------------------------------------------------------- interruption
-# A script that is ended while it benchmarks: by Ctrl-C, or by SIGTERM as a batch system sends it.
+# Ctrl-C, or SIGTERM as a batch system sends it.
 
 TERMINATED_STATUS: Final = 128 + signal.SIGTERM
 
 
 class _TerminatedError(SystemExit):
-    """SIGTERM has come."""
+    """The process received SIGTERM."""
 
 
 @contextmanager
 def kept_when_ended(keep: Callable[[], str]) -> Iterator[None]:
-    """Keep what the block has measured where it is ended, and say so in the place of a traceback.
+    """Save what the block has measured when it is interrupted, and log a sentence instead of a traceback.
 
-    The exception goes on as it is, KeyboardInterrupt or SystemExit: a script, a notebook or a shell that handles it goes on too.
+    The exception, KeyboardInterrupt or SystemExit, is raised again, so that a script, a notebook or a shell can handle it.
 
     Args:
-        keep: called then; answers with the sentence to say.
+        keep: saves, and returns the sentence.
     """
     try:
         with _sigterm_as_exit():
@@ -130,7 +132,7 @@ def kept_when_ended(keep: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """A program that handles SIGTERM itself is left alone; only the main thread can handle signals."""
+    """Turn SIGTERM into an exception, unless the program handles it itself; only the main thread can handle signals."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
@@ -146,7 +148,7 @@ def _exit(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _print_no_traceback_of(error: BaseException) -> None:
-    """Until the end of the program; every other exception is printed as before."""
+    """Suppress the traceback of this exception; all others are printed as before."""
     hook = sys.excepthook
 
     def print_others(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""The performance and the comparison dashboard, from documents of timed models."""
+"""The performance dashboard and the comparison dashboard of ML models, from documents with their times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from kernalyse.services.ui.report.html_page import write_page
 from kernalyse.services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
 # ---------------------------------------------------------------- dashboard
-# What both dashboards of models do: read their document, write it, and write their page.
 
 OUTPUT_FOLDER: Final = "profiling_results"
 
@@ -37,13 +36,16 @@ Entries = Mapping[str, Document]
 
 
 class Dashboard:
-    """Models, and the page that shows them. data: as the file has it; empty until something is loaded or measured."""
+    """The base of both dashboards: it reads and writes a document, and writes its page.
+
+    data: the document; empty until something is loaded or measured.
+    """
 
     title: ClassVar[str]
     data_file: ClassVar[str]
     dashboard_file: ClassVar[str]
     entries_member: ClassVar[str]  # of the document
-    lacking: ClassVar[tuple[str, str]]  # without data: what is expected, and the remedy
+    lacking: ClassVar[tuple[str, str]]  # for the error without data: expected, and remedy
 
     def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
         self.output_dir = Path(output_dir)
@@ -51,12 +53,16 @@ class Dashboard:
         self.kept_file: Path | None = None
 
     def load_data(self, path: str | Path) -> Document:
-        """Reads a file of that layout. Raises InvalidTraceError."""
+        """Read a document.
+
+        Raises:
+            InvalidTraceError: the file cannot be read, or has another layout.
+        """
         self.data = read_document(Path(path), self.entries_member)
         return self.data
 
     def save_data(self, path: str | Path | None = None) -> Path:
-        """Write the data and return the path. A file there that has other models too is kept under another name, `kept_file`."""
+        """Write the data and return the path. An existing file with further models is renamed first, to `kept_file`."""
         self._require_data()
         found = Path(path) if path is not None else self.output_dir / self.data_file
         self.kept_file = self._keep_other_models(found)
@@ -64,7 +70,7 @@ class Dashboard:
         return found
 
     def generate_dashboard(self, path: str | Path | None = None) -> Path:
-        """Writes the page as one file that needs no server; answers with its path."""
+        """Write the page as one file that needs no server, and return its path."""
         self._require_data()
         found = Path(path) if path is not None else self.output_dir / self.dashboard_file
         facts = facts_of(self.data.get("metadata") or {})
@@ -78,7 +84,7 @@ class Dashboard:
         return found
 
     def _keep_other_models(self, path: Path) -> Path | None:
-        """None: nothing would be lost; the new data has every model of the file, or that is none of this layout."""
+        """Rename an existing file that has models which the new data lacks; None: there is no such file."""
         try:
             before = read_document(path, self.entries_member)[self.entries_member]
         except InvalidTraceError:
@@ -86,9 +92,9 @@ class Dashboard:
         if set(before) <= set(self._entries):
             return None
         written = time.strftime("%Y%m%d-%H%M%S", time.localtime(path.stat().st_mtime))
-        kept = path.with_name(f"{path.stem}-{written}{path.suffix}")
-        path.replace(kept)
-        return kept
+        renamed = path.with_name(f"{path.stem}-{written}{path.suffix}")
+        path.replace(renamed)
+        return renamed
 
     @property
     def _entries(self) -> Entries:
@@ -102,7 +108,7 @@ class Dashboard:
         raise NotImplementedError
 
     def _disturbances(self, entries: Entries) -> Sequence[str | None]:
-        """Of everything that the page shows times of."""
+        """Return the disturbance of every measurement that the page shows."""
         return [disturbance_in(entry) for entry in entries.values()]
 
     def _require_data(self) -> None:
@@ -112,14 +118,14 @@ class Dashboard:
 
 
 # ---------------------------------------------------------------- comparison
-# The comparison dashboard: two implementations of models side by side, AS-IS and TO-BE, from comparison_data.json.
+# Two implementations of ML models side by side, AS-IS and TO-BE, from comparison_data.json.
 
 MAX_LAYER_COUNT: Final = 10
-"""Bars of one chart; on a narrow screen more of them have no room for their names."""
+"""Most bars of one chart; on a narrow screen, the names of more would not fit."""
 
 
 class ComparisonDashboard(Dashboard):
-    """Two implementations of models, and the page that shows them. data: as comparison_data.json has it."""
+    """Two implementations of ML models, and the page that shows them. data: the content of comparison_data.json."""
 
     title = "AS-IS and TO-BE"
     data_file = "comparison_data.json"
@@ -128,7 +134,7 @@ class ComparisonDashboard(Dashboard):
     lacking = ("models that were compared", "Call load_data.")
 
     def summary_lines(self) -> list[str]:
-        """A sentence for each model."""
+        """Return a sentence for each model."""
         entries = self._entries
         return [
             f"{name}: {to_be} has ×{_speedup(entries[name], before, after):.3g} the speed of {as_is}"
@@ -144,11 +150,11 @@ class ComparisonDashboard(Dashboard):
         return _comparison_charts(entries)
 
     def _disturbances(self, entries: Entries) -> Sequence[str | None]:
-        return [disturbance_in(side) for entry in entries.values() for side in sides_of(entry).values()]
+        return [disturbance_in(implementation) for entry in entries.values() for implementation in sides_of(entry).values()]
 
 
 def _pair(entry: Document) -> tuple[str, Document, str, Document]:
-    """The first two sides: name and times of what is compared with, then of what is judged."""
+    """Return the first two implementations: name and times of the baseline, then of the candidate."""
     (as_is, before), (to_be, after) = list(sides_of(entry).items())[:2]
     return as_is, before, to_be, after
 
@@ -190,8 +196,8 @@ def _comparison_table(entries: Entries) -> FigureTable:
 def _comparison_charts(entries: Entries) -> Sequence[Chart]:
     pairs = _paired(entries)
     names = list(pairs)
-    sides = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
-    key = [Key(" / ".join(side), LIGHT.series[place]) for place, side in enumerate(sides)]
+    implementation_names = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
+    key = [Key(" / ".join(group), LIGHT.series[index]) for index, group in enumerate(implementation_names)]
     befores = [_bar(name, as_is, before) for name, (as_is, before, _, _) in pairs.items()]
     afters = [_bar(name, to_be, after) for name, (_, _, to_be, after) in pairs.items()]
     speedups = [_speedup_bar(name, entries[name], before, after) for name, (_, before, _, after) in pairs.items()]
@@ -234,7 +240,7 @@ def _speedup_bar(name: str, entry: Document, before: Document, after: Document) 
 
 
 def _speedup(entry: Document, before: Document, after: Document) -> float:
-    """As measured in pairs, where it was; else of the means."""
+    """Return the speedup from paired measurements where there are some, else from the means."""
     stated = entry.get("speedup")
     return float(stated) if isinstance(stated, int | float) else _ratio_of_means(before, after)
 
@@ -244,7 +250,7 @@ def _ratio_of_means(before: Document, after: Document) -> float:
 
 
 def _stated_speedup(entry: Document) -> str:
-    """With what it is the ratio of, as far as the file says that."""
+    """Return the speedup with its basis, as far as the file states it."""
     stated, basis = entry.get("speedup"), entry.get("speedup_basis")
     return f"×{stated:.3g} {basis if isinstance(basis, str) else 'as stated'}" if isinstance(stated, int | float) else theme.UNKNOWN
 
@@ -282,7 +288,7 @@ def _time(side: Mapping[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------- performance
-# The performance dashboard: latency, throughput, percentiles, architecture and efficiency of models, from profiling_data.json.
+# Latency, throughput, percentiles, architecture and efficiency of ML models, from profiling_data.json.
 
 PERCENTILES: Final = ("min", "median", "p95", "p99", "max")
 SHAPE: Final = {"Layers": "n_layer", "Width": "n_embd", "Heads": "n_head"}
@@ -290,7 +296,7 @@ BLOCK_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
 
 
 class PerformanceDashboard(Dashboard):
-    """Figures of models, and the page that shows them. data: as profiling_data.json has it."""
+    """Metrics of ML models, and the page that shows them. data: the content of profiling_data.json."""
 
     title = "Performance of models"
     data_file = "profiling_data.json"
@@ -386,7 +392,7 @@ def _rate_bar(name: str, entry: Document) -> Bar | None:
 
 
 def _bandwidth(entries: Entries) -> list[Chart]:
-    """Bytes of a pass over its mean time, as the latency beside it; none where no bytes are known."""
+    """Return a chart of the bytes of a pass over its mean time, the latency of the neighbouring chart; none if no bytes are known."""
     rates = {name: _byte_rate(entry) for name, entry in entries.items()}
     if all(rate is None for rate in rates.values()):
         return []
@@ -406,13 +412,13 @@ def _bandwidth(entries: Entries) -> list[Chart]:
 
 
 def _byte_rate(entry: Document) -> float | None:
-    """In bytes a second."""
+    """Return the rate in bytes per second."""
     moved_bytes = entry.get("bytes")
     return None if moved_bytes is None else float(moved_bytes) / entry["timing"]["mean"] * 1e3
 
 
 def _throughput(entry: Document) -> float | None:
-    """What the mean comes to: all of the page is by it. Where batch or sequence are not known, as the file states it."""
+    """Return the throughput at the mean, on which the entire page is based; without batch or sequence, the one that the file states."""
     of_mean, stated = _tokens_of_mean(entry), entry.get("throughput_tokens_per_sec")
     return of_mean if of_mean is not None or stated is None else float(stated)
 
@@ -437,7 +443,7 @@ def _shape_bars(entries: Entries, member: str) -> list[Bar | None]:
 
 
 def _layer_cells(model_name: str, entry: Document) -> list[Share]:
-    """Kinds of layers, those of all blocks together: efficiency is time at the roof over time taken."""
+    """Return the shares of the kinds of layers, summed over all blocks; efficiency is time at the ceiling over time taken."""
     kinds: dict[str, list[Document]] = {}
     for layer in entry.get("layers") or ():
         kinds.setdefault(BLOCK_NUMBER.sub(".*", layer["layer"]), []).append(layer)
@@ -457,7 +463,6 @@ def _ms(value: Any) -> str:
 
 
 # ---------------------------------------------------------------- system panel
-# What a dashboard says of the machine that its figures come from.
 
 FACTS: Final = {
     "gpu_name": "Device",
@@ -477,11 +482,11 @@ FACTS: Final = {
     "kernalyse_version": "kernalyse",
     "run_id": "First run",
 }
-"""Of a document's metadata, those that the panel shows by these names; others under their own."""
+"""Labels of known entries of a document's metadata; others are shown under their own names."""
 
 
 def facts_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and value, known ones first, what has no value left out."""
+    """Return name and value of each fact about the machine, known names first, without those that have no value."""
     names = [*(name for name in FACTS if name in metadata), *(name for name in metadata if name not in FACTS)]
     return [(FACTS.get(name, name), _text(name, metadata[name])) for name in names if _is_shown(metadata[name])]
 

@@ -1,4 +1,4 @@
-"""profiling_data.json and comparison_data.json: what models took, in milliseconds, as files that scripts read.
+"""profiling_data.json and comparison_data.json: times of ML models in milliseconds, in files for scripts.
 
 {"metadata": {...}, "benchmarks": {"gpt_nano": {"config": {"n_layer": 3, ...}, "timing": {"mean": 1.32, ...}, ...}}}
 {"metadata": {...}, "comparisons": {"gpt_nano": {"baseline": {"mean_ms": 1.32, ...}, "fused": {...}, "speedup": 2.1, ...}}}
@@ -21,7 +21,7 @@ BYTES_PER_MB: Final = 1e6
 BYTES_PER_GB: Final = 1e9
 NOT_KNOWN: Final[Mapping[str, Any]] = {}
 CONFIG: Final = {"n_layer": "layer_count", "n_head": "head_count", "n_embd": "width", "vocab_size": "vocabulary_size"}
-"""What a model's shape is called in the files, and in table models."""
+"""Names of a model's shape in the files, and in the table models."""
 
 TIMING: Final = {
     "mean": "duration_mean_ns",
@@ -35,7 +35,7 @@ TIMING: Final = {
 
 
 def file_name_of(model_name: str) -> str:
-    """What the files call a model: gpt-nano is gpt_nano."""
+    """Return the name of a model in the files: gpt_nano for gpt-nano."""
     return model_name.replace("-", "_")
 
 
@@ -43,9 +43,9 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document], roof: Mapping
     """Return one entry of benchmarks.
 
     Args:
-        model: a row of table models.
-        layers: entries of `layer_of`.
-        roof: of the whole pass, a row of table roofline.
+        model: a row of the table models.
+        layers: results of `layer_of`.
+        roof: a row of the table roofline, of the entire pass.
     """
     return {
         **_shape_of(model),
@@ -62,7 +62,7 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document], roof: Mapping
 
 
 def layer_of(layer: Mapping[str, Any]) -> Document:
-    """One layer of an entry. layer: a row of table layers."""
+    """Return one layer of an entry, from a row of the table layers."""
     return {
         "layer": layer["layer"],
         "time": layer["duration_sum_ns"] / NS_PER_MS,
@@ -82,7 +82,7 @@ def _disturbance_of(row: Mapping[str, Any]) -> Document:
 
 
 def disturbance_in(entry: Mapping[str, Any]) -> str | None:
-    """Return what disturbed the measuring of an entry or of a side of one, as the file states it; None: nothing known."""
+    """Return the disturbance that the file states for an entry or one of its implementations; None: nothing known."""
     stated = entry.get("disturbance")
     return stated if isinstance(stated, str) and stated else None
 
@@ -93,7 +93,7 @@ def _memory_of(row: Mapping[str, Any]) -> Document:
 
 
 def _traffic_of(model: Mapping[str, Any], roof: Mapping[str, Any]) -> Document:
-    """What a pass moves, and what memory can move in a second; what is not known is left out."""
+    """Return the bytes that a pass moves, and the bandwidth of the memory; unknown values are left out."""
     ceiling_bytes_per_s = roof.get("memory_ceiling_bytes_per_s")
     known = {
         "bytes": model["bytes"],
@@ -104,23 +104,23 @@ def _traffic_of(model: Mapping[str, Any], roof: Mapping[str, Any]) -> Document:
 
 
 def compared_of(model: Mapping[str, Any]) -> Document:
-    """One entry of comparisons, without its sides. model: a row of table models."""
+    """Return one entry of comparisons without its implementations, from a row of the table models."""
     return _shape_of(model)
 
 
 def side_of(model: Mapping[str, Any]) -> Document:
-    """One implementation of an entry of comparisons. model: a row of table models."""
+    """Return one implementation in an entry of comparisons, from a row of the table models."""
     timing = {f"{name}_ms": value for name, value in timing_of(model).items()}
     return timing | {"throughput_tokens_per_sec": _tokens_per_s(model)} | _memory_of(model) | _disturbance_of(model)
 
 
 def timing_of(model: Mapping[str, Any]) -> Document:
-    """Milliseconds by name of the statistic; those that are not known are left out."""
+    """Return milliseconds by name of the statistic; unknown ones are left out."""
     return {name: model[column] / NS_PER_MS for name, column in TIMING.items() if model[column] is not None}
 
 
 def _tokens_per_s(model: Mapping[str, Any]) -> float | None:
-    """Of the mean, which the files call the latency; table models has it of the median."""
+    """Return the throughput at the mean, which the files call latency; the table models uses the median."""
     batch_size, sequence_length, mean_ns = (model[name] for name in ("batch_size", "sequence_length", "duration_mean_ns"))
     stated: float | None = model["tokens_per_s"]
     return stated if None in (batch_size, sequence_length, mean_ns) else float(batch_size * sequence_length / mean_ns * NS_PER_S)
@@ -135,13 +135,14 @@ def _shape_of(model: Mapping[str, Any]) -> Document:
 
 
 def read_document(path: Path, member: str) -> Document:
-    """A file that this module's commands, or a script with the same layout, have written.
+    """Return the document in a file that this module's commands, or a script with the same layout, have written.
 
     Args:
-        member: "benchmarks" or "comparisons", which it has to have.
+        path: of the file.
+        member: "benchmarks" or "comparisons", which the document must have.
 
     Raises:
-        InvalidTraceError: it is not there, cannot be read, or has nothing of that kind.
+        InvalidTraceError: the file does not exist, cannot be read, or lacks the member.
     """
     subject, remedy = f"file {path}", f"Name a file with {member}, as perf-dashboard or perf-comparison write them."
     try:
@@ -149,7 +150,7 @@ def read_document(path: Path, member: str) -> Document:
     except OSError as error:
         raise InvalidTraceError(subject, found=error.strerror or str(error), expected="a file", remedy="Correct the path.") from error
     except ValueError as error:
-        raise InvalidTraceError(subject, found=f"JSON that cannot be read: {error}", expected="a whole file", remedy=remedy) from error
+        raise InvalidTraceError(subject, found=f"JSON that cannot be read: {error}", expected="a complete file", remedy=remedy) from error
     entries = document.get(member) if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or not all(isinstance(entry, dict) for entry in entries.values()):
         raise InvalidTraceError(subject, found=f"no {member}", expected=f"an object {member} with a member for each model", remedy=remedy)
@@ -172,10 +173,11 @@ def _is_time(value: object) -> bool:
 
 
 def sides_of(entry: Mapping[str, Any]) -> dict[str, Document]:
-    """The implementations of an entry of comparisons, the one compared with first."""
+    """Return the implementations in an entry of comparisons, the baseline first."""
     return {name: side for name, side in entry.items() if isinstance(side, dict) and "mean_ms" in side}
 
 
 def write_document(document: Document, path: Path) -> None:
+    """Write the document, and the directories above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Figures of benchmark results: a heat map, kernels side by side, speed-ups, and one kernel's figures in detail."""
+"""Charts of benchmark results: heat map, comparison of kernels, speedup, and metrics of one kernel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult
 from kernalyse.services.core.errors import InvalidParameterError
 from kernalyse.services.ui.theme import LIGHT, digits
 
-COLOR_MAP: Final = "cividis"  # looks the same with every common colour vision, and grows evenly in lightness
-MAX_LABELLED_CELLS: Final = 12  # along one axis: in smaller cells the numbers would run into each other
+COLOR_MAP: Final = "cividis"  # suits every common colour vision, and increases evenly in lightness
+MAX_LABELLED_CELLS: Final = 12  # along one axis; in smaller cells the numbers would overlap
 MAX_COLUMNS: Final = 3
 TIME_LABEL: Final = "execution time (ms)"
 SPEEDUP_LABEL: Final = "speed-up (times as fast)"
@@ -31,6 +31,142 @@ NOT_COUNTED: Final = (
     "Not measured. It takes hardware counters of NVIDIA Nsight Compute: benchmark with profile=True on an NVIDIA GPU "
     "whose counters may be read."
 )
+
+# ---------------------------------------------------------------- slices of results
+# A chart varies one parameter and keeps the others constant.
+
+Problem = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSlice:
+    """Results by kernel in increasing order of the parameter, and a description of the other parameters."""
+
+    param_name: str
+    results: Mapping[str, Sequence[BenchmarkResult]]
+    note: str
+
+    @property
+    def values(self) -> list[int]:
+        """Return all values of the parameter, in increasing order."""
+        return sorted({result.parameters[self.param_name] for group in self.results.values() for result in group})
+
+    def at(self, kernel_name: str) -> dict[int, BenchmarkResult]:
+        """Return the results of a kernel by value of the parameter."""
+        return {result.parameters[self.param_name]: result for result in self.results[kernel_name]}
+
+
+def slice_along(results: Sequence[BenchmarkResult], param_name: str, fixed_params: Mapping[str, int]) -> MeasuredSlice:
+    """Return one result for each kernel and value of `param_name`.
+
+    Parameters that are neither `param_name` nor fixed have the largest values that every kernel was measured at, so
+    that all points at one value of `param_name` are of the same problem. Of several results for one problem, for instance
+    with different blocks, the fastest counts.
+
+    Raises:
+        InvalidParameterError: no result has that parameter, or those fixed values; names what there is.
+    """
+    selected = select(results, [param_name], fixed_params)
+    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(selected).items()}
+    shared = set.intersection(*(set(group) for group in fastest.values()))
+    points: dict[str, list[BenchmarkResult]] = {}
+    for name, group in fastest.items():
+        problems = [problem for problem in group if problem in shared] if shared else list(group)
+        points[name] = _largest_at_each_value([group[problem] for problem in problems], param_name)
+    shown = [result for group in points.values() for result in group]
+    return MeasuredSlice(param_name, points, describe_others(shown, [param_name]))
+
+
+def select(results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]) -> list[BenchmarkResult]:
+    """Return the results that have all these parameters and these fixed values.
+
+    Raises:
+        InvalidParameterError: as of `slice_along`.
+    """
+    _check_names(results, [*param_names, *fixed_params])
+    selected = [
+        result
+        for result in results
+        if all(name in result.parameters for name in param_names)
+        and all(result.parameters.get(name) == value for name, value in fixed_params.items())
+    ]
+    if not selected:
+        raise _nothing_there(results, param_names, fixed_params)
+    return selected
+
+
+def by_kernel(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
+    """Return the results grouped by kernel name."""
+    groups: dict[str, list[BenchmarkResult]] = {}
+    for result in results:
+        groups.setdefault(result.kernel_name, []).append(result)
+    return groups
+
+
+def fastest_by_problem(results: Iterable[BenchmarkResult]) -> dict[Problem, BenchmarkResult]:
+    """Return the fastest result for each combination of parameter values."""
+    slowest_first = sorted(results, key=lambda result: -result.execution_time_ms)
+    return {frozenset(result.parameters.items()): result for result in slowest_first}
+
+
+def parameter_names(results: Iterable[BenchmarkResult]) -> list[str]:
+    """Return the parameter names in the order of their first occurrence."""
+    return list(dict.fromkeys(name for result in results for name in result.parameters))
+
+
+def varying_names(results: Sequence[BenchmarkResult]) -> list[str]:
+    """Return the parameters with more than one value."""
+    return [name for name in parameter_names(results) if len({result.parameters.get(name) for result in results} - {None}) > 1]
+
+
+def _largest_at_each_value(results: list[BenchmarkResult], param_name: str) -> list[BenchmarkResult]:
+    def others(result: BenchmarkResult) -> tuple[int, ...]:
+        return tuple(value for name, value in result.parameters.items() if name != param_name)
+
+    largest: dict[int, BenchmarkResult] = {}
+    for result in sorted(results, key=others):
+        largest[result.parameters[param_name]] = result
+    return [largest[value] for value in sorted(largest)]
+
+
+def describe_others(shown: Sequence[BenchmarkResult], param_names: Sequence[str]) -> str:
+    """Return the values of the parameters other than `param_names` in words, such as: M = 1024, K = N."""
+    parts = []
+    for name in parameter_names(shown):
+        having = [result.parameters for result in shown if name in result.parameters]
+        values = {parameters[name] for parameters in having}
+        followed = [other for other in param_names if all(parameters[name] == parameters.get(other) for parameters in having)]
+        if name not in param_names:
+            parts.append(f"{name} = {followed[0] if followed else values.pop()}" if followed or len(values) == 1 else f"{name} varies")
+    return ", ".join(parts)
+
+
+def _check_names(results: Sequence[BenchmarkResult], names: Iterable[str]) -> None:
+    known = parameter_names(results)
+    for name in names:
+        if name not in known:
+            raise InvalidParameterError(
+                f"parameter {name}",
+                found="no such parameter in the results",
+                expected=f"one of {', '.join(known)}" if known else "none, for the results have none",
+                remedy="Check the spelling.",
+            )
+
+
+def _nothing_there(
+    results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]
+) -> InvalidParameterError:
+    measured = [
+        f"{name} of {', '.join(map(str, sorted({result.parameters[name] for result in results if name in result.parameters})))}"
+        for name in fixed_params
+    ]
+    request = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
+    return InvalidParameterError(
+        f"results {request}",
+        found="none",
+        expected=f"what was measured: {'; '.join(measured)}" if measured else f"a kernel with {' and '.join(param_names)}",
+        remedy="Choose other parameters or values.",
+    )
 
 
 # ---------------------------------------------------------------- heat map
@@ -48,7 +184,10 @@ class HeatMap:
 
 
 def heat_map_of(kernel_name: str, results: Sequence[BenchmarkResult], row_name: str, column_name: str) -> HeatMap:
-    """At each cell the largest other parameters count, the fastest of several results."""
+    """Return the heat map of one kernel.
+
+    Each cell has the result at the largest values of the other parameters, the fastest if there are several.
+    """
 
     def others(result: BenchmarkResult) -> list[int]:
         return [value for name, value in result.parameters.items() if name not in (row_name, column_name)]
@@ -63,7 +202,7 @@ def heat_map_of(kernel_name: str, results: Sequence[BenchmarkResult], row_name: 
 
 
 def draw_heat_maps(maps: Sequence[HeatMap], row_name: str, column_name: str, note: str) -> Figure:
-    """One panel for each kernel, all with one scale of colours."""
+    """Return a figure with one panel per kernel, all with the same colour scale."""
     column_count = min(len(maps), MAX_COLUMNS)
     row_count = math.ceil(len(maps) / column_count)
     figure = new_figure(1.6 + 4.3 * column_count, 1.0 + 3.9 * row_count, "Execution time across the parameters", note)
@@ -111,6 +250,7 @@ def _label_cells(axes: Axes, one: HeatMap, norm: LogNorm) -> None:
 
 
 def draw_comparison(measured: MeasuredSlice, note: str) -> Figure:
+    """Return a figure of the execution times of all kernels: bars for a single value of the parameter, else lines."""
     figure = new_figure(8.8, 5.4, f"Execution time by {measured.param_name}", note)
     axes = figure.subplots()
     style_axes(axes)
@@ -125,7 +265,7 @@ def draw_comparison(measured: MeasuredSlice, note: str) -> Figure:
 
 
 def draw_speedup(measured: MeasuredSlice, baseline_kernel: str, note: str) -> Figure:
-    """How many times as fast as the baseline each other kernel is."""
+    """Return a figure of the speedup of each kernel over the baseline."""
     figure = new_figure(8.8, 5.4, f"Speed-up over {baseline_kernel} by {measured.param_name}", note)
     axes = figure.subplots()
     style_axes(axes)
@@ -147,7 +287,7 @@ def draw_speedup(measured: MeasuredSlice, baseline_kernel: str, note: str) -> Fi
 
 
 def _speedups(measured: MeasuredSlice, kernel_name: str, baseline_kernel: str) -> dict[int, float]:
-    """By value of the parameter, where both were measured."""
+    """Return speedups by value of the parameter, where both kernels were measured."""
     baseline = measured.at(baseline_kernel)
     return {
         value: baseline[value].execution_time_ms / result.execution_time_ms
@@ -157,7 +297,7 @@ def _speedups(measured: MeasuredSlice, kernel_name: str, baseline_kernel: str) -
 
 
 def _draw_bars(axes: Axes, measured: MeasuredSlice, quantities: Mapping[str, float], label: str) -> None:
-    """For a single value of the parameter: a line of one point would say nothing."""
+    """Draw bars for a single value of the parameter, where a line would have only one point."""
     names = list(quantities)
     bars = axes.barh(names, list(quantities.values()), color=[color(index) for index in range(len(names))], height=0.6)
     axes.bar_label(bars, [three_digits(quantity) for quantity in quantities.values()], padding=4, color=LIGHT.text)
@@ -169,7 +309,7 @@ def _draw_bars(axes: Axes, measured: MeasuredSlice, quantities: Mapping[str, flo
 
 
 def _plot_times(axes: Axes, index: int, kernel_name: str, measured: MeasuredSlice) -> bool:
-    """Answers whether the interval of the median was drawn with them."""
+    """Draw a kernel's times, and return whether the interval of the median was drawn with them."""
     results = measured.results[kernel_name]
     values = [result.parameters[measured.param_name] for result in results]
     _plot_line(axes, index, kernel_name, values, [result.execution_time_ms for result in results])
@@ -185,7 +325,7 @@ def _plot_line(axes: Axes, index: int, name: str, values: Sequence[float], quant
 
 
 def _interval_ms(result: BenchmarkResult, side: str) -> float:
-    """Of the median's confidence interval; NaN where the file has none."""
+    """Return one end of the median's confidence interval; NaN where the file has none."""
     bound_ns = result.metrics.get(f"duration_median_{side}_ns")
     return math.nan if bound_ns is None else float(bound_ns) / 1e6
 
@@ -205,11 +345,11 @@ METRIC_PANELS: Final[Mapping[str, Mapping[str, str]]] = {
     "occupancy (%)": {"occupancy": "occupancy_pct"},
     "SM efficiency (%)": {"SM efficiency": "sm_efficiency_pct"},
 }
-"""By the label of the axis: what each line is called, and the attribute that it shows."""
+"""For each axis label, the names of its lines and the attributes that they show."""
 
 
 def draw_metrics(measured: MeasuredSlice, kernel_name: str, note: str) -> Figure:
-    """Time, throughput, occupancy and SM efficiency; a panel without a measured value says why."""
+    """Return a figure of time, throughput, occupancy and SM efficiency; a panel without a measured value says why."""
     results = measured.results[kernel_name]
     figure = new_figure(11, 7.2, f"{kernel_name} by {measured.param_name}", note)
     panels = figure.subplots(2, 2).flatten()
@@ -248,44 +388,48 @@ def _plot_percentages(
 
 
 def _head(axes: Axes, label: str) -> None:
-    """The axis label without its unit, as the panel's heading."""
+    """Set the axis label, without its unit, as the panel's heading."""
     words = label.partition(" (")[0]
     axes.set_title(words[0].upper() + words[1:], fontsize=11, color=LIGHT.text, loc="left")
 
 
 def _with_source(label: str, results: Sequence[BenchmarkResult]) -> str:
-    """Occupancy worked out from registers and shared memory is not one that was counted."""
+    """Return the label with the source of the occupancy: a theoretical one is not a counted one."""
     sources = {str(result.metrics.get("occupancy_source")) for result in results}
     return label.replace("occupancy", "theoretical occupancy") if sources == {"theoretical"} else label
 
 
 def draw_explanation(title: str, text: str) -> Figure:
-    """A figure whose only content is why there is no chart."""
+    """Return a figure whose only content is why there is no chart."""
     figure = new_figure(8.4, 3.4, title, "")
     explain(figure.subplots(), text)
     return figure
 
 
-# ---------------------------------------------------------------- figure style
-# How the figures look: one place for colours, shapes, axes and the words on an empty figure.
-#
-# Figures are made without pyplot, so they need no display and leave no state behind.
+# ---------------------------------------------------------------- style
+# Figures are created without pyplot, so they need no display and leave no global state.
 
 MARKERS: Final = ("o", "s", "^", "D", "v", "h", "*")
-"""A shape beside each colour of the palette, which is told apart with every common colour vision: neither stands alone."""
+"""One shape for each colour of the palette, so that nothing depends on colour alone."""
 
-BAND_ALPHA: Final = 0.18  # of shaded intervals: two on top of each other still show the lines
-LOG_SPAN: Final = 8.0  # from here on a linear axis presses the small values together
-MAX_TICK_COUNT: Final = 12  # more values than that get ticks of their own choice, or labels would touch
+BAND_ALPHA: Final = 0.18  # of shaded intervals: lines remain visible under two of them
+LOG_SPAN: Final = 8.0  # above this ratio, a linear axis compresses small values
+MAX_TICK_COUNT: Final = 12  # for more values the library chooses the ticks, else labels would touch
 WRAP_WIDTH: Final = 58
-CHARACTERS_PER_INCH: Final = 13.5  # of the note, in its size
-TITLE_INCHES: Final = 0.5  # that the title takes from the top of a figure, its margin included
+CHARACTERS_PER_INCH: Final = 13.5  # of the note, at its font size
+TITLE_INCHES: Final = 0.5  # of the figure's height for the title, with its margin
 NOTE_LINE_INCHES: Final = 0.2
 MARGIN_INCHES: Final = 0.15
 
 
 def new_figure(width_inches: float, height_inches: float, title: str, note: str) -> Figure:
-    """note: smaller, under the title: what is held still, how it was measured, on which device."""
+    """Return an empty figure with title and note.
+
+    Args:
+        width_inches, height_inches: its size.
+        title: above everything.
+        note: smaller, under the title: which parameters are constant, how it was measured, on which device.
+    """
     lines = textwrap.wrap(note, int(width_inches * CHARACTERS_PER_INCH))
     head_inches = TITLE_INCHES + NOTE_LINE_INCHES * len(lines)
     figure = Figure(figsize=(width_inches, height_inches), facecolor=LIGHT.surface)
@@ -298,14 +442,17 @@ def new_figure(width_inches: float, height_inches: float, title: str, note: str)
 
 
 def color(index: int) -> str:
+    """Return the colour of the series with this index."""
     return LIGHT.series[index % len(LIGHT.series)]
 
 
 def marker(index: int) -> str:
+    """Return the marker of the series with this index."""
     return MARKERS[index % len(MARKERS)]
 
 
 def style_axes(axes: Axes) -> None:
+    """Set colours, grid and ticks of the axes."""
     axes.set_facecolor(LIGHT.surface)
     axes.grid(visible=True, color=LIGHT.grid, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -318,7 +465,7 @@ def style_axes(axes: Axes) -> None:
 
 
 def scale_sizes(axes: Axes, values: Sequence[int]) -> None:
-    """An x axis for sizes: logarithmic where they are powers of two or far apart, with a tick at each."""
+    """Scale the x axis for sizes: logarithmic where they are powers of two or far apart, with a tick at each."""
     if is_logarithmic(values):
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
@@ -328,12 +475,13 @@ def scale_sizes(axes: Axes, values: Sequence[int]) -> None:
 
 
 def is_logarithmic(values: Sequence[int]) -> bool:
+    """Return whether these sizes need a logarithmic axis."""
     are_powers = all(value > 0 and value & (value - 1) == 0 for value in values)
     return len(values) > 1 and min(values) > 0 and (are_powers or max(values) / min(values) >= LOG_SPAN)
 
 
 def scale_quantity(axes: Axes, values: Sequence[float]) -> None:
-    """A y axis for positive quantities: logarithmic where they are far apart, else from zero."""
+    """Scale the y axis for positive quantities: logarithmic where they are far apart, else from zero."""
     if min(values) > 0 and max(values) / min(values) >= LOG_SPAN:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
@@ -344,7 +492,7 @@ def scale_quantity(axes: Axes, values: Sequence[float]) -> None:
 
 
 def explain(axes: Axes, text: str) -> None:
-    """Words in place of a chart that has nothing to show."""
+    """Write a text in place of a chart that has nothing to show."""
     axes.clear()
     axes.set_xticks([])
     axes.set_yticks([])
@@ -357,150 +505,23 @@ def explain(axes: Axes, text: str) -> None:
 
 
 def three_digits(value: float) -> str:
+    """Return a tick label with three digits; empty for infinity and NaN."""
     return digits(value) if math.isfinite(value) else ""
 
 
 def legend_beside(axes: Axes, bands: Sequence[str]) -> None:
-    """Outside, where it covers no line. bands: labels of shaded areas, which are named once for all colours."""
+    """Draw the legend outside, where it covers no line.
+
+    bands: labels of shaded areas, which are named once for all colours.
+    """
     axes.legend(handles=_handles(axes, bands), loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, labelcolor=LIGHT.text)
 
 
 def legend_inside(axes: Axes, bands: Sequence[str]) -> None:
+    """Draw the legend inside the axes."""
     axes.legend(handles=_handles(axes, bands), frameon=False, fontsize=9.5, labelcolor=LIGHT.text)
 
 
 def _handles(axes: Axes, bands: Sequence[str]) -> list[Artist]:
     lines, _ = axes.get_legend_handles_labels()
     return [*lines, *(Patch(color=LIGHT.muted, alpha=BAND_ALPHA, linewidth=0, label=band) for band in bands)]
-
-
-# ---------------------------------------------------------------- measured slice
-# The results that one chart shows: along one parameter, everything else held still.
-
-Problem = frozenset[tuple[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredSlice:
-    """Results by kernel, in growing order of the parameter, and in words what the other parameters are."""
-
-    param_name: str
-    results: Mapping[str, Sequence[BenchmarkResult]]
-    note: str
-
-    @property
-    def values(self) -> list[int]:
-        """Of the parameter, that occur anywhere, growing."""
-        return sorted({result.parameters[self.param_name] for group in self.results.values() for result in group})
-
-    def at(self, kernel_name: str) -> dict[int, BenchmarkResult]:
-        """By value of the parameter."""
-        return {result.parameters[self.param_name]: result for result in self.results[kernel_name]}
-
-
-def slice_along(results: Sequence[BenchmarkResult], param_name: str, fixed_params: Mapping[str, int]) -> MeasuredSlice:
-    """One result for each kernel and value of `param_name`.
-
-    Parameters that are neither `param_name` nor fixed are held at the largest values that every kernel was measured at, so
-    that all points of one value of `param_name` are of one problem. Of several results for one problem, with other blocks
-    say, the fastest counts.
-
-    Raises:
-        InvalidParameterError: no result has that parameter, or those fixed values; names what there is.
-    """
-    chosen = select(results, [param_name], fixed_params)
-    fastest = {name: fastest_by_problem(group) for name, group in by_kernel(chosen).items()}
-    shared = set.intersection(*(set(group) for group in fastest.values()))
-    points: dict[str, list[BenchmarkResult]] = {}
-    for name, group in fastest.items():
-        problems = [problem for problem in group if problem in shared] if shared else list(group)
-        points[name] = _largest_at_each_value([group[problem] for problem in problems], param_name)
-    shown = [result for group in points.values() for result in group]
-    return MeasuredSlice(param_name, points, describe_others(shown, [param_name]))
-
-
-def select(results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]) -> list[BenchmarkResult]:
-    """Results that have all these parameters and these fixed values. Raises InvalidParameterError as `slice_along` does."""
-    _check_names(results, [*param_names, *fixed_params])
-    chosen = [
-        result
-        for result in results
-        if all(name in result.parameters for name in param_names)
-        and all(result.parameters.get(name) == value for name, value in fixed_params.items())
-    ]
-    if not chosen:
-        raise _nothing_there(results, param_names, fixed_params)
-    return chosen
-
-
-def by_kernel(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
-    groups: dict[str, list[BenchmarkResult]] = {}
-    for result in results:
-        groups.setdefault(result.kernel_name, []).append(result)
-    return groups
-
-
-def fastest_by_problem(results: Iterable[BenchmarkResult]) -> dict[Problem, BenchmarkResult]:
-    """By all parameters and their values."""
-    slowest_first = sorted(results, key=lambda result: -result.execution_time_ms)
-    return {frozenset(result.parameters.items()): result for result in slowest_first}
-
-
-def parameter_names(results: Iterable[BenchmarkResult]) -> list[str]:
-    """In the order in which they first occur."""
-    return list(dict.fromkeys(name for result in results for name in result.parameters))
-
-
-def varying_names(results: Sequence[BenchmarkResult]) -> list[str]:
-    """Parameters with more than one value."""
-    return [name for name in parameter_names(results) if len({result.parameters.get(name) for result in results} - {None}) > 1]
-
-
-def _largest_at_each_value(results: list[BenchmarkResult], param_name: str) -> list[BenchmarkResult]:
-    def others(result: BenchmarkResult) -> tuple[int, ...]:
-        return tuple(value for name, value in result.parameters.items() if name != param_name)
-
-    largest: dict[int, BenchmarkResult] = {}
-    for result in sorted(results, key=others):
-        largest[result.parameters[param_name]] = result
-    return [largest[value] for value in sorted(largest)]
-
-
-def describe_others(shown: Sequence[BenchmarkResult], param_names: Sequence[str]) -> str:
-    """What the parameters beside `param_names` are in these results, as in: M = 1024, K = N."""
-    parts = []
-    for name in parameter_names(shown):
-        having = [result.parameters for result in shown if name in result.parameters]
-        values = {parameters[name] for parameters in having}
-        followed = [other for other in param_names if all(parameters[name] == parameters.get(other) for parameters in having)]
-        if name not in param_names:
-            parts.append(f"{name} = {followed[0] if followed else values.pop()}" if followed or len(values) == 1 else f"{name} varies")
-    return ", ".join(parts)
-
-
-def _check_names(results: Sequence[BenchmarkResult], names: Iterable[str]) -> None:
-    known = parameter_names(results)
-    for name in names:
-        if name not in known:
-            raise InvalidParameterError(
-                f"parameter {name}",
-                found="no such parameter in the results",
-                expected=f"one of {', '.join(known)}" if known else "none, for the results have none",
-                remedy="Check the spelling.",
-            )
-
-
-def _nothing_there(
-    results: Sequence[BenchmarkResult], param_names: Sequence[str], fixed_params: Mapping[str, int]
-) -> InvalidParameterError:
-    measured = [
-        f"{name} of {', '.join(map(str, sorted({result.parameters[name] for result in results if name in result.parameters})))}"
-        for name in fixed_params
-    ]
-    wanted = " ".join((f"by {' and '.join(param_names)}", *(f"{name}={value}" for name, value in fixed_params.items())))
-    return InvalidParameterError(
-        f"results {wanted}",
-        found="none",
-        expected=f"what was measured: {'; '.join(measured)}" if measured else f"a kernel with {' and '.join(param_names)}",
-        remedy="Choose other parameters or values.",
-    )

@@ -1,4 +1,4 @@
-"""Figures from a file that KernelBenchmarker has written, each under its own file name."""
+"""BenchmarkVisualizer: figures of results that KernelBenchmarker has written, each in a file of its own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NO_PARAMETER: Final = "Measured without any parameter to draw along; benchmark_r
 
 
 class BenchmarkVisualizer:
-    """Draws the results of one file.
+    """The figures for the results in one file.
 
-    Every method writes a PNG, to the working folder unless told otherwise, and answers with its path.
+    Every method writes a PNG, by default to the working directory, and returns its path.
 
     Raises:
         InvalidParameterError: the file cannot be read or has no results.
@@ -47,9 +47,9 @@ class BenchmarkVisualizer:
         fixed_params: Mapping[str, int] = NO_FIXED_PARAMS,
         output_file: str | Path = HEATMAP_FILE,
     ) -> Path:
-        """Execution time by `param1` (up) and `param2` (to the right), of one kernel or of all side by side.
+        """Draw execution time by `param1` (vertical) and `param2` (horizontal), of one kernel or of all side by side.
 
-        Other parameters are held at `fixed_params`, or at the largest values measured.
+        Other parameters have the values in `fixed_params`, or the largest ones measured.
 
         Raises:
             InvalidParameterError, UnknownKernelError: a name or value that the results do not have.
@@ -57,15 +57,19 @@ class BenchmarkVisualizer:
         if kernel_name is not None:
             self._check_kernel(kernel_name)
         of_kernel = [result for result in self.results if kernel_name in (None, result.kernel_name)]
-        chosen = select(of_kernel, [param1, param2], fixed_params)
-        maps = [charts.heat_map_of(name, results, param1, param2) for name, results in by_kernel(chosen).items()]
-        held = ", ".join(dict.fromkeys(one.note for one in maps))
-        return _save(charts.draw_heat_maps(maps, param1, param2, self._note(held)), output_file)
+        selected = select(of_kernel, [param1, param2], fixed_params)
+        maps = [charts.heat_map_of(name, results, param1, param2) for name, results in by_kernel(selected).items()]
+        constants = ", ".join(dict.fromkeys(one.note for one in maps))
+        return _save(charts.draw_heat_maps(maps, param1, param2, self._note(constants)), output_file)
 
     def plot_kernel_comparison(
         self, param_name: str, fixed_params: Mapping[str, int] = NO_FIXED_PARAMS, output_file: str | Path = COMPARISON_FILE
     ) -> Path:
-        """Execution time of every kernel by one parameter. Raises InvalidParameterError for what the results do not have."""
+        """Draw the execution time of every kernel by one parameter.
+
+        Raises:
+            InvalidParameterError: a name or value that the results do not have.
+        """
         measured = slice_along(self.results, param_name, fixed_params)
         return _save(charts.draw_comparison(measured, self._note(measured.note)), output_file)
 
@@ -76,7 +80,7 @@ class BenchmarkVisualizer:
         fixed_params: Mapping[str, int] = NO_FIXED_PARAMS,
         output_file: str | Path = SPEEDUP_FILE,
     ) -> Path:
-        """How much faster than the baseline every kernel is, by one parameter.
+        """Draw the speedup of every kernel over the baseline by one parameter.
 
         Raises:
             InvalidParameterError, UnknownKernelError: a name or value that the results do not have.
@@ -95,7 +99,7 @@ class BenchmarkVisualizer:
         fixed_params: Mapping[str, int] = NO_FIXED_PARAMS,
         output_file: str | Path | None = None,
     ) -> Path:
-        """Time, throughput, occupancy and SM efficiency of one kernel, as metrics_<kernel>.png unless told otherwise.
+        """Draw time, throughput, occupancy and SM efficiency of one kernel, by default as metrics_<kernel>.png.
 
         Raises:
             InvalidParameterError, UnknownKernelError: a name or value that the results do not have.
@@ -107,7 +111,7 @@ class BenchmarkVisualizer:
         return _save(figure, output_file or metrics_file(kernel_name))
 
     def create_dashboard(self, output_dir: str | Path = OUTPUT_FOLDER) -> list[Path]:
-        """Every figure, in that folder: along the first parameter that varies, against the slowest kernel."""
+        """Draw every figure into that directory: along the first parameter that varies, relative to the slowest kernel."""
         folder = Path(output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         names = _liveliest_names(self.results)
@@ -150,15 +154,15 @@ class BenchmarkVisualizer:
                 f"kernel {kernel_name}", found="no result of it", expected=f"one of {', '.join(known)}", remedy="Check the spelling."
             )
 
-    def _note(self, held: str) -> str:
-        """What is held still, what a point is, and on which device."""
+    def _note(self, constants: str) -> str:
+        """Return a note on the constant parameters, the meaning of a point, and the device."""
         devices = list(dict.fromkeys(str(result.metrics["device_name"]) for result in self.results if "device_name" in result.metrics))
         counts = {result.metrics["sample_count"] for result in self.results if "sample_count" in result.metrics}
         samples = f"medians of {counts.pop()} samples" if len(counts) == 1 else ""
-        return "  ·  ".join(part for part in (held, samples, ", ".join(devices), *self._marks()) if part)
+        return "  ·  ".join(part for part in (constants, samples, ", ".join(devices), *self._marks()) if part)
 
     def _marks(self) -> list[str]:
-        """What to know of kernels before believing their times: not verified: a, b."""
+        """Return the reasons to doubt kernels' times, such as: not verified: a, b."""
         kernels: dict[str, list[str]] = {}
         for remark, results in by_sentence(self.results).items():
             kernels.setdefault(remark.mark, []).extend(result.kernel_name for result in results)
@@ -166,12 +170,12 @@ class BenchmarkVisualizer:
 
 
 def visualize(json_file: str | Path = RESULTS_FILE, output_dir: str | Path = OUTPUT_FOLDER) -> list[Path]:
-    """Draws everything there is to draw of a results file; answers with the files written."""
+    """Draw all possible figures of a results file, and return the paths of the files."""
     return BenchmarkVisualizer(json_file).create_dashboard(output_dir)
 
 
 def metrics_file(kernel_name: str) -> str:
-    """A template instance has brackets and commas in its name, which file names had better not have."""
+    """Return the file name for a kernel's metrics, without the brackets and commas of a template instance."""
     words = re.sub(r"\W+", " ", kernel_name).split()
     return f"metrics_{'_'.join(words)}.png"
 
@@ -181,7 +185,7 @@ def _slowest(measured: MeasuredSlice) -> str:
 
 
 def _liveliest_names(results: Sequence[BenchmarkResult]) -> list[str]:
-    """Parameters, those with more than one value first."""
+    """Return the parameters, those with more than one value first."""
     return list(dict.fromkeys((*varying_names(results), *parameter_names(results))))
 
 

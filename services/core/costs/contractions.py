@@ -9,18 +9,17 @@ from typing import Final
 
 from kernalyse.services.core.costs.operator import Model, OperatorCall, Shape, Tensor, Weight, Work, broadcast, moved_bytes
 
-# ---------------------------------------------------------------- products
-# Products of matrices.
-#
-# A fused multiply-add counts two, as everywhere. The addition of addmm and its kin rides in the accumulator and counts none, as in
-# torch.utils.flop_counter (mm_flop, addmm_flop, bmm_flop, baddbmm_flop) and in what Kineto records. Of einsum no equation is recorded:
-# the products inside of it count.
+# ---------------------------------------------------------------- matrix products
+# A fused multiply-add counts as two operations, as everywhere. The addition of addmm and its variants happens in the accumulator and
+# counts none, as in torch.utils.flop_counter (mm_flop, addmm_flop, bmm_flop, baddbmm_flop) and in what Kineto records. The equation of an
+# einsum is not recorded: the products that it calls count instead.
 
 
 def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | None:
-    """left [..., m, k] times right [..., k, n]: 2 * batch * m * n * k flop; both and what is added read, the result written.
+    """Return the cost of left [..., m, k] times right [..., k, n]: 2 * batch * m * n * k flop.
 
-    A vector is a matrix of one row or column, as numpy.matmul has it. None: the shapes do not fit.
+    Both operands and the added tensor are read, the result is written. A vector is a matrix of one row or column, as in
+    numpy.matmul. The result is None where the shapes do not fit.
     """
     if not left.shape or not right.shape:
         return None
@@ -34,8 +33,8 @@ def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | 
     return Work(Weight.PRODUCT, flop, moved_bytes((left, right, added, left.shaped(result))), left.dtype)
 
 
-def _of(left: int, right: int, added: int | None = None) -> Model:
-    """Model of an operator whose inputs are at these places."""
+def _product_model(left: int, right: int, added: int | None = None) -> Model:
+    """Return the model of a product whose operands are the inputs with these indices."""
 
     def model(call: OperatorCall) -> Work | None:
         first, second = call.tensor(left), call.tensor(right)
@@ -46,8 +45,8 @@ def _of(left: int, right: int, added: int | None = None) -> Model:
     return model
 
 
-def _scaled(call: OperatorCall) -> Work | None:
-    """_scaled_mm of two float8 matrices: its result is of the type of its bias, else of two bytes an element."""
+def _scaled_product(call: OperatorCall) -> Work | None:
+    """Return the cost of _scaled_mm on two float8 matrices, whose result has two bytes per element."""
     left, right = call.tensor(0), call.tensor(1)
     found = None if left is None or right is None else product(left, right)
     if found is None or left is None or right is None:
@@ -57,7 +56,7 @@ def _scaled(call: OperatorCall) -> Work | None:
 
 
 def _linear(call: OperatorCall) -> Work | None:
-    """x [..., k] times weight [n, k] transposed, plus bias [n]."""
+    """Return the cost of x [..., k] times weight [n, k] transposed, plus bias [n]."""
     values, weight = call.tensor(0), call.tensor(1)
     if values is None or weight is None or len(weight.shape) != 2 or not values.shape:
         return None
@@ -66,13 +65,13 @@ def _linear(call: OperatorCall) -> Work | None:
 
 
 def _matrix_times_vector(call: OperatorCall) -> Work | None:
-    """addmv: a vector added to a matrix times a vector."""
+    """Return the cost of addmv: a vector added to a matrix times a vector."""
     matrix, vector = call.tensor(1), call.tensor(2)
     return None if matrix is None or vector is None else product(matrix, vector, call.tensor(0))
 
 
 def _summed_batches(call: OperatorCall) -> Work | None:
-    """addbmm: the products of a batch summed into one matrix: one product over batch * k."""
+    """Return the cost of addbmm, which sums the products of a batch into one matrix: one product over batch * k."""
     left, right = call.tensor(1), call.tensor(2)
     if left is None or right is None or len(left.shape) != 3 or len(right.shape) != 3 or left.shape[0] != right.shape[0]:
         return None
@@ -81,39 +80,41 @@ def _summed_batches(call: OperatorCall) -> Work | None:
 
 
 PRODUCTS: Final[Mapping[str, Model]] = {
-    "aten::mm": _of(0, 1),
-    "aten::bmm": _of(0, 1),
-    "aten::matmul": _of(0, 1),
-    "aten::mv": _of(0, 1),
-    "aten::dot": _of(0, 1),
-    "aten::vdot": _of(0, 1),
-    "aten::addmm": _of(1, 2, 0),
-    "aten::addmm_": _of(1, 2, 0),
-    "aten::_addmm_activation": _of(1, 2, 0),
-    "aten::baddbmm": _of(1, 2, 0),
-    "aten::baddbmm_": _of(1, 2, 0),
+    "aten::mm": _product_model(0, 1),
+    "aten::bmm": _product_model(0, 1),
+    "aten::matmul": _product_model(0, 1),
+    "aten::mv": _product_model(0, 1),
+    "aten::dot": _product_model(0, 1),
+    "aten::vdot": _product_model(0, 1),
+    "aten::addmm": _product_model(1, 2, 0),
+    "aten::addmm_": _product_model(1, 2, 0),
+    "aten::_addmm_activation": _product_model(1, 2, 0),
+    "aten::baddbmm": _product_model(1, 2, 0),
+    "aten::baddbmm_": _product_model(1, 2, 0),
     "aten::addmv": _matrix_times_vector,
     "aten::addmv_": _matrix_times_vector,
     "aten::addbmm": _summed_batches,
     "aten::addbmm_": _summed_batches,
     "aten::linear": _linear,
-    "aten::_scaled_mm": _scaled,
+    "aten::_scaled_mm": _scaled_product,
 }
 
 
-# ---------------------------------------------------------------- grouped
-# Products of groups of rows with a matrix each, as of mixtures of experts. Flop as in products.
+# ---------------------------------------------------------------- grouped products
+# Each group of rows has a matrix of its own, as in mixtures of experts. Flop as in matrix products.
 #
-# How rows are spread over groups is a value, and not recorded, but every row is multiplied once, with whichever matrix. Of the matrices
-# at most as many are read as there are rows.
+# How the rows are distributed over the groups is data, which is not recorded, but every row is multiplied once, with whichever matrix.
+# At most as many of the matrices are read as there are rows.
 
 
 def _grouped(call: OperatorCall, *, offsets: int, result_dtype: str | None = None) -> Work | None:
-    """_grouped_mm(left, right, offsets, …): torch.nn.functional.grouped_mm says which shapes go together. Groups divide
+    """Return the cost of _grouped_mm(left, right, offsets, …); torch.nn.functional.grouped_mm defines which shapes fit.
+
+    Groups divide
 
     - the rows of left: [m, k] times [groups, k, n];
     - the columns of right: [groups, m, k] times [k, n];
-    - what is summed over: [m, k] times [k, n] gives [groups, m, n];
+    - the dimension that is summed over: [m, k] times [k, n] gives [groups, m, n];
     - or nothing: [groups, m, k] times [groups, k, n].
     """
     left, right, ends = call.tensor(0), call.tensor(1), call.tensor(offsets)
@@ -121,51 +122,51 @@ def _grouped(call: OperatorCall, *, offsets: int, result_dtype: str | None = Non
         return None
     ranks = len(left.shape), len(right.shape)
     if ranks == (3, 3):
-        return _typed(product(left, right), (left, right), left.shaped((*left.shape[:2], right.shape[2])), result_dtype)
+        return _with_result(product(left, right), (left, right), left.shaped((*left.shape[:2], right.shape[2])), result_dtype)
     if ends is None or len(ends.shape) != 1:
         return None
     groups = ends.shape[0]
     if ranks == (2, 3) and right.shape[0] == groups:
         read = (left, right.shaped((min(groups, left.shape[0]), *right.shape[1:])))
-        work, result = product(left, right.shaped(right.shape[1:])), (left.shape[0], right.shape[2])
+        cost, result = product(left, right.shaped(right.shape[1:])), (left.shape[0], right.shape[2])
     elif ranks == (3, 2) and left.shape[0] == groups:
         read = (left.shaped((min(groups, right.shape[1]), *left.shape[1:])), right)
-        work, result = product(left.shaped(left.shape[1:]), right), (left.shape[1], right.shape[1])
+        cost, result = product(left.shaped(left.shape[1:]), right), (left.shape[1], right.shape[1])
     elif ranks == (2, 2):
         read = (left, right)
-        work = product(left, right)
-        return _typed(work, (*read, ends), left.shaped((groups, left.shape[0], right.shape[1])), result_dtype)
+        cost = product(left, right)
+        return _with_result(cost, (*read, ends), left.shaped((groups, left.shape[0], right.shape[1])), result_dtype)
     else:
         return None
-    return _typed(work, (*read, ends), left.shaped(result), result_dtype)
+    return _with_result(cost, (*read, ends), left.shaped(result), result_dtype)
 
 
-def _typed(work: Work | None, read: tuple[Tensor, ...], result: Tensor, result_dtype: str | None) -> Work | None:
-    """With the bytes of what is read and written."""
-    if work is None:
+def _with_result(cost: Work | None, read: tuple[Tensor, ...], result: Tensor, result_dtype: str | None) -> Work | None:
+    """Return the cost with the bytes of these tensors and a result of this type."""
+    if cost is None:
         return None
     written = result if result_dtype is None else Tensor(result.shape, result_dtype)
-    return Work(work.weight, work.flop, moved_bytes((*read, written)), work.dtype)
+    return Work(cost.weight, cost.flop, moved_bytes((*read, written)), cost.dtype)
 
 
 def _fused_experts(call: OperatorCall) -> Work | None:
-    """inplace_fused_experts and outplace_fused_experts(rows [m, k], w1 [experts, 2 n, k], w2 [experts, k, n], chosen weights [m, few], …).
+    """Return the cost of vLLM's mixture of experts, inplace_fused_experts and outplace_fused_experts.
 
-    vLLM's mixture of experts: each row goes through both matrices of each of its few experts. Packed weights, whose shapes are
-    others, are not known.
+    Inputs: rows [m, k], w1 [experts, 2 n, k], w2 [experts, k, n], weights of the selected experts [m, few], …
+    Each row passes through both matrices of each of its few experts. Packed weights have other shapes, and give no cost.
     """
-    rows, first, second, chosen = (call.tensor(index) for index in range(4))
-    if rows is None or first is None or second is None or chosen is None:
+    rows, first, second, selected = (call.tensor(index) for index in range(4))
+    if rows is None or first is None or second is None or selected is None:
         return None
-    if not (len(rows.shape) == len(chosen.shape) == 2 and len(first.shape) == len(second.shape) == 3):
+    if not (len(rows.shape) == len(selected.shape) == 2 and len(first.shape) == len(second.shape) == 3):
         return None
     experts, both, inner = first.shape
-    if rows.shape[1] != inner or second.shape != (experts, inner, both // 2) or both % 2 or chosen.shape[0] != rows.shape[0]:
+    if rows.shape[1] != inner or second.shape != (experts, inner, both // 2) or both % 2 or selected.shape[0] != rows.shape[0]:
         return None
-    flop = 2.0 * chosen.count * (both * inner + inner * (both // 2))
-    used = min(experts, chosen.count)
+    flop = 2.0 * selected.count * (both * inner + inner * (both // 2))
+    used = min(experts, selected.count)
     weights = (first.shaped((used, both, inner)), second.shaped((used, inner, both // 2)))
-    return Work(Weight.PRODUCT, flop, moved_bytes((rows, *weights, chosen, rows)), rows.dtype)
+    return Work(Weight.PRODUCT, flop, moved_bytes((rows, *weights, selected, rows)), rows.dtype)
 
 
 GROUPED: Final[Mapping[str, Model]] = {
@@ -179,14 +180,14 @@ GROUPED: Final[Mapping[str, Model]] = {
 # ---------------------------------------------------------------- convolutions
 # Convolutions of one to three dimensions and their gradients.
 #
-# Every element of the result (of a transposed one: of the input) takes a multiply-add for each weight that leads to it: what
-# torch.utils.flop_counter counts (conv_flop_count, conv_backward_flop; for the gradient of a grouped weight it counts all groups for
-# each). Weights that fall on padding count as well: kernels multiply them too. A bias rides in the accumulator.
+# Every element of the result (for a transposed one: of the input) takes a multiply-add for each weight that leads to it, as in
+# torch.utils.flop_counter (conv_flop_count, conv_backward_flop; for the gradient of a grouped weight it counts all groups for
+# each). Weights that fall on padding count as well, because kernels multiply them too. A bias is added in the accumulator.
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionInputs:
-    """Where an operator's inputs are. None: it has no such."""
+    """The indices of an operator's inputs; None: it has no such input."""
 
     stride: int
     padding: int
@@ -201,7 +202,7 @@ class ConvolutionInputs:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Of one convolution, one number for each of its dimensions."""
+    """The geometry of one convolution, with one number for each of its dimensions."""
 
     stride: Shape
     padding: Shape
@@ -212,7 +213,10 @@ class Geometry:
 
 
 def result_shape(values: Shape, weight: Shape, geometry: Geometry) -> Shape | None:
-    """[batch, channels, *sizes] of the result, after PyTorch's documentation of ConvNd and ConvTransposeNd; None: there is none."""
+    """Return the result's shape [batch, channels, *sizes], or None where it would be empty.
+
+    Formulas: PyTorch's documentation of ConvNd and ConvTransposeNd.
+    """
     sizes = []
     for size, kernel, stride, padding, dilation, further in zip(
         values[2:], weight[2:], geometry.stride, geometry.padding, geometry.dilation, geometry.output_padding, strict=True
@@ -227,24 +231,27 @@ def result_shape(values: Shape, weight: Shape, geometry: Geometry) -> Shape | No
 
 
 def multiply_flop(values: Shape, weight: Shape, result: Shape, *, is_transposed: bool) -> float:
-    """Of a weight [outputs, inputs / groups, *kernel], of a transposed one [inputs, outputs / groups, *kernel]."""
+    """Return the flop of one convolution, two for each multiply-add.
+
+    The weight is [outputs, inputs / groups, *kernel], of a transposed convolution [inputs, outputs / groups, *kernel].
+    """
     return 2.0 * math.prod(values if is_transposed else result) * math.prod(weight[1:])
 
 
-def _forward(places: ConvolutionInputs) -> Model:
+def _forward(inputs: ConvolutionInputs) -> Model:
     def model(call: OperatorCall) -> Work | None:
         values, weight = call.tensor(0), call.tensor(1)
         if values is None or weight is None or len(weight.shape) < 3:
             return None
         if len(values.shape) == len(weight.shape) - 1:
             values = values.shaped((1, *values.shape))
-        geometry = _geometry(call, places, len(weight.shape) - 2)
+        geometry = _geometry(call, inputs, len(weight.shape) - 2)
         if geometry is None or len(values.shape) != len(weight.shape):
             return None
         result = result_shape(values.shape, weight.shape, geometry)
         if result is None:
             return None
-        further = [call.tensor(index) for index in (places.bias, places.added) if index is not None]
+        further = [call.tensor(index) for index in (inputs.bias, inputs.added) if index is not None]
         return Work(
             Weight.PRODUCT,
             multiply_flop(values.shape, weight.shape, result, is_transposed=geometry.is_transposed),
@@ -255,41 +262,41 @@ def _forward(places: ConvolutionInputs) -> Model:
     return model
 
 
-def _geometry(call: OperatorCall, places: ConvolutionInputs, width: int) -> Geometry | None:
-    """None: a number that decides is not recorded."""
-    is_transposed = places.is_transposed if places.transposed is None else call.flag(places.transposed)
-    stride, padding = _spread(call, places.stride, width), _spread(call, places.padding, width)
-    dilation = (1,) * width if places.dilation is None else _spread(call, places.dilation, width)
-    further = _spread(call, places.output_padding, width) if is_transposed and places.output_padding is not None else (0,) * width
-    groups = 1 if places.groups is None else call.integer(places.groups)
+def _geometry(call: OperatorCall, inputs: ConvolutionInputs, width: int) -> Geometry | None:
+    """Return the geometry, or None where a number that decides is not recorded."""
+    is_transposed = inputs.is_transposed if inputs.transposed is None else call.flag(inputs.transposed)
+    stride, padding = _per_dimension(call, inputs.stride, width), _per_dimension(call, inputs.padding, width)
+    dilation = (1,) * width if inputs.dilation is None else _per_dimension(call, inputs.dilation, width)
+    further = _per_dimension(call, inputs.output_padding, width) if is_transposed and inputs.output_padding is not None else (0,) * width
+    groups = 1 if inputs.groups is None else call.integer(inputs.groups)
     if stride is None or padding is None or dilation is None or further is None or groups is None or is_transposed is None:
         return None
     return Geometry(stride, padding, dilation, further, groups, is_transposed)
 
 
-def _spread(call: OperatorCall, index: int, width: int) -> Shape | None:
-    """One number holds for every dimension."""
+def _per_dimension(call: OperatorCall, index: int, width: int) -> Shape | None:
+    """Return one number per dimension; a single recorded number holds for all of them."""
     found = call.integers(index)
     return None if found is None else found * width if len(found) == 1 else found if len(found) == width else None
 
 
-def _gradients(call: OperatorCall) -> Work | None:
-    """convolution_backward: the gradient of the input and that of the weight each take what the convolution took."""
+def _backward(call: OperatorCall) -> Work | None:
+    """Return the cost of convolution_backward: the gradients of input and weight each cost as much as the convolution."""
     gradient, values, weight = call.tensor(0), call.tensor(1), call.tensor(2)
-    transposed, wanted = call.flag(7), call.flags(10)
-    if gradient is None or values is None or weight is None or transposed is None or wanted is None or len(wanted) != 3:
+    transposed, requested = call.flag(7), call.flags(10)
+    if gradient is None or values is None or weight is None or transposed is None or requested is None or len(requested) != 3:
         return None
     if not len(gradient.shape) == len(values.shape) == len(weight.shape):
         return None
     once = multiply_flop(values.shape, weight.shape, gradient.shape, is_transposed=transposed)
-    read = (gradient, values if wanted[1] else None, weight if wanted[0] else None)
+    read = (gradient, values if requested[1] else None, weight if requested[0] else None)
     bias = gradient.shaped(gradient.shape[1:2])
-    written = [tensor for tensor, is_wanted in zip((values, weight, bias), wanted, strict=True) if is_wanted]
-    return Work(Weight.PRODUCT, once * (wanted[0] + wanted[1]), moved_bytes((*read, *written)), gradient.dtype)
+    written = [tensor for tensor, is_requested in zip((values, weight, bias), requested, strict=True) if is_requested]
+    return Work(Weight.PRODUCT, once * (requested[0] + requested[1]), moved_bytes((*read, *written)), gradient.dtype)
 
 
-def _gradient_of_input(call: OperatorCall) -> Work | None:
-    """cudnn_convolution_backward_input, until 2021: the size of its result is a value, and was not recorded."""
+def _input_gradient(call: OperatorCall) -> Work | None:
+    """Return the cost of cudnn_convolution_backward_input (until 2021); the size of its result may not be recorded."""
     gradient, weight = call.tensor(1), call.tensor(2)
     if gradient is None or weight is None or len(gradient.shape) != len(weight.shape):
         return None
@@ -301,7 +308,7 @@ def _gradient_of_input(call: OperatorCall) -> Work | None:
 
 _WITH_BIAS: Final = _forward(ConvolutionInputs(bias=2, padding=3, stride=4, dilation=5, groups=6))
 _GENERAL: Final = _forward(ConvolutionInputs(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8))
-_OF_ONE_KIND: Final = _forward(ConvolutionInputs(bias=2, stride=3, padding=4, dilation=5, groups=6))
+_FIXED_KIND: Final = _forward(ConvolutionInputs(bias=2, stride=3, padding=4, dilation=5, groups=6))
 _TRANSPOSED: Final = _forward(ConvolutionInputs(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, is_transposed=True))
 _DEPTHWISE: Final = _forward(ConvolutionInputs(bias=3, stride=4, padding=5, dilation=6))
 
@@ -309,35 +316,38 @@ CONVOLUTIONS: Final[Mapping[str, Model]] = {
     "aten::convolution": _GENERAL,
     "aten::_convolution": _GENERAL,
     "aten::convolution_overrideable": _GENERAL,
-    **{f"aten::conv{width}d": _OF_ONE_KIND for width in (1, 2, 3)},
+    **{f"aten::conv{width}d": _FIXED_KIND for width in (1, 2, 3)},
     **{f"aten::conv_transpose{width}d": _TRANSPOSED for width in (1, 2, 3)},
     "aten::cudnn_convolution": _forward(ConvolutionInputs(padding=2, stride=3, dilation=4, groups=5)),
     "aten::cudnn_convolution_transpose": _forward(
         ConvolutionInputs(padding=2, output_padding=3, stride=4, dilation=5, groups=6, is_transposed=True)
     ),
-    "aten::cudnn_convolution_relu": _OF_ONE_KIND,
+    "aten::cudnn_convolution_relu": _FIXED_KIND,
     "aten::cudnn_convolution_add_relu": _forward(ConvolutionInputs(added=2, bias=4, stride=5, padding=6, dilation=7, groups=8)),
     "aten::miopen_convolution": _WITH_BIAS,
     "aten::miopen_depthwise_convolution": _WITH_BIAS,
     "aten::mkldnn_convolution": _WITH_BIAS,
     "aten::_conv_depthwise2d": _DEPTHWISE,
     "aten::conv_depthwise3d": _DEPTHWISE,
-    "aten::convolution_backward": _gradients,
-    "aten::cudnn_convolution_backward_input": _gradient_of_input,
+    "aten::convolution_backward": _backward,
+    "aten::cudnn_convolution_backward_input": _input_gradient,
 }
 
 
 # ---------------------------------------------------------------- attention
-# Scaled dot-product attention, forward and backward, by whichever kernel.
+# Scaled dot-product attention, forward and backward, by any kernel.
 #
-# Two products forward (scores, and scores times values) and five backward (the scores anew, then the gradients of scores, values,
+# Two products forward (scores, and scores times values) and five backward (the scores again, then the gradients of scores, values,
 # queries and keys): sdpa_flop and sdpa_backward_flop of torch.utils.flop_counter, and Dao, "FlashAttention-2", 2023, section 4.1, which
-# also leaves out what softmax takes. Unlike the former a causal mask counts: pairs above the diagonal have nothing to do.
+# also leaves out the softmax. Unlike sdpa_flop, a causal mask counts here: pairs above the diagonal need no work.
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionInputs:
-    """Where an operator's inputs are. query: the first of query, key and value. is_heads_last: [batch, length, heads, size]."""
+    """The indices of an operator's inputs: `query` is the first of query, key and value.
+
+    is_heads_last: the shapes are [batch, length, heads, size].
+    """
 
     query: int
     causal: int
@@ -348,12 +358,12 @@ class AttentionInputs:
 
 
 LONGEST_PLACE: Final = 2
-"""Of the longest query behind the lengths of queries, with those of keys between; that of the longest key follows."""
+"""Offset of the longest query from the lengths of queries, with the lengths of keys between; the longest key follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """batch_heads: of the queries. pairs: of a query and a key that may see each other, of one head."""
+    """The sizes of one attention: batch_heads of the queries; pairs of query and key that may see each other, per head."""
 
     batch_heads: int
     pairs: int
@@ -362,29 +372,29 @@ class _Sizes:
 
 
 def causal_pairs(query_count: int, key_count: int) -> int:
-    """Keys up to the query's own place, both counted from the first: the mask of PyTorch's is_causal."""
-    whole = min(query_count, key_count)
-    return whole * (whole + 1) // 2 + (query_count - whole) * key_count
+    """Return the number of pairs in which the key is not after the query, both counted from the first: the mask of PyTorch's is_causal."""
+    square = min(query_count, key_count)
+    return square * (square + 1) // 2 + (query_count - square) * key_count
 
 
-def _model(places: AttentionInputs) -> Model:
+def _model(inputs: AttentionInputs) -> Model:
     def model(call: OperatorCall) -> Work | None:
-        query, key, value = (call.tensor(places.query + place) for place in range(3))
+        query, key, value = (call.tensor(inputs.query + offset) for offset in range(3))
         if query is None or key is None or value is None:
             return None
-        is_causal = call.flag(places.causal)
-        lengths = None if places.lengths is None else call.tensor(places.lengths)
+        is_causal = call.flag(inputs.causal)
+        lengths = None if inputs.lengths is None else call.tensor(inputs.lengths)
         if lengths is not None:
-            count = _sequence_count(call, places, lengths.shape, (query.shape, key.shape), is_causal)
+            count = _sequence_count(call, inputs, lengths.shape, (query.shape, key.shape), is_causal)
             if count is None:
                 return None
             query, key, value = (tensor.shaped((count, tensor.shape[0] // count, *tensor.shape[1:])) for tensor in (query, key, value))
-        sizes = _sizes(_by_head(query.shape, places), _by_head(key.shape, places), _by_head(value.shape, places), is_causal)
+        sizes = _sizes(_by_head(query.shape, inputs), _by_head(key.shape, inputs), _by_head(value.shape, inputs), is_causal)
         if sizes is None:
             return None
-        mask = None if places.mask is None else call.tensor(places.mask)
+        mask = None if inputs.mask is None else call.tensor(inputs.mask)
         result = query.shaped((*query.shape[:-1], value.shape[-1]))
-        if places.gradient is None:
+        if inputs.gradient is None:
             flop = 2.0 * sizes.batch_heads * sizes.pairs * (sizes.key_size + sizes.value_size)
             moved = moved_bytes((query, key, value, mask, result))
         else:
@@ -397,31 +407,31 @@ def _model(places: AttentionInputs) -> Model:
 
 
 def _sequence_count(
-    call: OperatorCall, places: AttentionInputs, lengths: Shape, shapes: tuple[Shape, Shape], is_causal: bool | None
+    call: OperatorCall, inputs: AttentionInputs, lengths: Shape, shapes: tuple[Shape, Shape], is_causal: bool | None
 ) -> int | None:
-    """Sequences of one length in [length, heads, size] of queries and of keys; None: they may be of several.
+    """Return the number of sequences in packed tensors [length, heads, size], or None if they may differ in length.
 
-    One begins at 0 and ends at its length: those two are the lengths. Of more the longest is recorded, of queries and of keys:
-    as many as that together fill the shape only where all are as long. Of a causal one that has been cached in part, which pairs
-    are left depends on how its ends are aligned.
+    `lengths` is the shape of the cumulative lengths, which have one entry more than there are sequences. The longest sequence of
+    queries and of keys is recorded: only if that many of this length fill the shape are all equally long. For a causal mask over a
+    partly cached sequence, the number of pairs depends on how the ends are aligned, which is not recorded.
     """
     query, key = shapes
     if len(lengths) != 1 or lengths[0] < 2 or len(query) != 3 or len(key) != 3 or (is_causal and query[0] != key[0]):
         return None
     count = lengths[0] - 1
-    assert places.lengths is not None
-    longest = [call.integer(places.lengths + LONGEST_PLACE + side) for side in range(2)]
+    assert inputs.lengths is not None
+    longest = [call.integer(inputs.lengths + LONGEST_PLACE + operand) for operand in range(2)]
     are_alike = all(length is not None and length * count == shape[0] for length, shape in zip(longest, shapes, strict=True))
     return count if count == 1 or are_alike else None
 
 
-def _by_head(shape: Shape, places: AttentionInputs) -> Shape:
-    """[..., heads, length, size]"""
-    return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if places.is_heads_last and len(shape) == 4 else shape
+def _by_head(shape: Shape, inputs: AttentionInputs) -> Shape:
+    """Return the shape as [..., heads, length, size]."""
+    return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if inputs.is_heads_last and len(shape) == 4 else shape
 
 
 def _sizes(query: Shape, key: Shape, value: Shape, is_causal: bool | None) -> _Sizes | None:
-    """None: shapes that do not fit, or whether the mask is causal is not recorded."""
+    """Return the sizes, or None where the shapes do not fit or the record does not say whether the mask is causal."""
     if not len(query) == len(key) == len(value) == 4 or is_causal is None:
         return None
     if query[-1] != key[-1] or key[-2] != value[-2]:

@@ -1,8 +1,8 @@
-"""Operators that work on each element by itself: every input read and the result written once.
+"""Costs of operators that work on each element by itself: every input is read and the result written once.
 
 Flop are counted on the definition: each addition, multiplication, division, root, power, exponential, logarithm or
-trigonometric function one, comparisons, selections, bit operations and changes of sign or type none. Of whole numbers
-nothing is floating-point.
+trigonometric function counts one; comparisons, selections, bit operations and changes of sign or type count none, nor do
+operations on integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ IN_PLACE: Final = "_"
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """input_count: the first inputs, tensors or numbers. result_dtype: None for that of the inputs together."""
+    """The definition of an operator on its first `input_count` inputs, tensors or numbers.
+
+    result_dtype: None for the common type of the inputs.
+    """
 
     input_count: int
     flop: float
@@ -73,7 +76,7 @@ def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> Model:
         result = first if is_in_place and first is not None else Tensor(shape, definition.result_dtype or dtype)
         masks = (Tensor(shape, LOGICAL),) if name == "native_dropout" else ()
         flop = result.count * definition.flop if "float" in dtype else NONE_COUNTED
-        # A tensor without dimensions beside one that has some is handed over as a number.
+        # A tensor without dimensions is passed as a number if another input has dimensions.
         read = [tensor for tensor in inputs if tensor.shape or not shape]
         moved = moved_bytes((*read, result, *masks))
         return None if moved is None else Work(Weight.PASS, float(flop), moved, dtype)
@@ -82,7 +85,7 @@ def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> Model:
 
 
 def _arithmetic_dtype(name: str, inputs: list[Tensor], call: OperatorCall) -> str | None:
-    """Of the result before it is compared; None: not recorded. A number that is no tensor changes nothing but whole numbers."""
+    """Return the type of the arithmetic, or None where it is not recorded; a Python number changes the type of integers only."""
     values = [tensor for tensor in inputs if tensor.dtype != LOGICAL] if name in ("where", "masked_fill") else inputs
     dtype = promoted(values or inputs)
     if dtype is None or "float" in dtype or len(inputs) == len(call.shapes):
@@ -104,8 +107,8 @@ ELEMENTWISE: Final[Mapping[str, Model]] = _models()
 # ---------------------------------------------------------------- optimizers
 # Steps of optimizers over lists of tensors, fused or operator by operator (foreach).
 #
-# Flop as in elementwise, for each element of the parameters. Lists are recorded without data types: what they hold are parameters,
-# gradients and their moments, which are floating-point; how wide they are, and so the bytes, remains unknown.
+# Flop as for elementwise operators, for each element of the parameters. Lists are recorded without data types: they hold parameters,
+# gradients and their moments, which are floating-point; their width, and so the bytes, remains unknown.
 
 ADAM_FLOP: Final = 13
 SGD_FLOP: Final = 2
@@ -121,7 +124,9 @@ def _step(flop: float, parameters: list[Tensor], moved: Iterable[Tensor]) -> Wor
 
 
 def _adam(call: OperatorCall) -> Work | None:
-    """_fused_adam_ and _fused_adamw_(parameters, gradients, m, v, largest v, steps, rate, beta1, beta2, decay, epsilon, …).
+    """Return the cost of _fused_adam_ and _fused_adamw_.
+
+    Inputs: parameters, gradients, m, v, largest v, steps, rate, beta1, beta2, decay, epsilon, …
 
     Kingma and Ba, "Adam", 2015, algorithm 1, as torch.optim.Adam has it: m + (1 - beta1)(g - m) 3; beta2 v + (1 - beta2) g g 4;
     sqrt(v) / correction + epsilon 3; parameter - rate m / that 3. A decay of the weights (of gradients in Adam, of parameters
@@ -139,7 +144,9 @@ def _adam(call: OperatorCall) -> Work | None:
 
 
 def _sgd(call: OperatorCall) -> Work | None:
-    """_fused_sgd_(parameters, gradients, buffers, decay, momentum, rate, dampening, nesterov, maximize, is first, scale, …).
+    """Return the cost of _fused_sgd_.
+
+    Inputs: parameters, gradients, buffers, decay, momentum, rate, dampening, nesterov, maximize, is first, scale, …
 
     As the documentation of torch.optim.SGD has it: parameter - rate g 2; decay 2; momentum * buffer + (1 - dampening) g 3, which
     in the first step is a copy; Nesterov's g + momentum * buffer 2; unscaling gradients 1.
@@ -159,13 +166,13 @@ def _sgd(call: OperatorCall) -> Work | None:
 
 
 def _unscaling(call: OperatorCall) -> Work | None:
-    """_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse scale): a product for each."""
+    """Return the cost of _amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse scale): one product per element."""
     gradients = call.tensors(0)
     return _step(1, gradients, (*gradients, *gradients)) if gradients else None
 
 
 def _foreach(flop: float, input_count: int) -> Model:
-    """Of an elementwise operator: its first inputs, lists or numbers. The first list is as long as the result."""
+    """Return the model of an elementwise operator over lists; the first list is as long as the result."""
 
     def model(call: OperatorCall) -> Work | None:
         inputs = [call.tensors(index) for index in range(input_count)]
@@ -184,7 +191,7 @@ def _foreach_fill(call: OperatorCall) -> Work | None:
 
 
 def _foreach_copy(call: OperatorCall) -> Work | None:
-    """_foreach_copy_(targets, sources)"""
+    """Return the cost of _foreach_copy_(targets, sources)."""
     targets, sources = call.tensors(0), call.tensors(1)
     return Work(Weight.MOVE, 0.0, moved_bytes((*sources, *targets)), targets[0].dtype) if targets and sources else None
 

@@ -12,24 +12,24 @@ from kernalyse.services.core.costs.elementwise import DEFINITIONS
 from kernalyse.services.core.costs.operator import ELEMENT_BYTES, Shape, Tensor, Weight, Work, moved_bytes
 from kernalyse.services.core.costs.reductions import normalising_flop, rms_norm_flop, softmax_flop
 
-# ---------------------------------------------------------------- onnx call
-# A call of a node of an ONNX model, as a profile of ONNX Runtime records it: operator, and the tensors that went in and came out.
+# ---------------------------------------------------------------- calls
+# A call of a node of an ONNX model, as a profile of ONNX Runtime records it: the operator with its input and output tensors.
 
 MAX_ELEMENT_COUNT: Final = 2**62
-"""Of a tensor. Damaged files have larger ones, whose products no float holds."""
+"""Most elements of a tensor. Damaged files have sizes whose products no float holds."""
 
 RECORDED_DTYPES: Final = {"float": "float32", "double": "float64"} | {
     name: name for name in ELEMENT_BYTES if name not in ("float64", "float32", "float8")
 }
-"""Of the project, by the name that ONNX Runtime writes."""
+"""The project's names of data types, by the name that ONNX Runtime writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxCall:
-    """operator: without its domain. inputs: those that were tensors at the call, in order.
+    """A recorded call: the operator without its domain, the inputs that were tensors, in order, and the outputs.
 
-    A weight that the runtime has packed for its kernel when it loaded the model is no longer among the inputs: what it was
-    follows from the others and the outputs.
+    A weight that the runtime packed when it loaded the model is no longer among the inputs; its shape follows from the other
+    inputs and the outputs.
     """
 
     operator: str
@@ -38,8 +38,11 @@ class OnnxCall:
 
     @classmethod
     def recorded(cls, arguments: Mapping[str, Any]) -> Self | None:
-        """From the arguments of an event of category Node: op_name, input_type_shape and output_type_shape, each
-        [{"float": [8, 64]}, …]. None: they are not there, or something else."""
+        """Return the call that an event of category Node describes, or None where the arguments do not describe one.
+
+        Args:
+            arguments: op_name, and input_type_shape and output_type_shape, each [{"float": [8, 64]}, …].
+        """
         operator = arguments.get("op_name")
         inputs, outputs = (_tensors(arguments.get(name)) for name in ("input_type_shape", "output_type_shape"))
         if not isinstance(operator, str) or inputs is None or outputs is None:
@@ -48,17 +51,21 @@ class OnnxCall:
 
     @property
     def first(self) -> Tensor | None:
-        """The first input."""
+        """Return the first input."""
         return self.inputs[0] if self.inputs else None
 
     @property
     def result(self) -> Tensor | None:
-        """The first output."""
+        """Return the first output."""
         return self.outputs[0] if self.outputs else None
 
     def inputs_of(self, rank: int) -> list[Tensor]:
-        """Those with so many dimensions."""
+        """Return the inputs with this number of dimensions."""
         return [tensor for tensor in self.inputs if len(tensor.shape) == rank]
+
+
+OnnxModel = Callable[[OnnxCall], Work | None]
+"""A cost model; it returns None where the shapes do not determine the cost."""
 
 
 def _tensors(recorded: Any) -> tuple[Tensor, ...] | None:
@@ -75,14 +82,13 @@ def _tensors(recorded: Any) -> tuple[Tensor, ...] | None:
 
 
 def _shape(sizes: Any) -> Shape | None:
-    """Sizes as tuple; None: they are no sizes, as those of a tensor of unknown shape, or more than any memory holds."""
+    """Return the sizes as a tuple, or None where they are unknown or larger than any memory."""
     if not isinstance(sizes, list) or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
         return None
     return tuple(sizes) if math.prod(max(size, 1) for size in sizes) <= MAX_ELEMENT_COUNT else None
 
 
-# ---------------------------------------------------------------- onnx moves
-# Operators of ONNX that move elements and compute nothing.
+# ---------------------------------------------------------------- moves
 
 
 def _moves(values: Tensor, *moved: Tensor) -> Work | None:
@@ -91,48 +97,48 @@ def _moves(values: Tensor, *moved: Tensor) -> Work | None:
 
 
 def _copy(call: OnnxCall) -> Work | None:
-    """All of what goes in comes out: Transpose, Cast, Concat, Split, Expand, Tile, Pad."""
+    """Return the cost of Transpose, Cast, Concat, Split, Expand, Tile and Pad: every input and output moves once."""
     return None if call.first is None else _moves(call.first, *call.inputs, *call.outputs)
 
 
-def _taken(call: OnnxCall) -> Work | None:
-    """Gather and Slice: of the values what is taken, and the places (or limits) that say what."""
+def _selection(call: OnnxCall) -> Work | None:
+    """Return the cost of Gather and Slice: the selected values, and the indices or limits that select them."""
     values, result = call.first, call.result
     return None if values is None or result is None else _moves(values, result, *call.inputs[1:], result)
 
 
-def _scattered(call: OnnxCall) -> Work | None:
-    """ScatterND(values, places, updates): in place at the least."""
+def _scatter(call: OnnxCall) -> Work | None:
+    """Return the cost of ScatterND(values, indices, updates), at best in place."""
     if len(call.inputs) < 3:
         return None
-    values, places, updates = call.inputs[:3]
-    return _moves(values, places, updates, updates)
+    values, indices, updates = call.inputs[:3]
+    return _moves(values, indices, updates, updates)
 
 
-def _filled(call: OnnxCall) -> Work | None:
-    """What comes out is written: Shape, Range, ConstantOfShape."""
+def _fill(call: OnnxCall) -> Work | None:
+    """Return the cost of Shape, Range and ConstantOfShape: the output is written."""
     return None if call.result is None else _moves(call.result, *call.outputs)
 
 
-def _seen_otherwise(call: OnnxCall) -> Work | None:
-    """Another shape of the same elements: nothing has to move."""
+def _view(call: OnnxCall) -> Work | None:
+    """Return the cost of another shape for the same elements: nothing has to move."""
     return None if call.result is None else Work(Weight.MOVE, 0.0, 0.0, call.result.dtype)
 
 
 MOVES: Final[Mapping[str, OnnxModel]] = {
     **dict.fromkeys(("Transpose", "Cast", "Concat", "Split", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _copy),
     **dict.fromkeys(("ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"), _copy),
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Slice"), _taken),
-    **dict.fromkeys(("ScatterND", "ScatterElements"), _scattered),
-    **dict.fromkeys(("Shape", "Size", "Range", "ConstantOfShape"), _filled),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"), _seen_otherwise),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Slice"), _selection),
+    **dict.fromkeys(("ScatterND", "ScatterElements"), _scatter),
+    **dict.fromkeys(("Shape", "Size", "Range", "ConstantOfShape"), _fill),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"), _view),
 }
 
 
-# ---------------------------------------------------------------- onnx passes
+# ---------------------------------------------------------------- passes
 # Operators of ONNX, and of ONNX Runtime's own domain, that pass over their elements: elementwise, norms, softmax, reductions.
 #
-# Every input is read and every output written once. Flop as in elementwise, norms and reductions.
+# Every input is read and every output written once. Flop as for PyTorch's operators.
 
 _NAMES: Final = {
     **{name: name.lower() for name in ("Add", "Sub", "Mul", "Div", "Pow", "Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos", "Tan", "Tanh")},
@@ -144,7 +150,7 @@ _NAMES: Final = {
     **{"Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge"},
     **{"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor", "Not": "logical_not"},
 }
-"""What elementwise calls them."""
+"""The names of these operators in elementwise.DEFINITIONS."""
 
 _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
     **{name: DEFINITIONS[known].flop for name, known in _NAMES.items()},
@@ -160,7 +166,7 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
 
 
 def pass_work(flop: float, call: OnnxCall, values: Tensor) -> Work | None:
-    """Of whole numbers nothing is floating-point. None: the type of a tensor is not known."""
+    """Return the cost of a pass over the elements; flop count only for floating-point values."""
     moved = moved_bytes((*call.inputs, *call.outputs))
     is_float = values.dtype is not None and "float" in values.dtype
     return None if moved is None else Work(Weight.PASS, flop if is_float else 0.0, moved, values.dtype)
@@ -178,25 +184,27 @@ def _elementwise(flop_per_element: float) -> OnnxModel:
 
 
 def _fast_gelu(call: OnnxCall) -> Work | None:
-    """FastGelu(x, bias): an addition more with a bias."""
+    """Return the cost of FastGelu(x, bias): one more addition with a bias."""
     return _elementwise(_FLOP_PER_ELEMENT["FastGelu"] + (len(call.inputs) > 1))(call)
 
 
 def _sum(call: OnnxCall) -> Work | None:
-    """Sum of any number of tensors."""
+    """Return the cost of Sum over any number of tensors."""
     return _elementwise(max(len(call.inputs) - 1, 0))(call)
 
 
 def _layer_norm(call: OnnxCall) -> Work | None:
-    """LayerNormalization(x, scale, shift): rows are as long as the scale."""
+    """Return the cost of LayerNormalization(x, scale, shift): rows are as long as the scale."""
     values, affine = call.first, call.inputs[1:]
     length = affine[0].count if affine else values.shape[-1] if values is not None and values.shape else 0
     return _normalising(call, values, length, has_shift=len(affine) > 1, added_count=0)
 
 
 def _skip_layer_norm(call: OnnxCall) -> Work | None:
-    """SkipLayerNormalization(x, skip, scale, shift, bias): x + skip (+ bias) normalised. Of the vectors, the first two are scale
-    and shift; a runtime may have packed them."""
+    """Return the cost of SkipLayerNormalization(x, skip, scale, shift, bias): x + skip (+ bias) normalised.
+
+    The first two vectors are scale and shift; the runtime may have packed them.
+    """
     values = call.first
     length = values.shape[-1] if values is not None and values.shape else 0
     vectors = [tensor for tensor in call.inputs_of(1) if tensor.count == length]
@@ -204,9 +212,9 @@ def _skip_layer_norm(call: OnnxCall) -> Work | None:
 
 
 def _embed_layer_norm(call: OnnxCall) -> Work | None:
-    """EmbedLayerNormalization(words, token types, tables, scale, shift): rows of two or three tables added and normalised.
+    """Return the cost of EmbedLayerNormalization(words, token types, tables, scale, shift).
 
-    Of a table the rows that are taken are read, not all.
+    Rows of two or three tables are added and normalised; only the selected rows of a table are read.
     """
     result = call.result
     if result is None or len(result.shape) != 3 or not result.count:
@@ -216,8 +224,8 @@ def _embed_layer_norm(call: OnnxCall) -> Work | None:
     length = result.shape[-1]
     rows = result.count // length
     flop = result.count * max(row_count - 1, 1) + normalising_flop(rows, length, has_scale=True, has_shift=True)
-    places = [tensor for tensor in call.inputs if "int" in (tensor.dtype or "")]
-    moved = moved_bytes((*places, *(result for _ in range(max(row_count, 2))), *call.outputs))
+    indices = [tensor for tensor in call.inputs if "int" in (tensor.dtype or "")]
+    moved = moved_bytes((*indices, *(result for _ in range(max(row_count, 2))), *call.outputs))
     return None if moved is None else Work(Weight.PASS, float(flop), moved, result.dtype)
 
 
@@ -229,7 +237,7 @@ def _normalising(call: OnnxCall, values: Tensor | None, length: int, *, has_shif
 
 
 def _rms_norm(added_count: int) -> OnnxModel:
-    """SimplifiedLayerNormalization(x, scale), and with a skip before it: SkipSimplifiedLayerNormalization(x, skip, scale, bias)."""
+    """Return the model of SimplifiedLayerNormalization(x, scale), or of the variant that first adds skip and bias."""
 
     def model(call: OnnxCall) -> Work | None:
         values = call.first
@@ -242,7 +250,10 @@ def _rms_norm(added_count: int) -> OnnxModel:
 
 
 def _batch_norm(call: OnnxCall) -> Work | None:
-    """BatchNormalization(x [batch, channels, …], scale, shift, mean, variance) of inference: difference, product, scale, shift."""
+    """Return the cost of BatchNormalization(x [batch, channels, …], scale, shift, mean, variance) in inference.
+
+    Per element: difference, product, scale, shift.
+    """
     values = call.first
     if values is None or len(values.shape) < 2:
         return None
@@ -250,7 +261,7 @@ def _batch_norm(call: OnnxCall) -> Work | None:
 
 
 def _instance_norm(call: OnnxCall) -> Work | None:
-    """InstanceNormalization(x [batch, channels, …], scale, shift): a row for each channel of each."""
+    """Return the cost of InstanceNormalization(x [batch, channels, …], scale, shift): each channel of each batch entry is a row."""
     values = call.first
     rows = values.shape[0] * values.shape[1] if values is not None and len(values.shape) > 2 else 0
     if values is None or not rows:
@@ -259,7 +270,7 @@ def _instance_norm(call: OnnxCall) -> Work | None:
 
 
 def _softmax(added_count: int) -> OnnxModel:
-    """Softmax and BiasSoftmax. The dimension is not recorded: the last, which is the default of today."""
+    """Return the model of Softmax or BiasSoftmax; the dimension is not recorded, so the default, the last one, is assumed."""
 
     def model(call: OnnxCall) -> Work | None:
         values = call.first
@@ -286,7 +297,7 @@ def _reduction(flop_per_input: int, flop_per_result: int) -> OnnxModel:
 
 
 def _average_pool(call: OnnxCall) -> Work | None:
-    """AveragePool(x): its window is an attribute, which is not recorded: what it adds up is unknown, what it moves is not."""
+    """Return the cost of AveragePool(x): its window, an attribute, is not recorded, so only the bytes are known."""
     values = call.first
     return (
         None if values is None or call.result is None else Work(Weight.PASS, None, moved_bytes((*call.inputs, *call.outputs)), values.dtype)
@@ -294,7 +305,7 @@ def _average_pool(call: OnnxCall) -> Work | None:
 
 
 def _cumulative_sum(call: OnnxCall) -> Work | None:
-    """CumSum(x, axis): n - 1 additions of each row. Of the axis no value is recorded: known where all are of one size."""
+    """Return the cost of CumSum(x, axis): n - 1 additions per row; the axis is not recorded, so all dimensions must be equal."""
     values = call.first
     if values is None or not values.count:
         return None
@@ -336,22 +347,20 @@ REDUCTIONS: Final[Mapping[str, OnnxModel]] = {
 }
 
 
-# ---------------------------------------------------------------- onnx products
-# Operators of ONNX, and of ONNX Runtime's own domain, that are products: of matrices, convolutions, attention.
+# ---------------------------------------------------------------- products
+# Operators of ONNX, and of ONNX Runtime's own domain, that are matrix products, convolutions or attention.
 #
-# As in products, convolutions and attention: a fused multiply-add counts two, what is added or applied to the result rides in the
-# accumulator and counts none.
-
-OnnxModel = Callable[[OnnxCall], Work | None]
-"""None: the shapes do not say what has to be done."""
+# As for PyTorch's operators, a fused multiply-add counts two; additions to the result, and activations of it, happen in the accumulator and
+# count none.
 
 
 def product_work(flop: float, moved: tuple[Tensor | None, ...], values: Tensor) -> Work:
+    """Return the cost of a product that moves these tensors."""
     return Work(Weight.PRODUCT, flop, moved_bytes(moved), values.dtype)
 
 
 def _matmul(call: OnnxCall) -> Work | None:
-    """MatMul(a [..., m, k], b [..., k, n]); b may have been packed, which is done to matrices alone."""
+    """Return the cost of MatMul(a [..., m, k], b [..., k, n]); b may have been packed, which happens to matrices only."""
     left, result = call.first, call.result
     if left is None or result is None or not left.shape:
         return None
@@ -360,8 +369,11 @@ def _matmul(call: OnnxCall) -> Work | None:
     return _product(call, left, result, left.shape[-1])
 
 
-def _transposing(call: OnnxCall) -> Work | None:
-    """FusedMatMul and Gemm: either factor may be transposed, which is not recorded, so k is what the left one has beside m."""
+def _transposed_product(call: OnnxCall) -> Work | None:
+    """Return the cost of FusedMatMul and Gemm.
+
+    Either factor may be transposed, which is not recorded, so k follows from the number of elements of the left one.
+    """
     left, result = call.first, call.result
     if left is None or result is None or len(left.shape) < 2 or len(result.shape) < 2 or not result.shape[-2]:
         return None
@@ -370,7 +382,7 @@ def _transposing(call: OnnxCall) -> Work | None:
 
 
 def _product(call: OnnxCall, left: Tensor, result: Tensor, inner: int) -> Work | None:
-    """2 k flop for each element of the result."""
+    """Return the cost of a product with 2 k flop for each element of the result."""
     flop = 2.0 * result.count * inner
     columns = result.shape[-1] if result.shape else 1
     is_packed = not any(_is_matrix(tensor, inner, columns) for tensor in call.inputs[1:])
@@ -379,12 +391,12 @@ def _product(call: OnnxCall, left: Tensor, result: Tensor, inner: int) -> Work |
 
 
 def _is_matrix(tensor: Tensor, rows: int, columns: int) -> bool:
-    """Or a stack of them, or transposed."""
+    """Return whether the tensor is such a matrix, a transposed one, or a stack of them."""
     return len(tensor.shape) > 1 and tensor.shape[-2:] in ((rows, columns), (columns, rows))
 
 
 def _quantized(call: OnnxCall) -> Work | None:
-    """MatMulNBits(a [..., k], b packed in blocks, scales, …) and DynamicQuantizeMatMul: weights as wide as they are stored."""
+    """Return the cost of MatMulNBits(a [..., k], packed b, scales, …) and DynamicQuantizeMatMul; weights count as they are stored."""
     left, result = call.first, call.result
     if left is None or result is None or not left.shape:
         return None
@@ -392,7 +404,7 @@ def _quantized(call: OnnxCall) -> Work | None:
 
 
 def _convolution(call: OnnxCall, *, is_transposed: bool) -> Work | None:
-    """Conv(x [batch, inputs, *sizes], weight [outputs, inputs / groups, *kernel], …), FusedConv and ConvTranspose."""
+    """Return the cost of Conv(x [batch, inputs, *sizes], weight [outputs, inputs / groups, *kernel], …), FusedConv and ConvTranspose."""
     values, result = call.first, call.result
     weight = call.inputs[1] if len(call.inputs) > 1 else None
     if values is None or weight is None or result is None or not len(values.shape) == len(weight.shape) == len(result.shape) > 2:
@@ -402,7 +414,7 @@ def _convolution(call: OnnxCall, *, is_transposed: bool) -> Work | None:
 
 
 def _attention(call: OnnxCall) -> Work | None:
-    """Attention of ONNX itself is one of MultiHeadAttention's kind; that of ONNX Runtime projects its input first.
+    """Return the cost of Attention: of ONNX Runtime's operator, which projects its input first, or of the one in ONNX itself.
 
     Attention(input [batch, length, inputs], weight [inputs, 3 * width], bias [3 * width], mask, past, …): with a past, present
     [2, batch, heads, all lengths, head width] is the second output. Whether a mask is causal is not recorded: all pairs count.
@@ -427,7 +439,10 @@ def _attention(call: OnnxCall) -> Work | None:
 
 
 def _heads_attention(call: OnnxCall) -> Work | None:
-    """MultiHeadAttention(query [batch, length, width], key and value [batch, keys, width] or [batch, heads, keys, head width])."""
+    """Return the cost of MultiHeadAttention.
+
+    Inputs: query [batch, length, width], key and value [batch, keys, width] or [batch, heads, keys, head width].
+    """
     result = call.result
     if len(call.inputs) < 3 or result is None:
         return None
@@ -441,11 +456,12 @@ def _heads_attention(call: OnnxCall) -> Work | None:
 
 
 def _grouped_query_attention(call: OnnxCall) -> Work | None:
-    """GroupQueryAttention(query, key, value, past key, past value, …) of ONNX Runtime, always causal (docs/ContribOperators.md).
+    """Return the cost of GroupQueryAttention of ONNX Runtime, which is always causal (docs/ContribOperators.md).
 
-    Query, or query, key and value packed, [batch, length, …]; past and present [batch, key heads, all lengths, head width]: each
-    query sees what is past and up to its own place. Where past and present share a buffer, how much of it is filled is a value;
-    a local window is an attribute: neither is recorded, and without a window all pairs count.
+    Inputs: query, key, value, past key, past value, …; query, or query, key and value packed, [batch, length, …]; past and present
+    [batch, key heads, all lengths, head width]. Each query sees the past and everything up to its own position. Where past and
+    present share a buffer, its filled length is data; a local window is an attribute: neither is recorded, and without a window
+    all pairs count.
     """
     query, result = call.first, call.result
     present, past = (next((tensor.shape for tensor in tensors if len(tensor.shape) == 4), None) for tensors in (call.outputs, call.inputs))
@@ -460,25 +476,25 @@ def _grouped_query_attention(call: OnnxCall) -> Work | None:
 
 
 def _einsum(call: OnnxCall) -> Work | None:
-    """The equation is an attribute, which is not recorded: what it takes is unknown, what it moves is not."""
+    """Return the cost of Einsum: the equation, an attribute, is not recorded, so only the bytes are known."""
     if call.first is None or call.result is None:
         return None
     return Work(Weight.PRODUCT, None, moved_bytes((*call.inputs, *call.outputs)), call.first.dtype)
 
 
 def _pairs_flop(pair_count: int, key_width: int, value_width: int) -> float:
-    """Scores, and scores times values, over all heads together."""
+    """Return the flop of the scores, and of scores times values, over all heads."""
     return 2.0 * pair_count * (key_width + value_width)
 
 
 MATRICES: Final[Mapping[str, OnnxModel]] = {
     "MatMul": _matmul,
     "MatMulInteger": _matmul,
-    "Gemm": _transposing,
-    "FusedGemm": _transposing,
-    "FusedMatMul": _transposing,
-    "FusedMatMulActivation": _transposing,
-    "TransposeMatMul": _transposing,
+    "Gemm": _transposed_product,
+    "FusedGemm": _transposed_product,
+    "FusedMatMul": _transposed_product,
+    "FusedMatMulActivation": _transposed_product,
+    "TransposeMatMul": _transposed_product,
     "MatMulNBits": _quantized,
     "DynamicQuantizeMatMul": _quantized,
     "Einsum": _einsum,
@@ -494,8 +510,7 @@ ATTENTION: Final[Mapping[str, OnnxModel]] = {
 }
 
 
-# ---------------------------------------------------------------- onnx models
-# Which model tells the work of which node of an ONNX model, and what kind of operator it is.
+# ---------------------------------------------------------------- registry
 
 OTHER: Final = "other"
 CATEGORIES: Final[Mapping[str, Mapping[str, OnnxModel]]] = {
@@ -507,18 +522,18 @@ CATEGORIES: Final[Mapping[str, Mapping[str, OnnxModel]]] = {
     "reduction": REDUCTIONS,
     OTHER: MOVES,
 }
-"""Models by operator name, by the category that configurations and kernels have."""
+"""Models by operator name, grouped by the category of kernels."""
 
 ONNX_MODELS: Final[Mapping[str, OnnxModel]] = {name: model for models in CATEGORIES.values() for name, model in models.items()}
 _CATEGORY: Final = {name: category for category, models in CATEGORIES.items() for name in models} | {"Transpose": "transpose"}
 
 
 def onnx_work(call: OnnxCall) -> Work | None:
-    """None: no model knows the operator, or its shapes do not tell."""
+    """Return the cost of a call, or None where no model covers the operator or the shapes do not determine it."""
     model = ONNX_MODELS.get(call.operator)
     return None if model is None else model(call)
 
 
 def onnx_category(operator: str) -> str:
-    """E.g. matmul or elementwise; other for operators without a model."""
+    """Return the category of an operator, e.g. matmul or elementwise; "other" for operators without a model."""
     return _CATEGORY.get(operator, OTHER)

@@ -1,4 +1,4 @@
-"""Sums and their kin, pooling: many elements become few. Flop as in norms: n numbers take n - 1 additions."""
+"""Costs of reductions, pooling, norms and softmax; a sum of n numbers takes n - 1 additions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ INDEX_DTYPE: Final = "int64"
 
 
 def _reduction(flop_per_input: int, flop_per_result: int, *, dimensions: int | None = 1, result_dtype: str | None = None) -> Model:
-    """dimensions: place of the dimensions that vanish; None, or an input without them: all vanish."""
+    """Return the model of a reduction; `dimensions` is the index of the input that lists the reduced dimensions.
+
+    Without that input, or with an empty one, all dimensions are reduced.
+    """
 
     def model(call: OperatorCall) -> Work | None:
         values = call.tensor(0)
@@ -29,22 +32,22 @@ def _reduction(flop_per_input: int, flop_per_result: int, *, dimensions: int | N
 
 
 def _result_count(shape: Shape, call: OperatorCall, dimensions: int | None) -> int | None:
-    """None: not recorded which dimensions vanish."""
+    """Return the number of results, or None where the record does not say which dimensions are reduced."""
     if dimensions is None or (len(call.shapes) <= dimensions + 1 and not call.text(dimensions).strip("[]")):
         return 1
     if call.tensor(dimensions) is not None:
         return None
-    gone = call.integers(dimensions)
-    if gone is None:
+    reduced = call.integers(dimensions)
+    if reduced is None:
         return 1 if call.text(dimensions) == "[]" else None
-    if any(not -len(shape) <= place < len(shape) for place in gone):
+    if any(not -len(shape) <= dimension < len(shape) for dimension in reduced):
         return None
-    kept = set(range(len(shape))) - {place % len(shape) for place in gone}
-    return math.prod(shape[place] for place in kept)
+    remaining = set(range(len(shape))) - {dimension % len(shape) for dimension in reduced}
+    return math.prod(shape[dimension] for dimension in remaining)
 
 
 def _cumulative(call: OperatorCall) -> Work | None:
-    """cumsum(input, dimension): n - 1 additions of each row."""
+    """Return the cost of cumsum(input, dimension): n - 1 additions per row."""
     values, dimension = call.tensor(0), call.integer(1)
     if values is None or dimension is None or not -len(values.shape) <= dimension < len(values.shape) or not values.count:
         return None
@@ -53,9 +56,10 @@ def _cumulative(call: OperatorCall) -> Work | None:
 
 
 def _pooling(*, is_mean: bool) -> Model:
-    """(input, kernel, stride, padding, …): max_poolNd takes a dilation, and writes the places of what it took beside the result.
+    """Return the model of a pooling (input, kernel, stride, padding, …).
 
-    A mean of n takes n - 1 additions and a division; windows at the border count whole.
+    max_poolNd has a dilation, and also writes the indices of the maxima. A mean of n takes n - 1 additions and a division; windows at
+    the border count in full.
     """
 
     def model(call: OperatorCall) -> Work | None:
@@ -74,14 +78,14 @@ def _pooling(*, is_mean: bool) -> Model:
         if result is None:
             return None
         flop = math.prod(result) * math.prod(kernel) if is_mean else 0
-        places = None if is_mean else Tensor(result, INDEX_DTYPE)
-        return _pass(float(flop), (values, values.shaped(result), places), values)
+        indices = None if is_mean else Tensor(result, INDEX_DTYPE)
+        return _pass(float(flop), (values, values.shaped(result), indices), values)
 
     return model
 
 
 def _pooling_backward(call: OperatorCall) -> Work | None:
-    """max_poolNd_with_indices_backward(gradient, input, …, places): an addition for each element of the gradient."""
+    """Return the cost of max_poolNd_with_indices_backward(gradient, input, …, indices): one addition per element of the gradient."""
     gradient, values = call.tensor(0), call.tensor(1)
     if gradient is None or values is None:
         return None
@@ -116,40 +120,40 @@ REDUCTIONS: Final[Mapping[str, Model]] = {
 }
 
 
-# ---------------------------------------------------------------- norms
-# Normalisations and softmax: flop counted on their definitions, each addition, multiplication, division, root and exponential as one,
-# comparisons as none. Sums of n numbers take n - 1 additions. Tests carry the definitions out on numbers that count.
+# ---------------------------------------------------------------- norms and softmax
+# Flop are counted on the definitions: each addition, multiplication, division, root and exponential is one,
+# a comparison none. Sums of n numbers take n - 1 additions. Tests evaluate the definitions on numbers that count operations.
 
 _STATISTICS_PER_ROW: Final = 2  # its mean and the inverse of its deviation
 
 
 def normalising_flop(row_count: int, length: int, *, has_scale: bool, has_shift: bool) -> float:
-    """(x - mean) / sqrt(variance + epsilon), times a scale, plus a shift, of rows of this length.
+    """Return the flop of (x - mean) / sqrt(variance + epsilon), times a scale, plus a shift, for rows of this length.
 
-    After Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4. Of each row: mean n, variance 3n (difference,
+    After Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4. Per row: mean n, variance 3n (difference,
     square, sum, with the division), epsilon and the inverse root 2, scaling n; scale and shift n each.
     """
     return float(row_count * (5 * length + 2 + length * (has_scale + has_shift)))
 
 
 def normalising_backward_flop(row_count: int, length: int, *, has_scale: bool) -> float:
-    """(dy - mean(dy) - x^ mean(dy x^)) / deviation, x^ = (x - mean) / deviation, dy = gradient times scale.
+    """Return the flop of (dy - mean(dy) - x^ mean(dy x^)) / deviation, x^ = (x - mean) / deviation, dy = gradient times scale.
 
-    After Ioffe and Szegedy, "Batch Normalization", 2015, section 3.1, simplified. Of each row: x^ 2n, both means 3n with
+    After Ioffe and Szegedy, "Batch Normalization", 2015, section 3.1, simplified. Per row: x^ 2n, both means 3n with
     their divisions, difference of three terms 3n, by the deviation n; scaling the gradient n.
     """
     return float(row_count * (9 * length + length * has_scale))
 
 
 def softmax_flop(row_count: int, length: int) -> float:
-    """Of each row: n differences from the largest, n exponentials, n - 1 additions, n divisions."""
+    """Return the flop of softmax; per row n differences from the largest, n exponentials, n - 1 additions, n divisions."""
     return float(row_count * (4 * length - 1))
 
 
 def _layer_norm(call: OperatorCall) -> Work | None:
-    """native_layer_norm(input, normalized_shape, weight, bias, epsilon): statistics are written beside the result."""
+    """Return the cost of native_layer_norm(input, normalized_shape, weight, bias, epsilon), which also writes the statistics."""
     values, scale, shift = call.tensor(0), call.tensor(2), call.tensor(3)
-    length = _length(call.integers(1), scale)
+    length = _row_length(call.integers(1), scale)
     if values is None or length is None or length == 0 or values.count % length:
         return None
     rows = values.count // length
@@ -158,9 +162,9 @@ def _layer_norm(call: OperatorCall) -> Work | None:
 
 
 def _layer_norm_backward(call: OperatorCall) -> Work | None:
-    """native_layer_norm_backward(gradient, input, normalized_shape, mean, deviation, weight, bias, wanted)."""
+    """Return the cost of native_layer_norm_backward(gradient, input, normalized_shape, mean, deviation, weight, bias, requested)."""
     gradient, values, scale, shift = (call.tensor(index) for index in (0, 1, 5, 6))
-    length = _length(call.integers(2), scale)
+    length = _row_length(call.integers(2), scale)
     if gradient is None or values is None or length is None or length == 0 or values.count % length:
         return None
     rows = values.count // length
@@ -171,7 +175,7 @@ def _layer_norm_backward(call: OperatorCall) -> Work | None:
 
 
 def _group_norm(call: OperatorCall) -> Work | None:
-    """native_group_norm(input, weight, bias, batch, channels, size, groups, epsilon)."""
+    """Return the cost of native_group_norm(input, weight, bias, batch, channels, size, groups, epsilon)."""
     values, scale, shift, groups = call.tensor(0), call.tensor(1), call.tensor(2), call.integer(6)
     if values is None or not groups or len(values.shape) < 2 or values.count % (values.shape[0] * groups or 1):
         return None
@@ -181,10 +185,10 @@ def _group_norm(call: OperatorCall) -> Work | None:
 
 
 def _batch_norm(training: int) -> Model:
-    """(input, weight, bias, running mean, running variance, …): a channel is a row. training: place of the flag.
+    """Return the model of a batch norm (input, weight, bias, running mean, running variance, …), in which a channel is a row.
 
-    In training the running statistics are read and written, and those of the batch written; else the former are read, and
-    of each channel epsilon and the inverse root remain, of each element a difference and a product.
+    `training` is the index of the flag. In training the running statistics are read and written, and those of the batch written;
+    else the former are read, and there remain epsilon and the inverse root per channel, a difference and a product per element.
     """
 
     def model(call: OperatorCall) -> Work | None:
@@ -203,11 +207,11 @@ def _batch_norm(training: int) -> Model:
     return model
 
 
-def _batch_norm_backward(places: tuple[int, int, int]) -> Model:
-    """places: of gradient, input and weight."""
+def _batch_norm_backward(indices: tuple[int, int, int]) -> Model:
+    """Return the model of a batch norm's gradient; `indices` are those of gradient, input and weight."""
 
     def model(call: OperatorCall) -> Work | None:
-        gradient, values, scale = (call.tensor(index) for index in places)
+        gradient, values, scale = (call.tensor(index) for index in indices)
         if gradient is None or values is None or len(values.shape) < 2 or not values.shape[1]:
             return None
         rows, length = values.shape[1], values.count // values.shape[1]
@@ -220,18 +224,19 @@ def _batch_norm_backward(places: tuple[int, int, int]) -> Model:
 
 
 def rms_norm_flop(row_count: int, length: int, *, has_scale: bool) -> float:
-    """x / sqrt(mean(x^2) + epsilon), times a scale: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
+    """Return the flop of x / sqrt(mean(x^2) + epsilon), times a scale.
 
-    Of each row: squares n, their mean n with the division, epsilon and the inverse root 2, scaling n; scale n.
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
+    Per row: squares n, their mean n with the division, epsilon and the inverse root 2, scaling n; scale n.
     """
     return float(row_count * (3 * length + 2 + length * has_scale))
 
 
-def _rms_norm(places: tuple[int, int]) -> Model:
-    """places: of input and weight."""
+def _rms_norm(indices: tuple[int, int]) -> Model:
+    """Return the model of an RMS norm; `indices` are those of input and weight."""
 
     def model(call: OperatorCall) -> Work | None:
-        values, scale = (call.tensor(index) for index in places)
+        values, scale = (call.tensor(index) for index in indices)
         if values is None or scale is None or not scale.count or values.count % scale.count:
             return None
         flop = rms_norm_flop(values.count // scale.count, scale.count, has_scale=True)
@@ -241,7 +246,10 @@ def _rms_norm(places: tuple[int, int]) -> Model:
 
 
 def _added_rms_norm(call: OperatorCall) -> Work | None:
-    """fused_add_rms_norm(input, residual, weight, epsilon) of vLLM: the sum replaces the residual, its norm the input."""
+    """Return the cost of vLLM's fused_add_rms_norm(input, residual, weight, epsilon).
+
+    The sum replaces the residual, and its norm the input.
+    """
     values, residual, scale = call.tensor(0), call.tensor(1), call.tensor(2)
     if values is None or residual is None or scale is None or not scale.count or values.count % scale.count:
         return None
@@ -250,42 +258,42 @@ def _added_rms_norm(call: OperatorCall) -> Work | None:
 
 
 def _softmax(call: OperatorCall) -> Work | None:
-    """_softmax(input, dimension, …)"""
-    values, length = call.tensor(0), _along(call, 0, 1)
+    """Return the cost of a softmax (input, dimension, …)."""
+    values, length = call.tensor(0), _dimension_size(call, 0, 1)
     return None if values is None or not length else _pass(softmax_flop(values.count // length, length), (values, values), values)
 
 
 def _log_softmax(call: OperatorCall) -> Work | None:
-    """Of each row: differences n, exponentials n, sum and logarithm n, differences n."""
-    values, length = call.tensor(0), _along(call, 0, 1)
+    """Return the cost of _log_softmax; per row n differences, n exponentials, sum and logarithm n, n differences."""
+    values, length = call.tensor(0), _dimension_size(call, 0, 1)
     return None if values is None or not length else _pass(4.0 * values.count, (values, values), values)
 
 
 def _softmax_backward(call: OperatorCall) -> Work | None:
-    """_softmax_backward_data(gradient, output, dimension, …) and that of log_softmax: of each row 4n - 1.
+    """Return the cost of _softmax_backward_data(gradient, output, dimension, …) and of log_softmax's: 4n - 1 flop per row.
 
     Softmax: y (dy - sum(dy y)); its logarithm: dy - exp(y) sum(dy).
     """
-    gradient, result, length = call.tensor(0), call.tensor(1), _along(call, 1, 2)
+    gradient, result, length = call.tensor(0), call.tensor(1), _dimension_size(call, 1, 2)
     if gradient is None or result is None or not length:
         return None
     return _pass(softmax_flop(result.count // length, length), (gradient, result, gradient), result)
 
 
-def _along(call: OperatorCall, tensor_index: int, dimension_index: int) -> int | None:
-    """Size along the dimension; None: not recorded."""
+def _dimension_size(call: OperatorCall, tensor_index: int, dimension_index: int) -> int | None:
+    """Return the size along the dimension; None: not recorded."""
     tensor, dimension = call.tensor(tensor_index), call.integer(dimension_index)
     if tensor is None or dimension is None or not -len(tensor.shape) <= dimension < len(tensor.shape):
         return None
     return tensor.shape[dimension]
 
 
-def _length(normalized: tuple[int, ...] | None, scale: Tensor | None) -> int | None:
+def _row_length(normalized: tuple[int, ...] | None, scale: Tensor | None) -> int | None:
     return math.prod(normalized) if normalized is not None else None if scale is None else scale.count
 
 
 def _statistics(values: Tensor, row_count: int) -> Tensor:
-    """Kept in float32, of float64 in that."""
+    """Return the tensor of the statistics, which are stored in float32, or in float64 for inputs of that type."""
     dtype = values.dtype if values.dtype in (None, "float64") else "float32"
     return Tensor((_STATISTICS_PER_ROW * row_count,), dtype)
 

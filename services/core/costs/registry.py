@@ -1,4 +1,4 @@
-"""Which model tells the work of which operator."""
+"""The cost models of all PyTorch operators, by operator name."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MODELS: Final[Mapping[str, Model]] = {
     **MOVES,
     **COLLECTIVES,
 }
-"""By the name that PyTorch records."""
+"""Cost models, by the operator name that PyTorch records."""
 
 
 def work_of(call: OperatorCall) -> Work | None:
-    """None: no model knows the operator, or what was recorded of it does not tell."""
+    """Return the cost of a call, or None where no model covers the operator or the record does not determine it."""
     model = MODELS.get(call.name)
     return None if model is None else model(call)
 
 
 def work_of_call(name: str | None, shapes: str | None, dtypes: str | None, values: str | None) -> Work | None:
-    """What a model says of a call as traces record it, in JSON."""
+    """Return the cost of a call whose inputs a trace has recorded as JSON, or None."""
     call = None if name is None or shapes is None else OperatorCall.parsed(name, shapes, dtypes, values)
     return None if call is None else work_of(call)

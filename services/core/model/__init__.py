@@ -1,4 +1,4 @@
-"""The nouns of kernalyse, free of any transport.
+"""The domain model of kernalyse, independent of any transport.
 
 Every dataclass is frozen; field names equal the proto field names and the table column names. ``None`` means unknown or
 not applicable, never zero. Times that belong to a resource are aware UTC datetimes (``*_time``); times inside bulk data

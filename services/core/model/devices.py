@@ -1,4 +1,4 @@
-"""Nodes, devices, what they read of themselves, and what they can do at most."""
+"""Nodes and devices, their telemetry, and their performance ceilings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Dim3:
+    """Sizes in three directions, of a block or a grid."""
+
     x: int
     y: int = 1
     z: int = 1
 
     @property
     def count(self) -> int:
+        """Return the number of threads or blocks."""
         return self.x * self.y * self.z
 
     def __str__(self) -> str:
@@ -22,6 +25,8 @@ class Dim3:
 
 
 class BackendName(StrEnum):
+    """A way to compile and launch kernels."""
+
     AUTO = "AUTO"  # pycuda where an NVIDIA device answers, else opencl
     PYCUDA = "PYCUDA"
     NVCC = "NVCC"
@@ -29,12 +34,16 @@ class BackendName(StrEnum):
 
 
 class DeviceKind(StrEnum):
+    """The kind of a device."""
+
     GPU = "GPU"
     CPU = "CPU"
     ACCELERATOR = "ACCELERATOR"
 
 
 class NodeHealth(StrEnum):
+    """The state of the analyzer's connection to a node."""
+
     CONNECTING = "CONNECTING"
     SERVING = "SERVING"
     UNREACHABLE = "UNREACHABLE"
@@ -42,6 +51,8 @@ class NodeHealth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Device:
+    """A device of a node, as its runtime describes it."""
+
     device_id: str  # stable on its node: "cuda:0", "opencl:intel:0", "opencl:pocl:0"
     name: str  # as the runtime reports it
     kind: DeviceKind
@@ -64,6 +75,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class NodePolicy:
+    """What a node allows its clients to run."""
+
     allow_inline_source: bool = True
     allow_commands: bool = True
     allow_catalog_only: bool = False
@@ -71,7 +84,9 @@ class NodePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    node_id: str  # stable over restarts; made at first start
+    """A machine that runs the profiler service, with its devices and its queue."""
+
+    node_id: str  # stable over restarts; created at first start
     hostname: str
     version: str  # of kernalyse
     journal_id: str
@@ -85,8 +100,8 @@ class Node:
     policy: NodePolicy = NodePolicy()
     running_run_ids: tuple[str, ...] = ()
     queued_run_ids: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()  # what this node lacks and the remedy, one sentence each
-    storage_problem: str = ""  # why its journal takes nothing at present
+    notices: tuple[str, ...] = ()  # what this node lacks, and what to do about it; one sentence each
+    storage_problem: str = ""  # why its journal cannot be written at present
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +123,7 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What a device can do at most, on one path.
+    """The highest rate that a device can reach, on one path.
 
     unit is ``flop_per_s`` or ``bytes_per_s``; path is "fma" or "tensor" for compute, "copy" for memory.
     """
@@ -119,16 +134,16 @@ class Ceiling:
     value: float
     path: str
     source: str  # "datasheet", "clock", "measured", "user"
-    confidence: str = ""  # of a datasheet figure: high, medium, low
+    confidence: str = ""  # of a datasheet value: high, medium, low
     note: str = ""
-    clock_hz: int | None = None  # SM clock at which it holds; None: not known, or of no influence
-    measured_unix_ns: int | None = None  # or set by hand; None: not known, or of a datasheet
+    clock_hz: int | None = None  # SM clock at which it holds; None: not known, or irrelevant
+    measured_unix_ns: int | None = None  # or set by the user; None: not known, or from a datasheet
     host_busy_ratio: float | None = None  # of the host's cores, by other programs while it was measured; CPU devices only
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Efficiencies below which a kernel counts as inefficient."""
+    """The efficiencies below which a kernel counts as inefficient."""
 
     memory_inefficient_ratio: float = 0.5
     compute_inefficient_ratio: float = 0.5
@@ -136,7 +151,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class HardwareKey:
-    """What ceilings and thresholds are of: a device of a node, or one that a run alone knows."""
+    """What ceilings and thresholds belong to: a device of a node, or one that only a run mentions."""
 
     node_id: str  # empty with run_id
     device_id: str
@@ -147,10 +162,10 @@ class HardwareKey:
 class Hardware:
     """What is known of a device, from every source."""
 
-    device: Device | None  # None: nobody describes it
+    device: Device | None  # None: no node describes it
     ceilings: tuple[Ceiling, ...]
     thresholds: Thresholds
-    etag: str  # of what was set by hand
+    etag: str  # of what the user has set
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +174,12 @@ class NodeStatus:
 
     address: str
     health: NodeHealth
-    node: Node | None = None  # what it last said of itself
+    node: Node | None = None  # as it last described itself
     problem: str = ""  # why it is unreachable
 
     @property
     def collecting_problem(self) -> str:
-        """Why nothing arrives of what its runs do; empty: it does."""
+        """Return why the analyzer receives no events of the node's runs; empty: it does."""
         if self.health is NodeHealth.SERVING and self.node is not None:
             return self.node.storage_problem
         return self.problem
@@ -172,5 +187,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeTelemetry:
+    """A reading, and the node that it comes from."""
+
     node_id: str
     telemetry: Telemetry

@@ -1,4 +1,4 @@
-"""What happens in a run, as its journal has it."""
+"""The events of a run, as its journal stores them."""
 
 from __future__ import annotations
 
@@ -12,33 +12,39 @@ from kernalyse.services.core.model.runs import CacheMode, Run, RunError, RunStat
 
 
 class StopReason(StrEnum):
+    """Why sampling of a configuration ended."""
+
     CONFIDENCE_REACHED = "CONFIDENCE_REACHED"  # the interval of the median is narrow enough
     NO_IMPROVEMENT = "NO_IMPROVEMENT"  # more samples no longer narrow the interval
     TIME_LIMIT = "TIME_LIMIT"
     SAMPLE_LIMIT = "SAMPLE_LIMIT"
-    NOISE_REACHED = "NOISE_REACHED"  # as small as asked for
+    NOISE_REACHED = "NOISE_REACHED"  # as small as requested
     ENTROPY_SETTLED = "ENTROPY_SETTLED"  # the distribution of samples no longer changes
-    ELIMINATED = "ELIMINATED"  # slower than others of its problem: the search went on without it
+    ELIMINATED = "ELIMINATED"  # slower than others of its problem: the search continued without it
     BUDGET_SPENT = "BUDGET_SPENT"  # of the search
 
 
 class VerificationState(StrEnum):
+    """The outcome of comparing a kernel's output with its reference."""
+
     PASSED = "PASSED"
     FAILED = "FAILED"
     NO_REFERENCE = "NO_REFERENCE"  # nothing to compare with
-    SWITCHED_OFF = "SWITCHED_OFF"  # the request said not to
+    SWITCHED_OFF = "SWITCHED_OFF"  # by the request
 
 
 class Verdict(StrEnum):
-    """What a comparison of two measurements comes to."""
+    """The outcome of comparing two measurements."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
     SAME = "SAME"  # the interval of the ratio lies within the margin of what counts as equal
-    UNDECIDED = "UNDECIDED"  # it neither leaves out 1 nor is narrow enough
+    UNDECIDED = "UNDECIDED"  # the interval neither excludes 1 nor is narrow enough
 
 
 class LogLevel(StrEnum):
+    """The severity of log lines."""
+
     DEBUG = "DEBUG"
     INFO = "INFO"
     WARNING = "WARNING"
@@ -47,21 +53,25 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
+    """The run has entered another state."""
+
     state: RunState
     error: RunError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """How many configurations of the run are done, and its status message."""
+
     completed_configuration_count: int
     failed_configuration_count: int
     total_configuration_count: int
     activity: str
     device_id: str | None = None
-    configuration_index: int | None = None  # that is being measured: if the worker ends over it, it has failed
+    configuration_index: int | None = None  # that is being measured; it has failed if the worker crashes
 
     def of(self, run: Run) -> Run:
-        """The run when it has come so far."""
+        """Return the run with this progress."""
         return replace(
             run,
             completed_configuration_count=self.completed_configuration_count,
@@ -74,13 +84,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ParameterValue:
+    """A parameter or macro and its value."""
+
     name: str
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One kernel with one set of parameters; announced before its first sample."""
+    """One kernel with one set of parameters; it is written before its first sample."""
 
     configuration_index: int  # within the run, from 0
     kernel_name: str
@@ -95,13 +107,13 @@ class Configuration:
     macros: tuple[ParameterValue, ...] = ()  # compile-time constants
     cache_mode: CacheMode = CacheMode.DEFAULT
     process_index: int = 0  # of the process that measures it
-    variant: str = ""  # what tells it from others of the same kernel and parameters, e.g. "TILE=16 block=32x8"
+    variant: str = ""  # distinguishes configurations of the same kernel and parameters, e.g. "TILE=16 block=32x8"
     path: str = ""  # "fma" or "tensor": picks the compute ceiling. Empty: fma
-    layer_path: str = ""  # of the model's layer, "blocks.3.attn.qkv"; empty: no model, or, with category "model", the whole pass
+    layer_path: str = ""  # of the ML model's layer, "blocks.3.attn.qkv"; empty: no model, or, with category "model", the entire pass
 
     @property
     def label(self) -> str:
-        """Kernel and parameters; of a model's launch the layer before them, for its kernel and sizes are those of many."""
+        """Return kernel and parameters; for a launch of an ML model the layer first, because its kernel and sizes occur in many layers."""
         own = [self.kernel_name, *(f"{parameter.name}={parameter.value}" for parameter in self.parameters)]
         words = [self.layer_path, self.variant, *own] if self.layer_path else [*own, self.variant]
         return " ".join(word for word in words if word)
@@ -114,14 +126,14 @@ class SampleBatch:
     configuration_index: int
     first_sample_index: int
     duration_ns: tuple[float, ...] = field(repr=False)  # device time of one launch; events may resolve below 1 ns
-    measured_unix_ns: int = 0  # when the worker had taken the last of them
-    sm_clock_hz: tuple[int, ...] = field(default=(), repr=False)  # during each; 0 where it could not be told. Empty: no clock
+    measured_unix_ns: int = 0  # when the last of them was complete
+    sm_clock_hz: tuple[int, ...] = field(default=(), repr=False)  # during each; 0 where it could not be read. Empty: no clock
     discarded_positions: tuple[int, ...] = ()  # within this batch, of samples that do not count
 
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a compiled kernel takes of a multiprocessor. None: the runtime does not tell."""
+    """The resources of a multiprocessor that a compiled kernel uses; None: the runtime does not report them."""
 
     register_count: int | None = None  # per thread
     static_shared_memory_bytes: int | None = None  # per block
@@ -130,12 +142,14 @@ class KernelResources:
     spill_load_bytes: int | None = None
     constant_memory_bytes: int | None = None
     max_threads_per_block: int | None = None  # of this kernel, by its registers
-    active_block_count: int | None = None  # of this launch, on one multiprocessor at once
-    theoretical_occupancy_ratio: float | None = None  # their warps over the most that it holds
+    active_block_count: int | None = None  # of this launch, resident on one multiprocessor
+    theoretical_occupancy_ratio: float | None = None  # their warps over the maximum
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
+    """The result of comparing a kernel's output with its reference."""
+
     state: VerificationState
     max_absolute_error: float | None = None
     max_relative_error: float | None = None  # max|output - reference| / max|reference|
@@ -167,8 +181,8 @@ class Measurement:
     stop_reason: StopReason
     cache_mode: CacheMode
     verification: Verification
-    measured_unix_ns: int  # when the last sample had been taken
-    elapsed_ns: int  # wall clock of the whole configuration, compile and verification included
+    measured_unix_ns: int  # when the last sample was complete
+    elapsed_ns: int  # wall clock time of the configuration, compile and verification included
     compile_ns: int  # of which compiling; 0 when the program was cached
     input_distribution: str = "uniform"
     seed: int = 0
@@ -190,10 +204,11 @@ class Measurement:
     other_process_count: int | None = None  # that had a context on the device
     host_busy_ratio: float | None = None  # of the host's cores, by other programs meanwhile; CPU devices only
     recheck: Verification | None = None  # with fresh inputs, after timing
-    device_memory_bytes: int | None = None  # of the buffers that a launch uses, or of all those of a model's whole pass; None: not told
+    device_memory_bytes: int | None = None  # of the buffers of a launch, or of an ML model's entire pass; None: not known
 
     @property
     def disturbances(self) -> tuple[str, ...]:
+        """Return what disturbed the measurement, a phrase for each."""
         return disturbances(self.host_busy_ratio, self.other_process_count, self.throttle_reasons)
 
 
@@ -201,35 +216,35 @@ class Measurement:
 class PairedComparison:
     """Two configurations measured in alternating blocks of one process."""
 
-    configuration_index: int  # the one that is judged
+    configuration_index: int  # the candidate
     baseline_configuration_index: int
-    block_count: int  # of each side
-    duration_ratio: float  # median over the pairs of blocks: duration of the judged one over the baseline's
+    block_count: int  # of each operand
+    duration_ratio: float  # median over the pairs of blocks: candidate over baseline
     duration_ratio_low: float  # interval at confidence_ratio, by bootstrap
     duration_ratio_high: float
     confidence_ratio: float
     verdict: Verdict
     reason: str
     measured_unix_ns: int
-    cycle_ratio: float | None = None  # the same in clock cycles; None: the device tells no clock
+    cycle_ratio: float | None = None  # the same in clock cycles; None: the device reports no clock
     cycle_ratio_low: float | None = None
     cycle_ratio_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CountersStored:
-    """The run has left a report of ncu with counters of its configurations."""
+    """The run has stored a report of ncu with counters of its configurations."""
 
     artifact_name: str
     configuration_indexes: tuple[int, ...]  # of each profiled launch, in the report's order
     cache_control: str  # "all" or "none"
     clock_control: str  # "base" or "none"
-    function_names: tuple[str, ...] = ()  # __global__ function of each of these launches; empty: not told
+    function_names: tuple[str, ...] = ()  # __global__ function of each of these launches; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStored:
-    """The run has left a trace: files that the analyzer reads into tables of the run."""
+    """The run has stored a trace: files that the analyzer reads into tables of the run."""
 
     artifact_names: tuple[str, ...]  # of one trace, the one to read first
     collector: str  # "nsys", "ncu", "kineto", "proton", "onnxruntime"
@@ -237,7 +252,7 @@ class TraceStored:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationFailed:
-    """This configuration has no measurement, and why; the sweep goes on."""
+    """This configuration has no measurement, and why; the sweep continues."""
 
     configuration_index: int
     error: RunError
@@ -245,6 +260,8 @@ class ConfigurationFailed:
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
+    """Lines that the run's work has logged."""
+
     level: LogLevel
     source: str  # "service", "worker", "compiler", "program"
     lines: tuple[str, ...]
@@ -252,11 +269,15 @@ class LogLines:
 
 @dataclass(frozen=True, slots=True)
 class CeilingsMeasured:
+    """The run has measured ceilings of its device."""
+
     ceilings: tuple[Ceiling, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactStored:
+    """The run has stored an artifact."""
+
     artifact_name: str  # unique within the run, e.g. "saxpy.cl"
     digest: str  # "sha256:…"
     size_bytes: int
@@ -282,7 +303,7 @@ EventPayload = (
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """One entry of the journal. Indexes grow without reuse over the whole journal; one run's need not be dense."""
+    """One entry of the journal. Indexes grow over the entire journal and are never reused; those of one run need not be consecutive."""
 
     event_index: int
     journal_id: str

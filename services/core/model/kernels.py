@@ -1,4 +1,4 @@
-"""Kernels: what is known of them, and how a request names one."""
+"""Kernels: their definitions, and how a request names one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class DataType(StrEnum):
+    """An element type of buffers and arithmetic."""
+
     FLOAT16 = "float16"
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -17,11 +19,13 @@ class DataType(StrEnum):
     UINT32 = "uint32"
     UINT64 = "uint64"
     BFLOAT16 = "bfloat16"
-    TFLOAT32 = "tfloat32"  # of tensor cores alone: buffers hold float32
-    FLOAT8 = "float8"  # e4m3; of tensor cores alone
+    TFLOAT32 = "tfloat32"  # on tensor cores only: buffers hold float32
+    FLOAT8 = "float8"  # e4m3; on tensor cores only
 
 
 class BufferRole(StrEnum):
+    """Whether a kernel reads or writes a buffer."""
+
     INPUT = "INPUT"  # filled with random values, read by the kernel
     OUTPUT = "OUTPUT"  # filled with a poison value, written by the kernel
     INPUT_OUTPUT = "INPUT_OUTPUT"  # filled with random values, read and written; restored before verification
@@ -61,12 +65,12 @@ class LaunchDefinition:
     block: tuple[str, ...]  # 1 to 3 expressions
     grid: tuple[str, ...]
     shared_memory_bytes: str = "0"  # dynamic shared memory
-    requires: str = ""  # condition that the source sets on its launch; other launches are refused. Empty: none
+    requires: str = ""  # condition of the source on its launch; other launches are rejected. Empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class KernelDefinition:
-    """What the catalogue knows of a kernel, and what a request may say of one outside it."""
+    """What the catalog knows of a kernel, and what a request may define for one outside it."""
 
     kernel_name: str  # unique name, also that of the __global__ function unless function_name says otherwise
     source_file_name: str
@@ -86,12 +90,13 @@ class KernelDefinition:
 
     @property
     def function(self) -> str:
+        """Return the name of the function in the source."""
         return self.function_name or self.kernel_name
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Source text that travels with a request, for kernels outside the catalogue."""
+    """Source text that travels with a request, for kernels outside the catalog."""
 
     file_name: str
     text: str
@@ -99,9 +104,9 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class KernelSelection:
-    """A kernel to run: by catalogue name alone, or with source and definition of its own."""
+    """A kernel to run: by catalog name alone, or with source and definition of its own."""
 
-    kernel_name: str  # with template arguments, e.g. "scale<float, 4>", one instance of it
-    source: KernelSource | None = None  # None: the catalogue's
-    definition: KernelDefinition | None = None  # None: the catalogue's, or derived from the source when there is one
+    kernel_name: str  # with template arguments for one instance, e.g. "scale<float, 4>"
+    source: KernelSource | None = None  # None: the catalog's
+    definition: KernelDefinition | None = None  # None: the catalog's, or derived from the source when there is one
     bundle_digest: str | None = None  # uploaded folder with headers that the source includes

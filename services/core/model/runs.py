@@ -1,4 +1,4 @@
-"""Runs: what to do, how far it is, how it ended."""
+"""Runs: their specification, progress and outcome."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ from kernalyse.services.core.model.devices import BackendName, Dim3
 from kernalyse.services.core.model.kernels import ArgumentDefinition, KernelSelection
 
 TITLE_KERNEL_COUNT: Final = 3
-"""Named in the title of a sweep that was given none."""
+"""Most kernels that a derived title of a sweep names."""
 
 BUILT_IN_ONNX_MODEL: Final = "bert-tiny"
-"""Built on the node that runs it; other ONNX models are files."""
+"""The ONNX model that is generated on its node; others are files."""
 
 ONNX_ENDING: Final = ".onnx"
 
 
 class RunState(StrEnum):
+    """The states of a run."""
+
     QUEUED = "QUEUED"  # accepted, waiting for its device
-    RUNNING = "RUNNING"  # a worker process is at it
+    RUNNING = "RUNNING"  # a worker process executes it
     SUCCEEDED = "SUCCEEDED"  # finished; some configurations may still carry an error of their own
-    FAILED = "FAILED"  # ended by an error; what was measured before it is kept
+    FAILED = "FAILED"  # ended by an error; earlier measurements are kept
     CANCELLED = "CANCELLED"  # ended on request
-    LOST = "LOST"  # the profiler died under it; what was measured before is kept
+    LOST = "LOST"  # the profiler ended during it; earlier measurements are kept
 
     @property
     def is_final(self) -> bool:
+        """Return whether a run in this state has ended."""
         return self not in (RunState.QUEUED, RunState.RUNNING)
 
 
 class CacheMode(StrEnum):
+    """The state of the last-level cache before each sample."""
+
     DEFAULT = "DEFAULT"  # cold on GPUs, hot on CPU devices
     COLD = "COLD"  # the last-level cache is overwritten before every sample
-    HOT = "HOT"  # samples follow each other
+    HOT = "HOT"  # nothing happens between samples
     BOTH = "BOTH"  # in a request: every configuration twice
 
 
 class TimingMethod(StrEnum):
-    """What lies between the two events of a sample."""
+    """What the two events of a sample enclose."""
 
     AUTO = "AUTO"  # in a request: SINGLE; for hot kernels under 10 us GRAPH where there are graphs, else BATCHED
     SINGLE = "SINGLE"  # one launch
@@ -50,13 +55,17 @@ class TimingMethod(StrEnum):
 
 
 class StoppingCriterion(StrEnum):
+    """What ends sampling before the limits do."""
+
     CONFIDENCE = "CONFIDENCE"  # half-width of the median's 95 % interval
     NOISE = "NOISE"  # standard deviation over mean
     ENTROPY = "ENTROPY"  # of the distribution of samples
-    SAMPLE_COUNT = "SAMPLE_COUNT"  # max_sample_count, whatever they are
+    SAMPLE_COUNT = "SAMPLE_COUNT"  # max_sample_count, whatever the samples are
 
 
 class InputDistribution(StrEnum):
+    """The distribution of a kernel's input values."""
+
     UNIFORM = "UNIFORM"  # [0, 1) for floats, 0 to 99 for integers
     NORMAL = "NORMAL"  # mean 0, standard deviation 1
     ZEROS = "ZEROS"  # draws less power: many GPUs run faster on it than on real data
@@ -71,9 +80,11 @@ class BusyPolicy(StrEnum):
 
 
 class SearchStrategy(StrEnum):
+    """Which configurations of a sweep are measured."""
+
     ALL = "ALL"
     RANDOM = "RANDOM"  # in random order until the budget is spent
-    HALVING = "HALVING"  # the faster half goes on with twice the samples
+    HALVING = "HALVING"  # the faster half continues with twice the samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A configuration that an earlier run of the sweep has measured, among the fastest of its problem."""
+    """A contender: a configuration among the fastest of its problem, measured by an earlier run of the sweep."""
 
     configuration_index: int
     duration_median_ns: float  # as that run measured it
@@ -145,18 +156,20 @@ class KernelSweep:
     order_seed: int | None = None  # shuffles the order of measuring; None: as listed
     strategy: SearchStrategy = SearchStrategy.ALL
     budget_ns: int | None = None  # of RANDOM and HALVING; None: the run's time limit
-    process_count: int = 1  # that measure every configuration, one after the other
+    process_count: int = 1  # each measures every configuration, one process after the other
     pairing: Pairing | None = None
     with_counters: bool = False  # once more under ncu
     done_configuration_indexes: tuple[int, ...] = ()  # measured by an earlier run, left out here
-    rivals: tuple[Rival, ...] = ()  # of these, the fastest of their problems: what is measured here is compared with them
-    failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here too, and counted as failed
+    rivals: tuple[Rival, ...] = ()  # the fastest of these; this run's configurations are compared with them
+    failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here, and counted as failed
     skip_confirmation: bool = False  # else the best of each problem is compared with its runner-up in alternating blocks
-    earlier_budget_ns: int | None = None  # what earlier runs of the search had; None: there was none, or it had no budget
+    earlier_budget_ns: int | None = None  # of earlier runs of the search; None: there was none, or it had no budget
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentVariable:
+    """An environment variable and its value."""
+
     name: str
     value: str
 
@@ -169,8 +182,8 @@ class CommandProfile:
     collector: str  # "nsys", "ncu", "kineto", "proton"; empty: the node chooses
     environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
-    max_duration_ns: int | None = None  # then the command is ended and what was collected is kept
-    capture_range: str = ""  # "cudaProfilerApi", "nvtx:RANGE@DOMAIN"; empty: all of the program
+    max_duration_ns: int | None = None  # after it the command is ended, and what was collected is kept
+    capture_range: str = ""  # "cudaProfilerApi", "nvtx:RANGE@DOMAIN"; empty: the entire program
     with_cpu_sampling: bool = False
     kernel_filter: str = ""  # regular expression over kernel names, for ncu
     launch_skip_count: int = 0  # for ncu
@@ -180,10 +193,10 @@ class CommandProfile:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """A whole model on the project's own kernels, or an ONNX file."""
+    """An ML model as a whole, on the project's own kernels or from an ONNX file."""
 
     model_name: str
-    variants: tuple[str, ...] = ()  # "baseline", "fused", or both in turns; empty: baseline
+    variants: tuple[str, ...] = ()  # "baseline", "fused", or both alternately; empty: baseline
     batch_size: int = 1
     sequence_length: int = 64
     backend: BackendName = BackendName.AUTO
@@ -193,17 +206,17 @@ class ModelRun:
     seed: int = 0
     measuring: MeasuringOptions = MeasuringOptions()
     prompt: str = ""  # becomes the tokens of an ONNX model; empty: random tokens
-    tokenizer_file_name: str = ""  # of the bundle; empty: the project's small vocabulary
+    tokenizer_file_name: str = ""  # in the bundle; empty: the project's small vocabulary
 
     @property
     def is_onnx(self) -> bool:
-        """Whether ONNX Runtime runs it; the project's own kernels run the others."""
+        """Return whether ONNX Runtime executes the model; the project's own kernels execute the others."""
         return self.model_name == BUILT_IN_ONNX_MODEL or self.model_name.endswith(ONNX_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingMeasurement:
-    """Measures what the device reaches on copies and fused multiply-adds."""
+    """A measurement of the rates that the device reaches on copies and fused multiply-adds."""
 
     backend: BackendName = BackendName.AUTO
     device_id: str | None = None
@@ -211,11 +224,11 @@ class CeilingMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTrace:
-    """A trace or result file of another tool, read by the analyzer. No node runs it."""
+    """A trace or result file of another tool, read by the analyzer. No node executes it."""
 
     file_name: str
     digest: str  # "sha256:…"
-    format: str  # reader that took it
+    format: str  # the reader that accepted it
 
 
 Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | ImportedTrace
@@ -223,7 +236,7 @@ Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | ImportedTr
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """None: the node's own limit, which a request may lower but not raise."""
+    """Limits of a run. None: the node's own limit, which a request may lower but not raise."""
 
     time_limit_ns: int | None = None
     memory_limit_bytes: int | None = None
@@ -239,6 +252,8 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
+    """The specification of a run: what a client submits."""
+
     work: Work
     title: str = ""
     limits: RunLimits = RunLimits()
@@ -258,6 +273,8 @@ class RunError:
 
 @dataclass(frozen=True, slots=True)
 class Run:
+    """A run, with its state and progress."""
+
     run_id: str
     node_id: str
     spec: RunSpec
@@ -271,20 +288,20 @@ class Run:
     completed_configuration_count: int = 0  # measured or failed
     failed_configuration_count: int = 0
     total_configuration_count: int | None = None  # None until the sweep is expanded
-    activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
+    activity: str = ""  # what the worker does now; after the run's end, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
-    hostname: str = ""  # of the node, when the run was submitted; empty: imported, or of a node that did not tell it yet
-    problem: str = ""  # why the analyzer does not hear, or cannot store, how it goes on
+    hostname: str = ""  # of the node, when the run was submitted; empty: imported, or not known
+    problem: str = ""  # why the analyzer receives or stores no events of it
 
     @property
     def node_name(self) -> str:
-        """Where it ran, in words."""
+        """Return where the run was executed, in words."""
         return "imported" if self.is_imported else self.hostname or self.node_id[:8]
 
     @property
     def title(self) -> str:
-        """The one that was given, or one made from the work."""
+        """Return the title that was given, or one derived from the work."""
         if self.spec.title:
             return self.spec.title
         match self.spec.work:
@@ -310,21 +327,21 @@ class Run:
 
     @property
     def is_trace(self) -> bool:
-        """What it has to show is what a program launched, not measurements of configurations."""
-        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
+        """Return whether the run's result is what a program launched, as opposed to measurements of configurations."""
+        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # earlier it may still report launches
         return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
 
     @property
     def has_timeline(self) -> bool:
-        """Whether it tells, or will tell, when its kernels ran: a trace does, and so does an ONNX model, which leaves its profile."""
+        """Return whether the run records, or will record, when its kernels ran: traces do, and so do ONNX models, through their profile."""
         return self.is_trace or (isinstance(self.spec.work, ModelRun) and self.spec.work.is_onnx)
 
     @property
     def is_settled(self) -> bool:
-        """It has ended, and nothing of what it left is still being read."""
+        """Return whether the run has ended and everything that it left has been read."""
         return self.state.is_final and not self.activity
 
     @property
     def imported_digest(self) -> str:
-        """Of what it was imported from; empty: it was not."""
+        """Return the digest of what the run was imported from; empty: it was not imported."""
         return self.spec.work.digest if isinstance(self.spec.work, ImportedTrace) else ""

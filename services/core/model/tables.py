@@ -1,4 +1,4 @@
-"""What is asked of the tables of the analyzer, and what they answer with; how far an import into them is."""
+"""Queries to the analyzer's tables, their results, and the progress of imports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class FilterOperator(StrEnum):
+    """How a filter compares a column with its value."""
+
     EQUAL = "EQUAL"
     NOT_EQUAL = "NOT_EQUAL"
     LESS = "LESS"
@@ -17,6 +19,8 @@ class FilterOperator(StrEnum):
 
 
 class ImportStage(StrEnum):
+    """The stages of an import."""
+
     RECEIVING = "RECEIVING"
     READING = "READING"
     STORING = "STORING"
@@ -24,7 +28,7 @@ class ImportStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportProgress:
-    """trace_count: 0 before all have arrived."""
+    """The progress of an import; trace_count is 0 until all traces have arrived."""
 
     stage: ImportStage = ImportStage.RECEIVING
     trace_count: int = 0
@@ -33,6 +37,8 @@ class ImportProgress:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
+    """A condition on one column."""
+
     column: str
     value: str
     operator: FilterOperator = FilterOperator.EQUAL
@@ -40,23 +46,27 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
+    """A column to sort by, and the direction."""
+
     column: str
     descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TableChunk:
+    """Consecutive rows of a table."""
+
     table_name: str
     arrow_ipc: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs.
+    """The parameters of GetTable. limit 0: all rows; columns empty: all columns; run_ids empty: all runs.
 
-    allowed_differences: of table comparison, which takes two run_ids and refuses runs that differ in anything else.
-    depth: of table layers: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
-    window_start_ns, window_end_ns, pixel_count: of table timeline. None: from the first start, to the last end, 1000.
+    allowed_differences: for the table comparison, which takes two run_ids and rejects runs that differ in anything else.
+    depth: for the table layers, of the ranges that kernels are attributed to, 0 for the outermost; None: the innermost.
+    window_start_ns, window_end_ns, pixel_count: for the table timeline. None: from the first start, to the last end, 1000.
     """
 
     table_name: str

@@ -10,13 +10,13 @@ import typer
 
 from kernalyse.services.cli import options
 from kernalyse.services.cli.options import JsonFlag, Server, takes_server
-from kernalyse.services.cli.output import FittedTable
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from kernalyse.services.core.formatting import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from kernalyse.services.cli.output import FittedTable
     from kernalyse.services.core.model import Run
 
 
@@ -88,6 +88,8 @@ PROBLEM_PREFIX: Final = "Not measured: "
 
 def ceilings_table(shares: pl.DataFrame) -> FittedTable:
     """Return one row per ceiling. Input: ceiling_shares of one run."""
+    from kernalyse.services.cli.output import FittedTable
+
     numeric = ("measured", "datasheet", "of datasheet", "at clock", "of clock")
     rows = ((*_cells(row), row["note"] or "") for row in shares.iter_rows(named=True))
     return FittedTable(("ceiling", "path", *numeric, "note"), rows, numeric=numeric)

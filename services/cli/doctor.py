@@ -1,4 +1,4 @@
-"""`kernalyse doctor`: what this machine has and lacks."""
+"""Checks of what this machine has for profiling, each with the remedy for what it lacks; `kernalyse doctor` prints them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-import typer
-
-from kernalyse.services.cli.options import JsonFlag
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.external_programs import find_ncu
 from kernalyse.services.core.settings import ProfilerSettings
@@ -32,29 +29,6 @@ from kernalyse.services.profiler.collectors.preflight import (
     perf_event_level,
 )
 from kernalyse.services.profiler.workloads.onnx.spec import INSTALLING, has_cuda_provider, missing_packages
-
-
-def doctor(json_output: JsonFlag = False) -> None:
-    """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
-
-    checks = check_machine()
-    if json_output:
-        import dataclasses
-        import json
-
-        typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
-    else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
-            typer.echo(f"{check.state:<10}  {check.name:<{width}}  {check.found}")
-            if check.remedy:
-                typer.echo(f"{'':<10}  {'':<{width}}  {check.remedy}")
-    if not can_run_kernels(checks):
-        raise typer.Exit(1)
-
-
-# ---------------------------------------------------------------- machine checks
-# What this machine has for profiling, and the remedy for what it lacks.
 
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kernalyse.services.cli.file_tables import is_trace_path
 from kernalyse.services.cli.options import RunArgument, Server, takes_server
-from kernalyse.services.cli.table_files import checked_output, write_tables, write_text
+from kernalyse.services.cli.table_files import checked_output, is_trace_path, write_tables, write_text
 from kernalyse.services.core.errors import UsageError
 from kernalyse.services.core.report import ReportFormat
 

@@ -342,17 +342,3 @@ def _refuse_unknown(subject: str, column: str, tables: Sequence[Table]) -> None:
     if not any(column in table.column_names for table in tables):
         known = "; ".join(f"{', '.join(table.column_names[2:])} of {table.table_name}" for table in tables)
         raise UsageError(subject, found=f"no column {column}", expected=f"one of {known}", remedy="Choose one of them.")
-
-
-# ---------------------------------------------------------------- given paths
-# What a user names on the command line where a run or a file may stand.
-
-
-def is_trace_path(text: str) -> bool:
-    """Return whether it is a path of a trace, and not a run that has the name of a folder that happens to be here."""
-    path = Path(text)
-    if not path.is_dir():
-        return path.is_file()
-    from kernalyse.services.analyzer.readers.registry import is_trace
-
-    return "/" in text or is_trace(path)

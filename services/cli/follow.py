@@ -1,4 +1,4 @@
-"""`kernalyse follow`: a list of operations on the Roofline page, read again whenever it changes."""
+"""A list of operations that is imported again whenever it changes, and the dashboard that shows it: what `kernalyse follow` runs."""
 
 from __future__ import annotations
 
@@ -12,70 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
-from kernalyse.services.cli.imports import with_registry
-from kernalyse.services.cli.options import OpRegistryOption, Server, takes_server
+from kernalyse.services.cli.options import Server
 from kernalyse.services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, Child, endpoint_of, named_endpoint, stop_children
 from kernalyse.services.core.errors import KernalyseError, UnavailableError
 from kernalyse.services.core.file_formats import FILE_NAME, MEMBERS, config_of
 from kernalyse.services.core.model import Filter, Hardware, HardwareKey, LogLevel, Run, TableQuery, Thresholds
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, UiSettings, data_folder, find_service
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
-
-
-@takes_server
-def follow(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A list of operations or kernels: JSON or CSV.")
-    ] = Path("commands.json"),
-    op_registry: OpRegistryOption = None,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the Roofline page in a browser.")] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            help="Serve the page on this port where it is free, else on that of the dashboard that runs; 0 takes any free one.",
-        ),
-    ] = None,
-    *,
-    server: Server,
-) -> None:
-    """Show a list of operations or kernels on the Roofline page until Ctrl-C, and read it again whenever it changes.
-
-    Pages that are open follow by themselves. A roofline_config.json beside it is watched too, and written when peaks or
-    thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that have no place on the roofline are
-    told with the reason. Where no kernalyse runs, an analyzer and a dashboard are started for as long.
-    """
-    import threading
-    import webbrowser
-
-    from kernalyse.services.cli.local_services import dashboard_url
-
-    with dashboard_session(server, port) as (client, dashboard):
-        followed = FollowedList(client, path, op_registry, typer.echo)
-        run = followed.read()
-        page = f"/roofline?runs={run.run_id}"
-        if dashboard is None:
-            typer.echo(f"Roofline: {page} of that analyzer's dashboard")
-        else:
-            url = dashboard_url(dashboard, page)
-            if port and dashboard.address.rpartition(":")[2] != str(port):
-                typer.echo(f"Port {port} is in use by another program; the page is on {dashboard.address}.")
-            typer.echo(f"Roofline: {url}")
-            if open_browser:
-                webbrowser.open(url)
-        typer.echo(f"Following {path}; Ctrl-C ends it.")
-        try:
-            followed.follow(threading.Event())
-        except KeyboardInterrupt:
-            typer.echo("Stopped; what was read last stays.")
-
 
 # ---------------------------------------------------------------- following
 # A list of operations that is read again whenever it changes, and whose roofline_config.json takes what is set on the pages.
@@ -235,6 +181,48 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size
+
+
+# ---------------------------------------------------------------- registry run
+# A user's op_registry.py, run here: its answers travel with the list, so an analyzer that runs already can read it.
+
+
+@contextmanager
+def with_registry(trace: OutgoingTrace, folder: Path | None) -> Iterator[OutgoingTrace]:
+    """Yield the trace with the answers of the folder's registry to its operations; as it is where it is no list of operations.
+
+    Args:
+        folder: of op_registry.py; None: none is run.
+    """
+    answers = None if folder is None else _answers(trace.path, folder)
+    if answers is None:
+        yield trace
+        return
+    from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME
+
+    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as own_folder:
+        path = Path(own_folder) / ANSWERS_FILE_NAME
+        path.write_text(json.dumps(answers), encoding="utf-8")
+        yield OutgoingTrace(trace.path, (*trace.companions, path))
+
+
+def _answers(path: Path, folder: Path) -> dict[str, object] | None:
+    """Return the registry's answers, or None for what is no list of operations, or one that the analyzer refuses with a reason."""
+    from kernalyse.services.analyzer.readers.base import TraceFiles
+    from kernalyse.services.analyzer.readers.operation_list import CommandsReader, ask_registry, operations_of
+    from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
+    from kernalyse.services.core.errors import InvalidTraceError
+
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if not CommandsReader().matches(file.read(HEAD_BYTES)):
+            return None
+    try:
+        operations = operations_of(TraceFiles(path.name, path, 0))
+    except InvalidTraceError:
+        return None
+    return ask_registry(folder, operations).document()
 
 
 # ---------------------------------------------------------------- dashboard session

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import polars as pl
 import typer
 
 from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
-from kernalyse.services.cli.output import Rendering, TextTable
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, percentage, rate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kernalyse.services.cli.output import Rendering
 
 REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
@@ -81,6 +84,8 @@ COMMIT_LENGTH: Final = 10
 
 def latest(rows: pl.DataFrame) -> pl.DataFrame:
     """Return one row per series, the worst news first: its newest run with the last change. Input: table history."""
+    import polars as pl
+
     ordered = rows.sort("series", "measured_unix_ns", "run_id")
     changes = ordered.with_columns(runs_since=pl.len().over("series") - pl.int_range(pl.len()).over("series")).filter(
         pl.col("verdict").is_not_null()
@@ -101,6 +106,8 @@ def latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: int) -> pl.DataFrame:
     """Return those rows of `latest` whose last change is for the worse, by more than the threshold, and no older than so many runs."""
+    import polars as pl
+
     size = pl.max_horizontal("change_ratio", 1 / pl.col("change_ratio"))
     return found.filter(pl.col("verdict") == "REGRESSION", size > 1 + threshold_ratio, pl.col("runs_since") <= recent_run_count)
 
@@ -113,6 +120,8 @@ def history_rendering(rows: pl.DataFrame, found: pl.DataFrame, worse: pl.DataFra
         found: what `latest` says of them.
         worse: what `regressions` says of those.
     """
+    from kernalyse.services.cli.output import Rendering, TextTable
+
     document = {
         "schema": VERSION,
         "metric": metric,

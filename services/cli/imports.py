@@ -1,18 +1,15 @@
-"""`kernalyse import`: results and traces of elsewhere become runs of the store."""
+"""`kernalyse import` and `kernalyse follow`: files of other tools become runs of the store."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from kernalyse.trace_upload import OutgoingTrace
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
 
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
     from kernalyse.services.core.model import ImportProgress, Run
+    from kernalyse.trace_upload import OutgoingTrace
 
 
 @takes_server
@@ -50,6 +48,7 @@ def import_files(
 
     Status 1: a file could not be read; the others are imported all the same.
     """
+    from kernalyse.services.cli.follow import with_registry
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.session import analyzer_session
     from kernalyse.services.core.errors import UsageError
@@ -159,43 +158,52 @@ def _say(run: Run, is_known: bool, console: Console) -> None:
         console.print(run.notes, markup=False, highlight=False, style="dim")
 
 
-# ---------------------------------------------------------------- registry run
-# A user's op_registry.py, run here: its answers travel with the list, so an analyzer that runs already can read it.
+@takes_server
+def follow(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A list of operations or kernels: JSON or CSV.")
+    ] = Path("commands.json"),
+    op_registry: OpRegistryOption = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the Roofline page in a browser.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Serve the page on this port where it is free, else on that of the dashboard that runs; 0 takes any free one.",
+        ),
+    ] = None,
+    *,
+    server: Server,
+) -> None:
+    """Show a list of operations or kernels on the Roofline page until Ctrl-C, and read it again whenever it changes.
 
-
-@contextmanager
-def with_registry(trace: OutgoingTrace, folder: Path | None) -> Iterator[OutgoingTrace]:
-    """Yield the trace with the answers of the folder's registry to its operations; as it is where it is no list of operations.
-
-    Args:
-        folder: of op_registry.py; None: none is run.
+    Pages that are open follow by themselves. A roofline_config.json beside it is watched too, and written when peaks or
+    thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that have no place on the roofline are
+    told with the reason. Where no kernalyse runs, an analyzer and a dashboard are started for as long.
     """
-    answers = None if folder is None else _answers(trace.path, folder)
-    if answers is None:
-        yield trace
-        return
-    from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME
+    import threading
+    import webbrowser
 
-    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as own_folder:
-        path = Path(own_folder) / ANSWERS_FILE_NAME
-        path.write_text(json.dumps(answers), encoding="utf-8")
-        yield OutgoingTrace(trace.path, (*trace.companions, path))
+    from kernalyse.services.cli.follow import FollowedList, dashboard_session
+    from kernalyse.services.cli.local_services import dashboard_url
 
-
-def _answers(path: Path, folder: Path) -> dict[str, object] | None:
-    """Return the registry's answers, or None for what is no list of operations, or one that the analyzer refuses with a reason."""
-    from kernalyse.services.analyzer.readers.base import TraceFiles
-    from kernalyse.services.analyzer.readers.operation_list import CommandsReader, ask_registry, operations_of
-    from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
-    from kernalyse.services.core.errors import InvalidTraceError
-
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        if not CommandsReader().matches(file.read(HEAD_BYTES)):
-            return None
-    try:
-        operations = operations_of(TraceFiles(path.name, path, 0))
-    except InvalidTraceError:
-        return None
-    return ask_registry(folder, operations).document()
+    with dashboard_session(server, port) as (client, dashboard):
+        followed = FollowedList(client, path, op_registry, typer.echo)
+        run = followed.read()
+        page = f"/roofline?runs={run.run_id}"
+        if dashboard is None:
+            typer.echo(f"Roofline: {page} of that analyzer's dashboard")
+        else:
+            url = dashboard_url(dashboard, page)
+            if port and dashboard.address.rpartition(":")[2] != str(port):
+                typer.echo(f"Port {port} is in use by another program; the page is on {dashboard.address}.")
+            typer.echo(f"Roofline: {url}")
+            if open_browser:
+                webbrowser.open(url)
+        typer.echo(f"Following {path}; Ctrl-C ends it.")
+        try:
+            followed.follow(threading.Event())
+        except KeyboardInterrupt:
+            typer.echo("Stopped; what was read last stays.")

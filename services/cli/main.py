@@ -15,21 +15,18 @@ from kernalyse.services.cli import (
     bench,
     ceilings,
     compare,
-    doctor,
     export,
-    follow,
     history,
     imports,
-    local_services,
     model,
     model_dashboards,
     nodes,
     profile,
     rerun,
     runs,
+    serve,
     show,
 )
-from kernalyse.services.cli import export as reports
 from kernalyse.services.core.errors import KernalyseError, UsageError
 
 MAX_QUOTED: Final = 100  # letters
@@ -56,7 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT_SETTINGS,
 )
-app.command()(local_services.up)
+app.command()(serve.up)
 app.command()(bench.bench)
 app.command()(model.model)
 app.command()(model_dashboards.perf_dashboard)
@@ -73,13 +70,13 @@ app.command()(show.show)
 app.command()(compare.compare)
 app.command()(history.history)
 app.command()(export.export)
-app.command()(follow.follow)
-app.command()(reports.report)
+app.command()(imports.follow)
+app.command()(export.report)
 app.command("import")(imports.import_files)
 app.command()(nodes.devices)
-for serve_command in (local_services.profiler, local_services.analyzer, local_services.ui):
-    app.command(context_settings=local_services.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
-app.command()(doctor.doctor)
+for serve_command in (serve.profiler, serve.analyzer, serve.ui):
+    app.command(context_settings=serve.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
+app.command()(nodes.doctor)
 
 nodes_app = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)
 nodes_app.command("list")(nodes.list_nodes)

@@ -11,7 +11,6 @@ import typer
 
 from kernalyse.services.cli import options
 from kernalyse.services.cli.options import Server, takes_server
-from kernalyse.services.cli.output import FittedTable
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
 from kernalyse.services.core.ml_models import layers_note
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.cli.output import FittedTable
     from kernalyse.services.core.model import Run, Work
 
 
@@ -52,6 +52,10 @@ BundleOption = Annotated[
 DEFAULT_MAX_TIME_S: Final = 6.0
 """Of sampling whole passes; launches take a third of it besides. Somebody waits: on a noisy machine no interval gets as narrow as asked
 for, and the limit is what ends the run."""
+
+DASHBOARD_MAX_TIME_S: Final = 3.0
+"""Of sampling one variant for a dashboard: enough for hundreds of passes of the small models, and all six are done within minutes on a
+CPU."""
 
 
 @takes_server
@@ -176,6 +180,8 @@ BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 
 def model_table(models: pl.DataFrame) -> FittedTable:
     """Return one row per model and variant. Input: table models."""
+    from kernalyse.services.cli.output import FittedTable
+
     numeric = ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s of median", "GFLOP/s of median", "efficiency")
     rows = (
         (
@@ -199,6 +205,8 @@ def model_table(models: pl.DataFrame) -> FittedTable:
 def layer_table(layers: pl.DataFrame) -> FittedTable:
     """Return one row per kind of layer, over all blocks. Input: table layers of one variant."""
     import polars as pl
+
+    from kernalyse.services.cli.output import FittedTable
 
     time_ns = pl.col("duration_sum_ns")
     kinds = (
@@ -234,6 +242,8 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
 def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
     """Return one row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
     import polars as pl
+
+    from kernalyse.services.cli.output import FittedTable
 
     kinds = (
         layer_variants.with_columns(kind=_kind())

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kernalyse.services.cli.model import BatchSizeOption, SequenceLengthOption
-from kernalyse.services.cli.model_documents import DEFAULT_MAX_TIME_S
+from kernalyse.services.cli.model import DASHBOARD_MAX_TIME_S, BatchSizeOption, SequenceLengthOption
 from kernalyse.services.cli.options import BackendChoice, BackendOption, DeviceOption, NodeOption, Server, takes_server
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def perf_dashboard(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
-    max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
+    max_time: SamplingTimeOption = DASHBOARD_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
     *,
     server: Server,
@@ -85,7 +84,7 @@ def perf_comparison(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
-    max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
+    max_time: SamplingTimeOption = DASHBOARD_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
     *,
     server: Server,

@@ -15,6 +15,7 @@ from kernalyse.services.analyzer.analysis.comparison import ComparedRun, timings
 from kernalyse.services.analyzer.analysis.models import WHOLE_PASS, models
 from kernalyse.services.analyzer.tables.runs import CEILINGS, THRESHOLDS
 from kernalyse.services.cli.compare import ComparedTrace, compared_sides, run_of
+from kernalyse.services.cli.model import DASHBOARD_MAX_TIME_S
 from kernalyse.services.compat.model_dashboards.document import (
     NS_PER_MS,
     Document,
@@ -45,9 +46,6 @@ PREPARING_S: Final = 5.0
 SAMPLINGS: Final = 4 / 3  # launch by launch for a third of the time, then whole passes
 NS_PER_S: Final = 1e9
 
-DEFAULT_MAX_TIME_S: Final = 3.0
-"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
-
 VARIANT: Final = "fused"
 MISSING: Final = "not_timed"
 """Member of a document's metadata that names models without an entry."""
@@ -64,7 +62,7 @@ class ProfilingRequest:
     backend: str = "auto"
     device_id: str | None = None
     node: str = ""
-    max_duration_s: float = DEFAULT_MAX_TIME_S  # of sampling one variant
+    max_duration_s: float = DASHBOARD_MAX_TIME_S  # of sampling one variant
 
     @property
     def expected_s(self) -> float:

@@ -1,4 +1,4 @@
-"""`kernalyse nodes` and `kernalyse devices`."""
+"""`kernalyse nodes`, `kernalyse devices` and `kernalyse doctor`: the machines that run kernels, and what they have."""
 
 from __future__ import annotations
 
@@ -104,6 +104,25 @@ def devices(
     for node in found:
         for notice in () if node.node is None else node.node.notices:
             typer.echo(f"{node.node.hostname if node.node else node.address}: {notice}", err=True)
+
+
+def doctor(json_output: JsonFlag = False) -> None:
+    """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
+    from kernalyse.services.cli.doctor import can_run_kernels, check_machine
+
+    checks = check_machine()
+    if json_output:
+        import dataclasses
+
+        typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            typer.echo(f"{check.state:<10}  {check.name:<{width}}  {check.found}")
+            if check.remedy:
+                typer.echo(f"{'':<10}  {'':<{width}}  {check.remedy}")
+    if not can_run_kernels(checks):
+        raise typer.Exit(1)
 
 
 def _node_row(status: NodeStatus) -> dict[str, object]:

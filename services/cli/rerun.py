@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernalyse.services.cli.options import JsonOption, RunArgument, Server, takes_server
-from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import ArtifactNotFoundError, UnmetConditionError
 from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, TableQuery
-from kernalyse.services.core.reruns import KEPT_COLUMNS, SPEC_ARTIFACT, StoppedSweep, bundle_artifact_name
 
 if TYPE_CHECKING:
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.core.reruns import StoppedSweep
 
 
 # ---------------------------------------------------------------- again
@@ -130,6 +129,9 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         UnmetConditionError: not the kind of run that can be repeated.
         InvalidRequestError: another version has written it.
     """
+    from kernalyse.services.core import protobuf
+    from kernalyse.services.core.reruns import SPEC_ARTIFACT
+
     if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
         return KeptSpec(run.spec)
     if not isinstance(run.spec.work, KernelSweep):
@@ -149,12 +151,16 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
 
 def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
     """Return the run with what it has measured."""
+    from kernalyse.services.core.reruns import KEPT_COLUMNS, StoppedSweep
+
     frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
     return StoppedSweep(run, **{name: frame.to_dicts() for name, frame in frames.items()})
 
 
 def upload_headers(client: AnalyzerClient, run: Run, spec: RunSpec) -> None:
     """Give the node the headers that the run had: it may have deleted them since. It says so itself when they are nowhere."""
+    from kernalyse.services.core.reruns import bundle_artifact_name
+
     if not isinstance(spec.work, KernelSweep):
         return
     for digest in sorted({kernel.bundle_digest for kernel in spec.work.kernels if kernel.bundle_digest is not None}):

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from kernalyse.services.cli.file_tables import is_trace_path
 from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from kernalyse.services.cli.table_files import checked_output, write_table, write_tables, write_text
+from kernalyse.services.cli.table_files import checked_output, is_trace_path, write_table, write_tables, write_text
 from kernalyse.services.core.formatting import name_inside
 
 if TYPE_CHECKING:

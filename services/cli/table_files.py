@@ -1,4 +1,4 @@
-"""What commands write: text, and tables as CSV for spreadsheets or Parquet for programs."""
+"""Files that commands read and write: traces on the command line, text, and tables as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 TableFormat = Literal["csv", "parquet"]
 
 STANDARD_OUTPUT: Final = "-"
+
+
+def is_trace_path(text: str) -> bool:
+    """Return whether it is a path of a trace, and not a run that has the name of a folder that happens to be here."""
+    path = Path(text)
+    if not path.is_dir():
+        return path.is_file()
+    from kernalyse.services.analyzer.readers.registry import is_trace
+
+    return "/" in text or is_trace(path)
 
 
 def checked_output(path: Path | None) -> Path | None:

@@ -13,7 +13,6 @@ import typer
 
 from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
 from kernalyse.services.core.errors import UsageError
-from kernalyse.services.core.model import TableQuery
 
 if TYPE_CHECKING:
     import polars as pl
@@ -104,7 +103,6 @@ def _threshold(text: str) -> float:
 
 def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun, compare_runs, parse_differences
-    from kernalyse.services.core.errors import UsageError
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
     first, second = compared_sides((baseline, judged), server, depth)
@@ -215,6 +213,8 @@ def _is_file(name: str) -> bool:
 
 
 def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun | ComparedTrace:
+    from kernalyse.services.core.model import TableQuery
+
     run = client.run(name)
     if run.is_trace:
         queries = (TableQuery("kernels", (run.run_id,)), TableQuery("layers", (run.run_id,), depth=depth))

@@ -107,7 +107,6 @@ def export(
 ) -> None:
     """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
     from kernalyse.services.cli.session import analyzer_session
-    from kernalyse.services.core.errors import UsageError
 
     named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
     documents = {name: path for name, path in named.items() if path is not None}

@@ -13,8 +13,6 @@ from kernalyse.services.cli import options
 from kernalyse.services.cli.options import Server, takes_server
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
-from kernalyse.services.core.ml_models import layers_note
-from kernalyse.services.core.model import RunState
 
 if TYPE_CHECKING:
     import polars as pl
@@ -137,6 +135,7 @@ def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | No
     json_path: where results are written; "-" for standard output, which then has nothing else.
     """
     from kernalyse.services.cli.run_output import follow, outcome_line, write_json
+    from kernalyse.services.core.model import RunState
 
     run = follow(client, run, console)
     tables = {name: client.table(name, [run.run_id]) for name in SHOWN_TABLES}
@@ -288,6 +287,8 @@ def _counted(verdicts: list[str]) -> str:
 
 def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
     """Say what the layers of each variant take together beside its whole pass. Input: table models of one run."""
+    from kernalyse.services.core.ml_models import layers_note
+
     sums = models.select("variant", "launches_duration_sum_ns", "duration_median_ns")
     notes = ((variant, layers_note(work, layers_ns, pass_ns)) for variant, layers_ns, pass_ns in sums.iter_rows())
     return [f"{variant}: {note}" if variant else note for variant, note in notes if note]

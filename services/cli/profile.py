@@ -11,7 +11,6 @@ import typer
 
 from kernalyse.services.cli.options import Server, takes_server
 from kernalyse.services.core.errors import UsageError
-from kernalyse.services.core.model import Filter, LogLevel, ModelRun, RunState, TableQuery
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,6 +173,7 @@ def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
     """Follow the run until its trace has been read, show what it came to, and return whether there is something to show."""
     from kernalyse.services.cli.model import follow_and_show_model
     from kernalyse.services.cli.run_output import follow, outcome_line
+    from kernalyse.services.core.model import ModelRun, RunState
 
     console.print(f"run {run.run_id}", markup=False, highlight=False)
     if isinstance(run.spec.work, ModelRun):
@@ -194,6 +194,7 @@ def _show_tables(client: AnalyzerClient, run: Run) -> int:
     """Print the longest kernels and layers, and return how many tables have rows."""
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import kernel_table, layer_table
+    from kernalyse.services.core.model import TableQuery
 
     console, shown_count = make_console(), 0
     for name, table_of in (("kernels", kernel_table), ("layers", layer_table)):
@@ -208,6 +209,8 @@ def _show_tables(client: AnalyzerClient, run: Run) -> int:
 
 def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
     """Return a note on a device whose kernels' work is known, but not what it can do: no data sheet is known of it."""
+    from kernalyse.services.core.model import TableQuery
+
     points = client.rows(TableQuery("roofline", (run.run_id,), columns=("device_id", "efficiency_ratio")))[0]
     if points.is_empty() or points["efficiency_ratio"].count():
         return ()
@@ -217,6 +220,7 @@ def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
 def _is_readable(client: AnalyzerClient, run: Run) -> bool:
     """Return whether the analyzer has nothing to complain of. A program may have launched nothing: then there is nothing to show."""
     from kernalyse.services.cli.run_output import ANALYZER
+    from kernalyse.services.core.model import Filter, LogLevel, TableQuery
 
     complaints = (Filter("source", ANALYZER), Filter("level", LogLevel.WARNING.value))
     return client.rows(TableQuery("log_lines", (run.run_id,), filters=complaints, limit=1))[1] == 0

@@ -12,10 +12,10 @@ import typer
 
 from kernalyse.services.cli.options import JsonOption, RunArgument, Server, takes_server
 from kernalyse.services.core.errors import ArtifactNotFoundError, UnmetConditionError
-from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, TableQuery
 
 if TYPE_CHECKING:
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.core.model import Run, RunSpec
     from kernalyse.services.core.reruns import StoppedSweep
 
 
@@ -130,6 +130,7 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         InvalidRequestError: another version has written it.
     """
     from kernalyse.services.core import protobuf
+    from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, RunSpec
     from kernalyse.services.core.reruns import SPEC_ARTIFACT
 
     if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
@@ -151,6 +152,7 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
 
 def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
     """Return the run with what it has measured."""
+    from kernalyse.services.core.model import TableQuery
     from kernalyse.services.core.reruns import KEPT_COLUMNS, StoppedSweep
 
     frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
@@ -159,6 +161,7 @@ def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
 
 def upload_headers(client: AnalyzerClient, run: Run, spec: RunSpec) -> None:
     """Give the node the headers that the run had: it may have deleted them since. It says so itself when they are nowhere."""
+    from kernalyse.services.core.model import KernelSweep
     from kernalyse.services.core.reruns import bundle_artifact_name
 
     if not isinstance(spec.work, KernelSweep):

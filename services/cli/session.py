@@ -181,7 +181,7 @@ def named_endpoint(server: Server) -> Endpoint:
             f"option --server {server.address}",
             found="another machine, without TLS",
             expected="--ca-file, so that the token travels encrypted",
-            remedy="Give the analyzer a certificate (README, Security), or say --insecure.",
+            remedy="Give the analyzer a certificate (docs/security.md), or say --insecure.",
         )
     token = _token(server)
     return Endpoint(server.address, token, contents(server.ca_file, "--ca-file"), *_client_pair(server))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 UNKNOWN: Final = "unknown"
 """What a cell or a fact says that is not known."""
@@ -71,14 +72,20 @@ class DrawingTask:
     baseline_run_id: str = ""
 
     def write(self, folder: Path) -> None:
-        (folder / TASK_NAME).write_bytes(_TASKS.dump_json(self))
+        (folder / TASK_NAME).write_bytes(_tasks().dump_json(self))
 
     @staticmethod
     def read(folder: Path) -> DrawingTask:
-        return _TASKS.validate_json((folder / TASK_NAME).read_bytes())
+        return _tasks().validate_json((folder / TASK_NAME).read_bytes())
 
 
 TASK_NAME: Final = "task.json"
 TABLE_SUFFIX: Final = ".arrow"
 DOCUMENT_NAME: Final = "document"
-_TASKS: Final = TypeAdapter(DrawingTask)
+
+
+def _tasks() -> TypeAdapter[DrawingTask]:
+    """Return the conversion of tasks. pydantic takes 0.1 s to load, and every command loads this module for the names of formats."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(DrawingTask)

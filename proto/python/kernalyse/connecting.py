@@ -82,7 +82,7 @@ def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certi
             f"analyzer {address}",
             found="another machine, without TLS",
             expected="ca_file, so that the token travels encrypted",
-            remedy="Give the analyzer a certificate (README, Security), or say insecure=True.",
+            remedy="Give the analyzer a certificate (docs/security.md), or say insecure=True.",
         )
     return Endpoint(address, known, ca_certificate)
 

@@ -1,4 +1,4 @@
-"""`kernalyse bench`: measures kernels over a sweep of parameters, macros and blocks."""
+"""The command `kernalyse bench`, which measures kernels over a sweep of parameters, macros and blocks."""
 
 from __future__ import annotations
 

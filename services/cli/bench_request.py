@@ -18,14 +18,19 @@ from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle, pac
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest(SweepWords):
-    """The options as they were written."""
+    """The options of `kernalyse bench`, as text that nothing has parsed yet."""
 
     kernels: KernelWords = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltSweep:
-    """A sweep that is ready to run. notices: for the user. bundles: headers to upload before the run."""
+    """A sweep that any node can run, with what goes before it.
+
+    Attributes:
+        notices: sentences for the user.
+        bundles: headers to upload before the run.
+    """
 
     sweep: KernelSweep
     notices: tuple[str, ...] = ()
@@ -33,10 +38,10 @@ class BuiltSweep:
 
 
 def build_sweep(request: SweepRequest) -> BuiltSweep:
-    """Return the sweep, and what goes with it.
+    """Return the sweep that the options describe, with its notices and headers.
 
     Raises:
-        UsageError: an option cannot be read, or a file is not there.
+        UsageError: an option cannot be parsed, or a file does not exist.
         InvalidRequestError, UnknownKernelError: a source or a definition cannot be used.
     """
     macro_names = tuple(axis.name for axis in request.macro_axes())
@@ -48,12 +53,20 @@ def build_sweep(request: SweepRequest) -> BuiltSweep:
 # ---------------------------------------------------------------- kernels
 
 SOURCE_SUFFIXES: Final = (".cu", ".cuh")
-LONE_COLON: Final = re.compile(r"(?<!:):(?!:)|:(?=::(?!:))")  # not half of a ::; the first of three stands before a ::name
+LONE_COLON: Final = re.compile(r"(?<!:):(?!:)|:(?=::(?!:))")  # a colon that is not half of a "::"; of three in a row the first
 
 
 @dataclass(frozen=True, slots=True)
 class KernelWords:
-    """Kernels of the command line, and what it says of those outside the catalogue. file: in the catalogue's format."""
+    """The kernels that the command line names, and the options that describe those outside the catalog.
+
+    Attributes:
+        names: catalog names, or FILE.cu:KERNEL.
+        buffers: `NAME=EXPRESSION`, the number of elements behind a pointer.
+        flop, bytes: expressions for the cost of one launch; None: not given.
+        file: definitions in the catalog's format.
+        include_folders: directories that are searched for headers.
+    """
 
     names: tuple[str, ...]
     buffers: tuple[str, ...] = ()
@@ -63,42 +76,42 @@ class KernelWords:
     include_folders: tuple[Path, ...] = ()
 
     def select(self, arguments: Sequence[ArgumentDefinition] = (), macro_names: tuple[str, ...] = ()) -> SelectedKernels:
-        """Read every file that is named, and return the kernels.
+        """Read every file that the options name and return the kernels.
 
         Args:
-            arguments: scalar arguments whose value the request gives.
+            arguments: scalar arguments that the request gives a value.
             macro_names: compile-time constants that expressions may use.
 
         Raises:
-            UsageError: a word cannot be read, a file is not there, or an option describes no kernel.
+            UsageError: a name cannot be parsed, a file does not exist, or an option applies to no kernel.
             InvalidRequestError, UnknownKernelError: a source or a definition cannot be used.
         """
         for folder in self.include_folders:
             if not folder.is_dir():
                 raise UsageError(f"option -I {folder}", found="no such folder", expected="a folder of headers", remedy="Correct the path.")
-        own_catalog = None if self.file is None else load_catalog(self.file, macro_names)
-        given = {argument.name: argument.expression for argument in arguments}
-        reading = _Reading(self, own_catalog, given, macro_names)
-        selections = tuple(map(reading.select, self.names))
-        self._refuse_unused(selections, reading.used_buffers)
-        return SelectedKernels(selections, tuple(reading.notices), tuple(reading.bundles.values()))
+        file_catalog = None if self.file is None else load_catalog(self.file, macro_names)
+        argument_expressions = {argument.name: argument.expression for argument in arguments}
+        reader = _KernelReader(self, file_catalog, argument_expressions, macro_names)
+        selections = tuple(map(reader.select, self.names))
+        self._reject_unused(selections, reader.used_buffers)
+        return SelectedKernels(selections, tuple(reader.notices), tuple(reader.bundles.values()))
 
-    def _refuse_unused(self, selections: Sequence[KernelSelection], used_buffers: set[str]) -> None:
-        """Refuse an option that nothing uses: it would be lost without a word."""
-        has_own = any(selection.source is not None for selection in selections)
+    def _reject_unused(self, selections: Sequence[KernelSelection], used_buffers: set[str]) -> None:
+        """Raise UsageError for an option that no kernel uses, which would otherwise be ignored silently."""
+        has_source_file = any(selection.source is not None for selection in selections)
         for option, is_given in (
             ("--buffer", bool(self.buffers)),
             ("--flop", self.flop is not None),
             ("--bytes", self.bytes is not None),
         ):
-            if is_given and (self.file is not None or not has_own):
+            if is_given and (self.file is not None or not has_source_file):
                 raise UsageError(
                     f"option {option}",
                     found="no kernel that it could describe",
                     expected="a kernel FILE.cu:KERNEL without --definition",
                     remedy="Leave it out: the definition of these kernels is known.",
                 )
-        if self.include_folders and not has_own:
+        if self.include_folders and not has_source_file:
             raise UsageError(
                 f"option -I {self.include_folders[0]}",
                 found="no kernel whose headers it could hold",
@@ -114,47 +127,52 @@ class KernelWords:
 
 @dataclass(frozen=True, slots=True)
 class SelectedKernels:
-    """Selected kernels. notices: every assumption about a kernel that nobody described. bundles: to be uploaded before the run."""
+    """The kernels of a request, with what goes before its run.
+
+    Attributes:
+        notices: one sentence for each assumption about a kernel without a definition.
+        bundles: headers to upload before the run.
+    """
 
     selections: tuple[KernelSelection, ...]
     notices: tuple[str, ...]
     bundles: tuple[HeaderBundle, ...]
 
 
-def split_word(word: str) -> tuple[str, str] | None:
-    """Return file and function of `FILE.cu:ns::kernel<a::b>`, or None for a word without a file."""
-    colons = [found.start() for found in LONE_COLON.finditer(word.partition("<")[0])]
-    return (word[: colons[-1]], word[colons[-1] + 1 :]) if colons else None
+def split_word(name: str) -> tuple[str, str] | None:
+    """Return file and function of `FILE.cu:ns::kernel<a::b>`, or None for a name without a file."""
+    colons = [found.start() for found in LONE_COLON.finditer(name.partition("<")[0])]
+    return (name[: colons[-1]], name[colons[-1] + 1 :]) if colons else None
 
 
 @dataclass(slots=True)
-class _Reading:
-    words: KernelWords
-    own_catalog: Catalog | None
+class _KernelReader:
+    options: KernelWords
+    file_catalog: Catalog | None
     arguments: Mapping[str, str]
     macro_names: tuple[str, ...]
     notices: list[str] = field(default_factory=list)
     used_buffers: set[str] = field(default_factory=set)
     bundles: dict[str, HeaderBundle] = field(default_factory=dict)  # by digest
 
-    def select(self, word: str) -> KernelSelection:
-        parts = split_word(word)
-        if parts is not None:
-            return self._from_file(word, Path(parts[0]), str(parse_instance_name(parts[1])))
-        if word.endswith(SOURCE_SUFFIXES):
-            raise UsageError(f"kernel {word}", found="a file", expected="FILE.cu:KERNEL", remedy=f"For example: {word}:{Path(word).stem}")
-        if self.own_catalog is not None and word in self.own_catalog.kernel_names:
-            assert self.words.file is not None
-            source = self.own_catalog.source(word)
-            digest = self._pack(word, self.words.file.parent / source.file_name)
-            return KernelSelection(word, source, self.own_catalog.definition(word), digest)
-        return KernelSelection(word)
+    def select(self, name: str) -> KernelSelection:
+        file_and_function = split_word(name)
+        if file_and_function is not None:
+            return self._from_file(name, Path(file_and_function[0]), str(parse_instance_name(file_and_function[1])))
+        if name.endswith(SOURCE_SUFFIXES):
+            raise UsageError(f"kernel {name}", found="a file", expected="FILE.cu:KERNEL", remedy=f"For example: {name}:{Path(name).stem}")
+        if self.file_catalog is not None and name in self.file_catalog.kernel_names:
+            assert self.options.file is not None
+            source = self.file_catalog.source(name)
+            digest = self._pack(name, self.options.file.parent / source.file_name)
+            return KernelSelection(name, source, self.file_catalog.definition(name), digest)
+        return KernelSelection(name)
 
-    def _from_file(self, word: str, path: Path, function_name: str) -> KernelSelection:
-        source = _read_source(word, path)
-        digest = self._pack(word, path)
-        if self.own_catalog is not None:
-            definition = replace(_described(self.own_catalog, function_name), source_file_name=source.file_name)
+    def _from_file(self, name: str, path: Path, function_name: str) -> KernelSelection:
+        source = _read_source(name, path)
+        digest = self._pack(name, path)
+        if self.file_catalog is not None:
+            definition = replace(_find_definition(self.file_catalog, function_name), source_file_name=source.file_name)
             return KernelSelection(function_name, source, definition, digest)
         return KernelSelection(function_name, source, self._derive(source, function_name), digest)
 
@@ -162,27 +180,27 @@ class _Reading:
         signature = parse_kernel_source(source).kernel(function_name).parameters
         pointers = {parameter.name for parameter in signature if parameter.is_pointer}
         scalars = {parameter.name for parameter in signature if not parameter.is_pointer}
-        buffers = dict(map(parse_buffer, self.words.buffers))
+        buffers = dict(map(parse_buffer, self.options.buffers))
         definition, assumptions = derive_definition(
             source,
             function_name,
             buffers={name: count for name, count in buffers.items() if name in pointers},
             arguments={name: expression for name, expression in self.arguments.items() if name in scalars},
-            flop=self.words.flop,
-            bytes=self.words.bytes,
+            flop=self.options.flop,
+            bytes=self.options.bytes,
             macro_names=self.macro_names,
         )
         self.used_buffers |= pointers & buffers.keys()
         self.notices.extend(f"{function_name}: {assumption}" for assumption in assumptions)
         return definition
 
-    def _pack(self, word: str, path: Path) -> str | None:
-        """Return the digest of the bundle with the headers that the file includes, or None where it includes none of one's own."""
+    def _pack(self, name: str, path: Path) -> str | None:
+        """Return the digest of the bundle of headers that the file includes, or None where it includes only system headers."""
         try:
-            bundle = pack_headers(path, self.words.include_folders)
+            bundle = pack_headers(path, self.options.include_folders)
         except OSError as error:
             raise UsageError(
-                f"headers of {word}", found=f"{error.filename}: {error.strerror}", expected="readable files", remedy="Correct its mode."
+                f"headers of {name}", found=f"{error.filename}: {error.strerror}", expected="readable files", remedy="Correct its mode."
             ) from error
         if bundle is None:
             return None
@@ -190,20 +208,20 @@ class _Reading:
         return bundle.digest
 
 
-def _described(own_catalog: Catalog, function_name: str) -> KernelDefinition:
-    """Return the definition of that name; an instance of a template takes that of the template."""
+def _find_definition(file_catalog: Catalog, function_name: str) -> KernelDefinition:
+    """Return the definition of that name; an instance of a template has the definition of its template."""
     plain_name = parse_instance_name(function_name).function_name
-    if function_name not in own_catalog.kernel_names and plain_name in own_catalog.kernel_names:
-        return replace(own_catalog.definition(plain_name), kernel_name=function_name, function_name="")
-    return own_catalog.definition(function_name)
+    if function_name not in file_catalog.kernel_names and plain_name in file_catalog.kernel_names:
+        return replace(file_catalog.definition(plain_name), kernel_name=function_name, function_name="")
+    return file_catalog.definition(function_name)
 
 
-def _read_source(word: str, path: Path) -> KernelSource:
+def _read_source(name: str, path: Path) -> KernelSource:
     try:
         return KernelSource(path.name, path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(
-            f"kernel {word}", found=f"{path}: {error.strerror}", expected="a CUDA source file", remedy="Correct the path."
+            f"kernel {name}", found=f"{path}: {error.strerror}", expected="a CUDA source file", remedy="Correct the path."
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"kernel {word}", found=f"{path}, which is not text", expected="a CUDA source file") from error
+        raise UsageError(f"kernel {name}", found=f"{path}, which is not text", expected="a CUDA source file") from error

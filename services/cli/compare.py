@@ -32,7 +32,7 @@ def compare(
     baseline: Annotated[
         str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, a JSON file, or several: X,Y,…")
     ],
-    judged: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
+    candidate: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="device,…", help="What may differ: device, method, cache, inputs. Refused otherwise."),
@@ -64,7 +64,7 @@ def compare(
 
     try:
         threshold_ratio = None if fail_if_slower is None else _threshold(fail_if_slower)
-        compared = _compare_operands(baseline, judged, allow or [], depth, server)
+        compared = _compare_operands(baseline, candidate, allow or [], depth, server)
     except KernalyseError as error:  # status 1 would say that something is slower
         typer.echo(f"kernalyse: {error.message}", err=True)
         raise typer.Exit(REFUSED_STATUS) from error
@@ -101,14 +101,14 @@ def _threshold(text: str) -> float:
     return parse_ratio("--fail-if-slower", text)
 
 
-def _compare_operands(baseline: str, judged: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
+def _compare_operands(baseline: str, candidate: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun, compare_runs, parse_differences
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
-    first, second = compared_sides((baseline, judged), server, depth)
+    first, second = compared_sides((baseline, candidate), server, depth)
     if set(first.run_ids) & set(second.run_ids):
         raise UsageError(
-            f"runs {baseline} and {judged}", found="one run on both sides", expected="two", remedy="Name the run to judge it by."
+            f"runs {baseline} and {candidate}", found="one run on both sides", expected="two", remedy="Name the run to judge it by."
         )
     if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
         if allowed:
@@ -120,20 +120,22 @@ def _compare_operands(baseline: str, judged: str, allow: list[str], depth: int |
         return compare_runs(first, second, allowed)
     trace, other = (first, second) if isinstance(first, ComparedTrace) else (second, first)
     raise UsageError(
-        f"runs {baseline} and {judged}",
+        f"runs {baseline} and {candidate}",
         found=f"a trace ({trace.run_id}) and measurements ({other.run_id})",
         expected="two traces, or two runs of measurements",
         remedy="Compare like with like.",
     )
 
 
-def _compare_traces(baseline: ComparedTrace, judged: ComparedTrace) -> TraceChange:
+def _compare_traces(baseline: ComparedTrace, candidate: ComparedTrace) -> TraceChange:
     from kernalyse.services.analyzer.queries.registry import TRACE_COMPARISONS
     from kernalyse.services.cli.compare_output import TraceChange
 
     return TraceChange(
         {
-            name: comparison.compare(judged.tables[comparison.table_name].lazy(), baseline.tables[comparison.table_name].lazy()).collect()
+            name: comparison.compare(
+                candidate.tables[comparison.table_name].lazy(), baseline.tables[comparison.table_name].lazy()
+            ).collect()
             for name, comparison in TRACE_COMPARISONS.items()
         }
     )

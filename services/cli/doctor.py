@@ -46,7 +46,7 @@ CLOCKS: Final = ("clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "
 
 
 class CheckState(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     OK = "ok"
     MISSING = "missing"
@@ -55,7 +55,12 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that profiling needs. remedy: empty where nothing is to be done."""
+    """One thing that profiling needs, and whether it is there.
+
+    Attributes:
+        found: what the check found, for the user.
+        remedy: empty where nothing is to be done.
+    """
 
     name: str
     state: CheckState
@@ -65,7 +70,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a program said. status: None when the program is not there, or did not end in time."""
+    """The output of a program.
+
+    Attributes:
+        status: its exit status; None: the program does not exist, or did not end in time.
+        output: standard output, of a failed program with standard error.
+    """
 
     status: int | None
     output: str
@@ -75,7 +85,7 @@ RunCommand = Callable[[Sequence[str]], CommandResult]
 
 
 def run_command(arguments: Sequence[str]) -> CommandResult:
-    """Run a program without input and return what it said."""
+    """Run a program without input and return its status and output."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
@@ -86,7 +96,7 @@ def run_command(arguments: Sequence[str]) -> CommandResult:
 
 
 def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
-    """Return all checks of this machine, in the order in which they are shown. run: runs a program."""
+    """Run all checks of this machine and return them in the order in which they are shown. run: runs a program."""
     settings = ProfilerSettings.load()
     nsys_program = None if settings.nsys_program is None else str(settings.nsys_program)
     gpu = check_gpu(run)
@@ -110,12 +120,12 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
 
 
 def can_run_kernels(checks: Sequence[Check]) -> bool:
-    """Return whether a device can run kernels."""
+    """Return whether the checks found a device that can run kernels."""
     return any(check.state is CheckState.OK and check.name in (CUDA_DEVICES, OPENCL_DEVICES) for check in checks)
 
 
 def check_gpu(run: RunCommand) -> Check:
-    """Return whether there is an NVIDIA GPU with its driver."""
+    """Check for an NVIDIA GPU with its driver."""
     name = "NVIDIA GPU and driver"
     result = run(("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"))
     lines = result.output.strip().splitlines()
@@ -131,7 +141,7 @@ def check_gpu(run: RunCommand) -> Check:
 
 
 def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
-    """Return whether there is an nvcc."""
+    """Check for nvcc, the CUDA compiler."""
     name = "CUDA toolkit (nvcc)"
     nvcc = _nvcc()
     result = run((nvcc, "--version"))
@@ -142,16 +152,16 @@ def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def _nvcc() -> str:
-    """Return the nvcc that compiles kernels."""
+    """Return the path of the nvcc that compiles kernels, or its plain name where none was found."""
     try:
         from kernalyse.services.core.external_programs import find_nvcc
-    except ModuleNotFoundError:  # without the extra profiler nothing is compiled here
+    except ModuleNotFoundError:  # without the extra "profiler" nothing is compiled here
         return "nvcc"
     return find_nvcc() or "nvcc"
 
 
 def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
-    """Return what each device's clocks are now, idle perhaps, and what they can be at most."""
+    """Check that the driver reports clocks: of each device the present ones, which may be idle ones, and the maximum."""
     name = "GPU clocks"
     if not has_gpu:
         return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
@@ -171,7 +181,7 @@ def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
-    """Return whether PyCUDA is there and finds a device."""
+    """Check that PyCUDA is installed and finds a device."""
     name = "PyCUDA"
     if importlib.util.find_spec("pycuda") is None:
         return _lacking(name, "not installed", "Install it: pip install 'kernalyse[cuda]' (needs the CUDA toolkit).", has_gpu=has_gpu)
@@ -186,7 +196,7 @@ def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Check:
-    """Return whether a program is there, with its version."""
+    """Check that a program runs, and find its version."""
     result = run((program, "--version"))
     version = re.search(r"\d{4}\.\d+\.\d+[\w.\-]*|\d+\.\d+\.\d+[\w.\-]*", result.output)
     if result.status == 0 and version:
@@ -202,10 +212,12 @@ def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Ch
 
 
 def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, has_gpu: bool) -> Check:
-    """Return whether ncu may read hardware counters as this user.
+    """Check that ncu may read hardware counters as this user.
 
     Args:
-        dcgm_process_id: of DCGM's service; None: none is seen.
+        access: what the driver allows.
+        dcgm_process_id: id of the process of DCGM's service; None: it was not found.
+        has_gpu: whether there is an NVIDIA GPU.
     """
     name = "GPU performance counters"
     if access is CounterAccess.NOT_TOLD and not has_gpu:
@@ -218,7 +230,7 @@ def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, 
 
 
 def check_perf_events(setting: Path) -> Check:
-    """Return whether nsys may sample the CPU as this user."""
+    """Check that nsys may sample the CPU as this user. setting: the path of perf_event_paranoid."""
     name = "CPU sampling (perf events)"
     level = perf_event_level(setting)
     if level is None:
@@ -229,7 +241,7 @@ def check_perf_events(setting: Path) -> Check:
 
 
 def check_commands(settings: ProfilerSettings) -> Check:
-    """Return whether commands are accepted here, and could start where their runs lie."""
+    """Check that this node accepts commands, and that they can start in the directory of its runs."""
     name = "Commands to profile"
     if not settings.allow_commands or settings.allow_catalog_only:
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
@@ -243,7 +255,14 @@ def check_commands(settings: ProfilerSettings) -> Check:
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:
-    """Return the devices that the profiler's own probe finds, in a process of its own: a broken runtime may crash it."""
+    """Check for devices of the given backends.
+
+    Args:
+        probe: output of the profiler's own probe, which runs in a separate process because a broken runtime may crash it.
+        name: of the check.
+        backends: names of backends.
+        is_needed: whether a machine without such devices lacks something.
+    """
     from kernalyse.services.profiler.backends.discovery import read_probe
 
     if probe.status != 0:
@@ -252,7 +271,7 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
             name, CheckState.MISSING, last_line, "Start the probe by hand: python -m kernalyse.services.profiler.backends.discovery."
         )
     devices, notices = read_probe(probe.output)
-    told = " ".join(notice for notice in notices if any(backend in notice for backend in backends))
+    notes = " ".join(notice for notice in notices if any(backend in notice for backend in backends))
     found = list[str]()
     for device in devices:
         driven_by = [backend for backend in device.backends if backend in backends]
@@ -260,14 +279,14 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
             by = f", by {' and '.join(driven_by)}" if len(backends) > 1 else ""
             found.append(f"{device.device_id} {device.name} ({device.runtime}{by})")
     if found:
-        return Check(name, CheckState.OK, "; ".join(found), told)
+        return Check(name, CheckState.OK, "; ".join(found), notes)
     if not is_needed:
         return Check(name, CheckState.NOT_NEEDED, "none; of use with an NVIDIA GPU only")
-    return Check(name, CheckState.MISSING, "none", told or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
+    return Check(name, CheckState.MISSING, "none", notes or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
 
 
 def check_onnx_runtime(*, has_gpu: bool) -> Check:
-    """Return whether ONNX models can run, and where."""
+    """Check that ONNX models can run, and on which devices."""
     name = "ONNX Runtime"
     missing = missing_packages()
     if missing:
@@ -279,7 +298,7 @@ def check_onnx_runtime(*, has_gpu: bool) -> Check:
 
 
 def onnxruntime_version() -> str:
-    """Return the version of ONNX Runtime, of whichever package brings the module."""
+    """Return the version of whichever package provides the module onnxruntime."""
     for package in ("onnxruntime-gpu", "onnxruntime"):
         with suppress(PackageNotFoundError):
             return version(package)
@@ -287,7 +306,7 @@ def onnxruntime_version() -> str:
 
 
 def check_chromium() -> Check:
-    """Return whether there is a browser for the browser tests."""
+    """Check for a browser for the browser tests."""
     name = "Chromium (browser tests)"
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is not None:

@@ -1,4 +1,4 @@
-"""`kernalyse import` and `kernalyse follow`: files of other tools become runs of the store."""
+"""The commands `kernalyse import` and `kernalyse follow`, which read files of other tools into runs of the store."""
 
 from __future__ import annotations
 
@@ -65,13 +65,17 @@ def import_files(
         for number, paths_of_run in enumerate(runs):
             with ExitStack() as stack:
                 traces = [stack.enter_context(with_registry(OutgoingTrace(path, reports), op_registry)) for path in paths_of_run]
-                done.append(_import(client, traces, _place(number, len(runs)), console))
+                done.append(_import(client, traces, _position(number, len(runs)), console))
     if not all(done):
         raise typer.Exit(1)
 
 
 def _traces(path: Path) -> list[Path]:
-    """Return the file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
+    """Return the traces at a path: the file, the directory if it is one trace itself, or every trace below it.
+
+    Raises:
+        UsageError: there is none.
+    """
     from kernalyse.services.analyzer.readers.registry import formats, traces_at
     from kernalyse.services.core.errors import UsageError
 
@@ -81,12 +85,16 @@ def _traces(path: Path) -> list[Path]:
     return found
 
 
-def _place(number: int, count: int) -> str:
+def _position(number: int, count: int) -> str:
     return f"{number + 1}/{count} " if count > 1 else ""
 
 
 def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
-    """Check reports and return them. Raises UsageError: one is no report, or there are several traces that they could be of."""
+    """Check reports of ncu and return them.
+
+    Raises:
+        UsageError: one is no report, or there are several traces that they could belong to.
+    """
     if not reports:
         return []
     from kernalyse.services.cli.file_tables import report_files
@@ -105,15 +113,15 @@ def _by_job(files: list[Path]) -> list[list[Path]]:
     return by_job(files) if len(files) > 1 else [files]
 
 
-def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str, console: Console) -> bool:
-    """Send the traces of one run, say what they have become, and return whether they could be read."""
+def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], position: str, console: Console) -> bool:
+    """Upload the traces of one run, print what was imported, and return whether they could be read."""
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     from kernalyse.services.core import model, protobuf
     from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
     from kernalyse.trace_upload import TraceUpload
 
-    name = f"{place}{traces[0].path.name}" + (f" and {len(traces) - 1} more" if len(traces) > 1 else "")
+    name = f"{position}{traces[0].path.name}" + (f" and {len(traces) - 1} more" if len(traces) > 1 else "")
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()),
         *(DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()),
@@ -122,10 +130,10 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task(name, total=None)
 
-            def tell(message: Message) -> None:
+            def show_stage(message: Message) -> None:
                 progress.update(task, description=f"{name}{_stage(protobuf.decode(message, model.ImportProgress))}")
 
-            upload = TraceUpload(traces, lambda sent_bytes: progress.advance(task, sent_bytes), tell)
+            upload = TraceUpload(traces, lambda sent_bytes: progress.advance(task, sent_bytes), show_stage)
             progress.update(task, total=upload.size_bytes)
             run, is_known = client.import_trace(upload)
     except (InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError) as error:
@@ -134,12 +142,12 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
     except OSError as error:
         console.print(f"file {error.filename or traces[0].path}: {error.strerror}", markup=False, highlight=False)
         return False
-    _say(run, is_known, console)
+    _print_import(run, is_known, console)
     return True
 
 
 def _stage(state: ImportProgress) -> str:
-    """Return in words what becomes of a trace that has been sent."""
+    """Return the stage of an import after the upload, in words."""
     match state.stage:
         case "READING":
             return ", being read" + (f" ({state.read_trace_count} of {state.trace_count})" if state.trace_count > 1 else "")
@@ -149,7 +157,7 @@ def _stage(state: ImportProgress) -> str:
             return ""
 
 
-def _say(run: Run, is_known: bool, console: Console) -> None:
+def _print_import(run: Run, is_known: bool, console: Console) -> None:
     is_trace = not run.total_configuration_count
     counts = f"{run.total_configuration_count} configurations, {run.failed_configuration_count} without a measurement"
     known = "; imported before: delete that run to read the file anew" if is_known else ""

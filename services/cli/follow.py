@@ -199,7 +199,7 @@ def _file_stamp(path: Path) -> tuple[int, int] | None:
 
 
 # ---------------------------------------------------------------- operation registry
-# A user's op_registry.py runs in this process, and its results are uploaded with the list: an analyzer never runs user code.
+# A user's op_registry.py runs in this process, and its results are uploaded with the list, so that any running analyzer can read it.
 
 
 @contextmanager

@@ -21,32 +21,32 @@ from kernalyse.services.core.settings import AnalyzerSettings, Announcement, Pro
 
 POLL_S: Final = 0.2
 STOP_GRACE_S: Final = 6.0
-"""The profiler drains for one second and then ends its run by TERM, grace and KILL; six leave it time for all of it."""
+"""The profiler waits DRAIN_S for its run and then ends it by TERM, grace and KILL: with less time the run is killed half-way."""
 
 DRAIN_S: Final = 1.0
 FIRST_BACK_OFF_S: Final = 0.5
 MAX_BACK_OFF_S: Final = 30.0
 STABLE_S: Final = 60.0
-"""A service that lived this long has recovered: its next death is restarted at once again."""
+"""A service that ran this long counts as recovered, and its next restart comes after the first back-off again."""
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def dashboard_url(announcement: Announcement, page: str = "/") -> str:
-    """Return the address of a page with the token that it asks for once."""
+    """Return the URL of a page of the dashboard with the token, which a browser has to present once."""
     scheme = "http" if announcement.ca_file is None else "https"
     token = quote(read_token(Path(announcement.token_file)))
     return f"{scheme}://{announcement.address}{page}{'&' if '?' in page else '?'}token={token}"
 
 
 def running_dashboard_url() -> str | None:
-    """Return where the dashboard of this user is served on this machine, or None when it is not."""
+    """Return the URL of this user's dashboard on this machine, with its token, or None when none runs."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else dashboard_url(found)
 
 
 def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
-    """Open the dashboard of these settings in a browser; where there is none, say where it is."""
+    """Open the dashboard of these settings in a browser; without a browser, show its URL by `say`."""
     found = find_service(settings.announcement_path())
     url = None if found is None else dashboard_url(found)
     if url is not None and not webbrowser.open(url):
@@ -54,26 +54,28 @@ def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
 
 
 def running_page_url(path: str) -> str | None:
-    """Return a page of the dashboard that runs here, without a token: whoever opens it has given that once, or is asked for it."""
+    """Return the URL of a page of the dashboard on this machine without its token, or None when none runs."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else f"{'http' if found.ca_file is None else 'https'}://{found.address}{path}"
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A child, and when to start it again."""
+class _RestartState:
+    """A service process with the schedule of its restart."""
 
     child: Child
     back_off_s: float = FIRST_BACK_OFF_S
-    start_at: float | None = None  # monotonic; None: it runs
+    start_at: float | None = None  # by the monotonic clock; None: it runs
     started_at: float = 0.0
 
 
 class LocalServices:
     """The three services of one machine, which run until a signal ends them.
 
-    port: of the dashboard; None as the settings say, 0 for free ports everywhere. server: its client certificate is shown to
-    profiler and analyzer. say: shows one line to the user.
+    Args:
+        port: of the dashboard; None: that of the settings; 0: free ports for all three services.
+        server: has the client certificate for profiler and analyzer.
+        say: shows one line to the user.
     """
 
     def __init__(self, *, port: int | None, server: Server, say: Callable[[str], None]) -> None:
@@ -95,19 +97,23 @@ class LocalServices:
         return self._ui, self._analyzer, self._profiler
 
     def run(self, *, has_demo: bool, opens_browser: bool) -> None:
-        """Run until a signal has ended it and every service has stopped. Raises UnavailableError when one cannot start."""
+        """Start the services, restart those that end, and return when a signal came and every service has stopped.
+
+        Raises:
+            UnavailableError: a service cannot start.
+        """
         for number in STOP_SIGNALS:
-            signal.signal(number, _interrupt)
+            signal.signal(number, _raise_interrupt)
         try:
             self._start(has_demo=has_demo, opens_browser=opens_browser)
-            self._watch()
+            self._restart_until_signal()
         except KeyboardInterrupt:
             self._say("Stopping…")
         finally:
             for number in STOP_SIGNALS:
                 signal.signal(number, self._kill)  # the second Ctrl-C does not wait
             stop_children((self._ui, self._profiler), grace_s=STOP_GRACE_S)
-            stop_children((self._analyzer,), grace_s=STOP_GRACE_S)  # after the profiler: it collects how its run ended
+            stop_children((self._analyzer,), grace_s=STOP_GRACE_S)  # after the profiler: the analyzer collects the last events of its run
 
     def _start(self, *, has_demo: bool, opens_browser: bool) -> None:
         self._say("Starting profiler, analyzer and dashboard…")
@@ -115,18 +121,18 @@ class LocalServices:
         self._analyzer.start()
         if not self._takes_free_ports:
             self._start_ui()
-        profiler, analyzer = self._wait_for(self._profiler), self._wait_for(self._analyzer)
+        profiler, analyzer = self._wait_until_serving(self._profiler), self._wait_until_serving(self._analyzer)
         if self._takes_free_ports:
-            self._profiler.arguments += ("--address", profiler.address)  # a restarted service stays where it was
+            self._profiler.arguments += ("--address", profiler.address)  # a restarted service keeps its address
             self._analyzer.arguments += ("--address", analyzer.address)
             self._start_ui("--analyzer-address", analyzer.address)
         with AnalyzerClient(endpoint_of(analyzer, self._server)) as client:
             connect_node(client, endpoint_of(profiler, self._server))
             run = client.start_run(demo_spec()) if has_demo else None
-        ui = self._wait_for(self._ui)
+        ui = self._wait_until_serving(self._ui)
         if self._takes_free_ports:
             self._ui.arguments += ("--address", ui.address)
-        self._announce(dashboard_url(ui), analyzer, run)
+        self._print_addresses(dashboard_url(ui), analyzer, run)
         if opens_browser:
             webbrowser.open(dashboard_url(ui))
 
@@ -134,7 +140,7 @@ class LocalServices:
         self._ui.arguments += arguments
         self._ui.start()
 
-    def _wait_for(self, child: Child) -> Announcement:
+    def _wait_until_serving(self, child: Child) -> Announcement:
         try:
             return child.wait_until_serving(START_TIMEOUT_S)
         except UnavailableError as error:
@@ -146,22 +152,22 @@ class LocalServices:
                 remedy="kernalyse up --port 0 takes free ports; KERNALYSE_" + child.service.upper() + "_ADDRESS chooses another.",
             ) from error
 
-    def _announce(self, url: str, analyzer: Announcement, run: Run | None) -> None:
+    def _print_addresses(self, url: str, analyzer: Announcement, run: Run | None) -> None:
         if run is not None:
             self._say(f"Demo sweep submitted: run {run.run_id}")
         self._say(f"Analyzer: {analyzer.address} (token in {analyzer.token_file})")
         self._say(f"Logs: {self._logs}")
         self._say(f"\n  Dashboard: {url}\n\nCtrl-C stops everything.")
 
-    def _watch(self) -> None:
+    def _restart_until_signal(self) -> None:
         now = time.monotonic()
-        watched = [_Watched(child, started_at=now) for child in self._children]
+        watched = [_RestartState(child, started_at=now) for child in self._children]
         while True:
             for item in watched:
-                self._look_after(item)
+                self._restart_if_ended(item)
             time.sleep(POLL_S)
 
-    def _look_after(self, item: _Watched) -> None:
+    def _restart_if_ended(self, item: _RestartState) -> None:
         now = time.monotonic()
         if item.start_at is not None:
             if now >= item.start_at:
@@ -184,7 +190,7 @@ class LocalServices:
             child.kill()
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -193,7 +199,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 MIN_DURATION_NS: Final = 500_000_000
 MAX_DURATION_NS: Final = 2_500_000_000
-"""A point every second or two: short enough to be watched, long enough for intervals that mean something."""
+"""Limits of one configuration, a point every second or two: longer is dull to watch, shorter gives wide intervals."""
 
 KERNELS: Final = (
     "matmul_tiled", "saxpy", "stream_triad", "transpose_naive", "transpose_tiled", "softmax", "layernorm", "reduce_sum", "matmul_naive",
@@ -201,7 +207,7 @@ KERNELS: Final = (
 
 
 def demo_spec() -> RunSpec:
-    """Return a sweep of each kernel over the sizes that the catalogue names."""
+    """Return a run that sweeps each demo kernel over the sizes of its catalog definition."""
     sweep = KernelSweep(
         kernels=tuple(KernelSelection(name) for name in KERNELS),
         measuring=MeasuringOptions(min_duration_ns=MIN_DURATION_NS, max_duration_ns=MAX_DURATION_NS),

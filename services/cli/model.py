@@ -1,4 +1,4 @@
-"""`kernalyse model`: times a whole model, layer by layer; one by name, or of an ONNX file."""
+"""The command `kernalyse model`, which times an ML model, built in or of an ONNX file, layer by layer, and its tables."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ BundleOption = Annotated[
 
 
 DEFAULT_MAX_TIME_S: Final = 6.0
-"""Of sampling whole passes; launches take a third of it besides. Somebody waits: on a noisy machine no interval gets as narrow as asked
-for, and the limit is what ends the run."""
+"""Of sampling complete passes; launches take a third of it in addition. On a noisy machine no interval reaches the target, so this limit
+ends the run: longer, and the user waits in vain; shorter, and there are too few passes."""
 
 DASHBOARD_MAX_TIME_S: Final = 3.0
-"""Of sampling one variant for a dashboard: enough for hundreds of passes of the small models, and all six are done within minutes on a
-CPU."""
+"""Of sampling one variant for a dashboard: shorter gives too few passes of the large models; longer, and six models on a CPU take more
+than minutes."""
 
 
 @takes_server
@@ -123,16 +123,19 @@ def model(
         raise typer.Exit(1)
 
 
-# ---------------------------------------------------------------- model results
-# A model's run that was just submitted: followed on the terminal, and what it says shown and written.
+# ---------------------------------------------------------------- results of a run
 
 SHOWN_TABLES: Final = ("models", "layers", "layer_variants", "paired_comparisons", "failures")
 
 
 def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
-    """Follow and show the run, and return whether everything was timed and right.
+    """Follow a run of a model, show its results, and return whether everything was timed and verified.
 
-    json_path: where results are written; "-" for standard output, which then has nothing else.
+    Args:
+        client: the analyzer.
+        run: it was just started.
+        json_path: file for the results; "-" for standard output, which then has nothing else; None: none.
+        console: shows progress and notes.
     """
     from kernalyse.services.cli.run_output import follow, outcome_line, write_json
     from kernalyse.services.core.model import RunState
@@ -170,11 +173,11 @@ def _print_tables(tables: dict[str, pl.DataFrame], work: Work, *, quiet: bool) -
         console.print(line, markup=False, highlight=False)
 
 
-# ---------------------------------------------------------------- model display
-# Models on the terminal: whole passes, their layers, and what became of these from one variant to another.
+# ---------------------------------------------------------------- tables and notes
+# Complete passes, their layers, and how layers differ between variants.
 
 BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
-"""In layer paths: blocks of a model are alike, and a terminal shows each kind of layer once."""
+"""The number of a block in a layer path. All blocks of a model are alike, so a terminal shows each kind of layer once."""
 
 
 def model_table(models: pl.DataFrame) -> FittedTable:
@@ -216,7 +219,7 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
             pl.col("bound").first(),
             flop=_known_sum("flop"),
             bytes=_known_sum("bytes"),
-            efficiency_ratio=_over_time("efficiency_ratio"),
+            efficiency_ratio=_joint_efficiency("efficiency_ratio"),
         )
         .with_columns(flop_per_s=pl.col("flop") / time_ns * 1e9, bytes_per_s=pl.col("bytes") / time_ns * 1e9)
         .sort("duration_sum_ns", descending=True)
@@ -239,7 +242,7 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
 
 
 def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
-    """Return one row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
+    """Return one row per kind of layer, over all blocks, with the values of both variants. Input: table layer_variants."""
     import polars as pl
 
     from kernalyse.services.cli.output import FittedTable
@@ -251,8 +254,8 @@ def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
             _known_sum("duration_sum_ns"),
             _known_sum("baseline_duration_sum_ns"),
             pl.col("duration_delta_ns").sum(),
-            efficiency_ratio=_over_time("efficiency_ratio"),
-            baseline_efficiency_ratio=_over_time("efficiency_ratio", "baseline_"),
+            efficiency_ratio=_joint_efficiency("efficiency_ratio"),
+            baseline_efficiency_ratio=_joint_efficiency("efficiency_ratio", "baseline_"),
             verdicts=pl.col("verdict").drop_nulls().str.to_lowercase(),
         )
         .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
@@ -267,7 +270,7 @@ def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
             duration(-row["duration_delta_ns"]),
             percentage(row["baseline_efficiency_ratio"]),
             percentage(row["efficiency_ratio"]),
-            _counted(row["verdicts"]),
+            _count_verdicts(row["verdicts"]),
             f"{row['baseline_variant']} → {row['variant']}",
         )
         for row in kinds.iter_rows(named=True)
@@ -279,14 +282,19 @@ def _change(after_ns: float | None, before_ns: float | None) -> str:
     return change(after_ns / before_ns) if after_ns is not None and before_ns else UNKNOWN
 
 
-def _counted(verdicts: list[str]) -> str:
-    """Return the verdict of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
+def _count_verdicts(verdicts: list[str]) -> str:
+    """Return the verdicts of all blocks: "faster", or "2 faster, 1 undecided" where they differ."""
     counts = Counter(verdicts)
     return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
-    """Say what the layers of each variant take together beside its whole pass. Input: table models of one run."""
+    """Return a note per variant on the sum of its layers' times against that of a complete pass.
+
+    Args:
+        models: table models of one run.
+        work: what the run did.
+    """
     from kernalyse.services.core.ml_models import layers_note
 
     sums = models.select("variant", "launches_duration_sum_ns", "duration_median_ns")
@@ -295,10 +303,11 @@ def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
 
 
 def pair_lines(comparisons: pl.DataFrame, models: pl.DataFrame) -> list[str]:
-    """Return what alternating blocks of passes say of two variants, beside the ratio of their medians.
+    """Return a line per paired comparison of two variants: the speed-up in interleaved blocks, and that of the medians.
 
     Args:
-        comparisons, models: tables paired_comparisons and models of a model's run.
+        comparisons: table paired_comparisons of a run of a model.
+        models: its table models.
     """
     medians = dict(models.select("variant", "duration_median_ns").iter_rows())
     return [_pair_line(row, medians) for row in comparisons.iter_rows(named=True)]
@@ -314,7 +323,7 @@ def _pair_line(row: dict[str, Any], medians: dict[str | None, float | None]) -> 
 
 
 def _last_word(label: str) -> str:
-    """Return the variant, which ends the label of a complete pass."""
+    """Return the last word of a label, which names the variant of a complete pass."""
     return label.rpartition(" ")[2]
 
 
@@ -325,19 +334,19 @@ def _kind() -> pl.Expr:
 
 
 def _known_sum(name: str) -> pl.Expr:
-    """Return the sum of a column, null where nothing is known."""
+    """Return the sum of the known values of a column, null where none is known."""
     import polars as pl
 
     return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
 
 
-def _over_time(name: str, prefix: str = "") -> pl.Expr:
-    """Return the efficiency of layers together: time at the roof over time taken, of those whose efficiency is known."""
+def _joint_efficiency(name: str, prefix: str = "") -> pl.Expr:
+    """Return the efficiency of layers together: attainable time over measured time, of the layers with a known efficiency."""
     import polars as pl
 
     known_ns = pl.col(f"{prefix}duration_sum_ns").filter(pl.col(f"{prefix}{name}").is_not_null())
-    at_roof_ns = pl.col(f"{prefix}{name}") * pl.col(f"{prefix}duration_sum_ns")
-    return pl.when(known_ns.sum() > 0).then(at_roof_ns.sum() / known_ns.sum())
+    attainable_ns = pl.col(f"{prefix}{name}") * pl.col(f"{prefix}duration_sum_ns")
+    return pl.when(known_ns.sum() > 0).then(attainable_ns.sum() / known_ns.sum())
 
 
 def _median(row: dict[str, Any]) -> str:

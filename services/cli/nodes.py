@@ -1,4 +1,4 @@
-"""`kernalyse nodes`, `kernalyse devices` and `kernalyse doctor`: the machines that run kernels, and what they have."""
+"""The commands `kernalyse nodes`, `kernalyse devices` and `kernalyse doctor`: machines that run kernels, and what they have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernalyse profile`: a command under a collector, or a model by a prompt, on any node."""
+"""The command `kernalyse profile`, which runs a program under a collector, or an ML model on a prompt, on any node."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OF_NCU: Final = "Nsight Compute"
 OF_MODELS: Final = "A model instead of a command"
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
-"""What follows the command's first word belongs to that command, options too."""
+"""All words after the first of the profiled command belong to it, options too."""
 
 
 class CollectorChoice(StrEnum):
-    """Collectors by the names that the command line has."""
+    """Collectors by their names on the command line."""
 
     NSYS = "nsys"
     NCU = "ncu"
@@ -112,7 +112,7 @@ def profile(
     from kernalyse.services.cli.session import analyzer_session, revision_of
     from kernalyse.services.core.model import RunSpec
 
-    words = ProfileWords(
+    request = ProfileWords(
         command=tuple(command or ()),
         target=target,
         prompt=prompt,
@@ -132,8 +132,8 @@ def profile(
     )
     console = make_console(stderr=True)
     if detach:
-        _refuse_own_services(server)
-    built = build_profile(words)
+        _require_running_services(server)
+    built = build_profile(request)
     for notice in built.notices:
         console.print(notice, markup=False, highlight=False)
     with analyzer_session(server) as client:
@@ -150,8 +150,8 @@ def profile(
         raise typer.Exit(1)
 
 
-def _refuse_own_services(server: Server) -> None:
-    """Refuse services that this command would start: they end with it, and the run with them."""
+def _require_running_services(server: Server) -> None:
+    """Raise UsageError where this command would start the services itself: they would end with it, and so would the run."""
     from kernalyse.services.core.settings import AnalyzerSettings, find_service
 
     if server.address is None and find_service(AnalyzerSettings.load().announcement_path()) is None:
@@ -163,14 +163,13 @@ def _refuse_own_services(server: Server) -> None:
         )
 
 
-# ---------------------------------------------------------------- profile results
-# A profile that was just submitted: its output and progress while it runs, then its kernels and layers.
+# ---------------------------------------------------------------- results of a run
 
 SHOWN_ROW_COUNT: Final = 10
 
 
 def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
-    """Follow the run until its trace has been read, show what it came to, and return whether there is something to show."""
+    """Follow a run until its trace is read, show its kernels and layers, and return whether it succeeded and could be read."""
     from kernalyse.services.cli.model import follow_and_show_model
     from kernalyse.services.cli.run_output import follow, outcome_line
     from kernalyse.services.core.model import ModelRun, RunState
@@ -178,20 +177,20 @@ def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
     console.print(f"run {run.run_id}", markup=False, highlight=False)
     if isinstance(run.spec.work, ModelRun):
         is_good = follow_and_show_model(client, run, None, console)
-        console.print(_where(run), markup=False, highlight=False, soft_wrap=True)
+        console.print(_results_line(run), markup=False, highlight=False, soft_wrap=True)
         return is_good
     run = follow(client, run, console, shows_program=True)
     shown_count = _show_tables(client, run)
-    for line in (*run.notes.splitlines()[1:], *_missing_ceilings(client, run)):  # the first one came with the log
+    for line in (*run.notes.splitlines()[1:], *_missing_ceilings(client, run)):  # the log has shown the first one
         console.print(line, markup=False, highlight=False, style="dim")
     console.print(outcome_line(run), markup=False, highlight=False)
     if shown_count:
-        console.print(_where(run), markup=False, highlight=False, soft_wrap=True)
+        console.print(_results_line(run), markup=False, highlight=False, soft_wrap=True)
     return run.state is RunState.SUCCEEDED and _is_readable(client, run)
 
 
 def _show_tables(client: AnalyzerClient, run: Run) -> int:
-    """Print the longest kernels and layers, and return how many tables have rows."""
+    """Print the kernels and layers that took longest, and return how many of the tables have rows."""
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import kernel_table, layer_table
     from kernalyse.services.core.model import TableQuery
@@ -201,14 +200,14 @@ def _show_tables(client: AnalyzerClient, run: Run) -> int:
         frame, total_row_count = client.rows(TableQuery(name, (run.run_id,), limit=SHOWN_ROW_COUNT))
         if total_row_count:
             shown_count += 1
-            of_all = f", the {frame.height} longest of {total_row_count}" if frame.height < total_row_count else ""
-            console.print(f"\n{name}{of_all}:", markup=False, highlight=False)
+            total = f", the {frame.height} longest of {total_row_count}" if frame.height < total_row_count else ""
+            console.print(f"\n{name}{total}:", markup=False, highlight=False)
             console.print(table_of(frame))
     return shown_count
 
 
 def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
-    """Return a note on a device whose kernels' work is known, but not what it can do: no data sheet is known of it."""
+    """Return a note where the cost of kernels is known but no ceiling of their device, which has no known data sheet."""
     from kernalyse.services.core.model import TableQuery
 
     points = client.rows(TableQuery("roofline", (run.run_id,), columns=("device_id", "efficiency_ratio")))[0]
@@ -218,16 +217,16 @@ def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
 
 
 def _is_readable(client: AnalyzerClient, run: Run) -> bool:
-    """Return whether the analyzer has nothing to complain of. A program may have launched nothing: then there is nothing to show."""
+    """Return whether the analyzer logged no warning. An empty trace is none: a program may launch nothing."""
     from kernalyse.services.cli.run_output import ANALYZER
     from kernalyse.services.core.model import Filter, LogLevel, TableQuery
 
-    complaints = (Filter("source", ANALYZER), Filter("level", LogLevel.WARNING.value))
-    return client.rows(TableQuery("log_lines", (run.run_id,), filters=complaints, limit=1))[1] == 0
+    warnings = (Filter("source", ANALYZER), Filter("level", LogLevel.WARNING.value))
+    return client.rows(TableQuery("log_lines", (run.run_id,), filters=warnings, limit=1))[1] == 0
 
 
-def _where(run: Run) -> str:
-    """Return where the rest of it is: on the run's page, where a dashboard runs here."""
+def _results_line(run: Run) -> str:
+    """Return a line on where all results are: on the run's page where a dashboard runs here, else in `kernalyse show`."""
     from kernalyse.services.cli.local_services import running_page_url
 
     url = running_page_url(f"/live?runs={run.run_id}")

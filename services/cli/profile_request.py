@@ -18,17 +18,21 @@ from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, M
 from kernalyse.services.core.request_syntax import MAX_SECONDS
 
 BUILT_IN_MODEL: Final = "bert-tiny"
-PROMPT_MAX_DURATION_NS: Final = 5_000_000_000  # of whole passes; as long again goes into those under the profile, and somebody waits
+PROMPT_MAX_DURATION_NS: Final = 5_000_000_000  # of complete passes; passes under the profiler take as long again, and the user waits
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 PYTHON: Final = "python3"
-MAX_PASSED_BY: Final = 8  # named; a folder may have thousands
+MAX_SKIPPED_NAMES: Final = 8  # names in a notice; a directory may have thousands
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileWords:
-    """The options as they were written. None: not given; collector: empty for the node's choice.
+    """The options of `kernalyse profile`, unchecked; None: not given.
 
-    has_files_there: the node has the files that the command names.
+    Attributes:
+        command: program and arguments; with a target the arguments alone.
+        collector: empty: the node selects one.
+        environment: NAME=VALUE, or NAME for the value in this process.
+        has_files_there: whether the node has the files that the command names.
     """
 
     command: tuple[str, ...] = ()
@@ -51,7 +55,13 @@ class ProfileWords:
 
 @dataclass(frozen=True, slots=True)
 class BuiltProfile:
-    """What a command line asks for. bundle: to upload before the run, whose digest goes into the work; or None. notices: for the user."""
+    """The work of a run, with what goes before it.
+
+    Attributes:
+        work: complete but for the digest of the bundle.
+        bundle: files to upload before the run; None: none.
+        notices: sentences for the user.
+    """
 
     work: CommandProfile | ModelRun
     bundle: ProgramBundle | None = None
@@ -59,16 +69,18 @@ class BuiltProfile:
 
 
 def build_profile(words: ProfileWords, environment: Mapping[str, str] = os.environ) -> BuiltProfile:
-    """Return the run, and what goes with it.
+    """Return the work that the options describe, with its bundle and notices.
 
     Args:
-        environment: of this process, for variables that are named without a value.
+        words: the options.
+        environment: variables of this process, for options without a value.
 
     Raises:
-        UsageError: an option cannot be read, a file is not there, or options do not go together.
-        BackendUnavailableError, CompileError: the target is a .cu file, and there is no nvcc or it refuses it.
+        UsageError: an option cannot be parsed, a file does not exist, or options exclude each other.
+        BackendUnavailableError: the target is a .cu file, and there is no nvcc.
+        CompileError: nvcc does not compile the target.
     """
-    given = [
+    subjects = [
         name
         for name, is_given in (
             ("COMMAND", bool(words.command) and words.target is None),
@@ -77,29 +89,29 @@ def build_profile(words: ProfileWords, environment: Mapping[str, str] = os.envir
         )
         if is_given or is_given == ""
     ]
-    if len(given) != 1:
+    if len(subjects) != 1:
         raise UsageError(
             "kernalyse profile",
-            found=" and ".join(given) or "nothing to profile",
+            found=" and ".join(subjects) or "nothing to profile",
             expected="a command, --target PATH or --prompt TEXT",
             remedy="For example: kernalyse profile -- python train.py",
         )
     if words.prompt is not None:
-        return _model_run(words, words.prompt)
+        return _prompt_profile(words, words.prompt)
     if words.model is not None or words.tokenizer is not None:
         raise UsageError(
             "option --model or --tokenizer", found="no --prompt", expected="the text that becomes its tokens", remedy="Add --prompt."
         )
-    return _target(words, words.target, environment) if words.target is not None else _command(words, environment)
+    return _target_profile(words, words.target, environment) if words.target is not None else _command_profile(words, environment)
 
 
 # ---------------------------------------------------------------- commands
 
 
-def _command(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfile:
-    work = _profile(words, words.command, environment)
+def _command_profile(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfile:
+    work = _work(words, words.command, environment)
     if words.bundle is not None:
-        return BuiltProfile(work, _folder_bundle(words.bundle), _passed_by(words.bundle))
+        return BuiltProfile(work, _folder_bundle(words.bundle), _skipped_files_notice(words.bundle))
     files = {} if words.has_files_there else files_of_command(words.command, Path.cwd())
     if not files:
         return BuiltProfile(work)
@@ -107,17 +119,17 @@ def _command(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfil
     return BuiltProfile(work, pack_files(files), (notice,))
 
 
-def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -> BuiltProfile:
-    """Return the command with a program of this machine in the place of its first word; what follows are its arguments."""
+def _target_profile(words: ProfileWords, target: Path, environment: Mapping[str, str]) -> BuiltProfile:
+    """Return the profile of a program of this machine, to which the words of the command are arguments."""
     if not target.is_file():
         raise UsageError(f"option --target {target}", found="no such file", expected="a program or a .cu file", remedy="Correct the path.")
     name = target.stem if target.suffix == ".cu" else target.name
-    files = {} if words.bundle is None else files_of_folder(_checked_folder(words.bundle))
+    files = {} if words.bundle is None else files_of_folder(_check_folder(words.bundle))
     with tempfile.TemporaryDirectory(prefix="kernalyse-target-") as folder:
-        files[name] = _compiled(target, Path(folder) / name) if target.suffix == ".cu" else target
+        files[name] = _compile(target, Path(folder) / name) if target.suffix == ".cu" else target
         bundle = pack_files(files)
     if target.suffix == ".py":
-        return BuiltProfile(_profile(words, (PYTHON, name, *words.command), environment), bundle, _passed_by(words.bundle))
+        return BuiltProfile(_work(words, (PYTHON, name, *words.command), environment), bundle, _skipped_files_notice(words.bundle))
     if target.suffix != ".cu" and not os.access(target, os.X_OK):
         raise UsageError(
             f"option --target {target}",
@@ -125,11 +137,11 @@ def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -
             expected="a program",
             remedy=f"If it is one: chmod +x {target}",
         )
-    return BuiltProfile(_profile(words, (f"./{name}", *words.command), environment), bundle, _passed_by(words.bundle))
+    return BuiltProfile(_work(words, (f"./{name}", *words.command), environment), bundle, _skipped_files_notice(words.bundle))
 
 
-def _compiled(source: Path, program: Path) -> Path:
-    """Return the program that nvcc makes of a complete .cu file."""
+def _compile(source: Path, program: Path) -> Path:
+    """Compile a complete .cu file with nvcc and return the path of the program."""
     from kernalyse.services.core.external_programs import find_nvcc
     from kernalyse.services.profiler.backends.cuda.compiler import TOOLKIT, run_nvcc
 
@@ -140,12 +152,12 @@ def _compiled(source: Path, program: Path) -> Path:
             found="no nvcc to compile it with",
             remedy=f"{TOOLKIT} Or compile it elsewhere, and name the program.",
         )
-    # Names of kernels and lines stay in the program for the collector to tell.
+    # -lineinfo keeps source lines in the program for the collector.
     run_nvcc(nvcc, ("-O3", "-lineinfo", "-o", str(program), str(source.absolute())), source.absolute().parent, f"program {source}")
     return program
 
 
-def _profile(words: ProfileWords, arguments: tuple[str, ...], environment: Mapping[str, str]) -> CommandProfile:
+def _work(words: ProfileWords, arguments: tuple[str, ...], environment: Mapping[str, str]) -> CommandProfile:
     defaults = CommandProfile(arguments, words.collector)
     return CommandProfile(
         arguments=arguments,
@@ -162,7 +174,7 @@ def _profile(words: ProfileWords, arguments: tuple[str, ...], environment: Mappi
 
 
 def _variable(text: str, environment: Mapping[str, str]) -> EnvironmentVariable:
-    """Return name and value of NAME=VALUE, or of NAME the value that it has here."""
+    """Return a variable of NAME=VALUE, or of NAME with its value in this process."""
     name, separator, value = text.partition("=")
     if VARIABLE_NAME.fullmatch(name) is None:
         raise UsageError(
@@ -186,19 +198,21 @@ def _duration_ns(duration_s: float | None) -> int | None:
 
 
 def _folder_bundle(folder: Path) -> ProgramBundle:
-    return pack_files(files_of_folder(_checked_folder(folder)))
+    return pack_files(files_of_folder(_check_folder(folder)))
 
 
-def _passed_by(folder: Path | None) -> tuple[str, ...]:
-    """Return what is left out: a program that misses its data fails on the node with words that do not tell why."""
+def _skipped_files_notice(folder: Path | None) -> tuple[str, ...]:
+    """Return a notice on files that are not uploaded: a program without its data fails on the node without a hint of the cause."""
     names = [] if folder is None else passed_by(folder)
     if not names:
         return ()
-    shown = ", ".join(map(repr, names[:MAX_PASSED_BY])) + (f" and {len(names) - MAX_PASSED_BY} more" if len(names) > MAX_PASSED_BY else "")
+    shown = ", ".join(map(repr, names[:MAX_SKIPPED_NAMES])) + (
+        f" and {len(names) - MAX_SKIPPED_NAMES} more" if len(names) > MAX_SKIPPED_NAMES else ""
+    )
     return (f"Does not go to the node, being links to folders or to nothing, or no files: {shown}.",)
 
 
-def _checked_folder(folder: Path) -> Path:
+def _check_folder(folder: Path) -> Path:
     if not folder.is_dir():
         raise UsageError(
             f"option --bundle {folder}", found="no such folder", expected="the folder of the program", remedy="Correct the path."
@@ -209,7 +223,7 @@ def _checked_folder(folder: Path) -> Path:
 # ---------------------------------------------------------------- models
 
 
-def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
+def _prompt_profile(words: ProfileWords, prompt: str) -> BuiltProfile:
     if not prompt.strip():
         raise UsageError(
             "option --prompt",
@@ -217,8 +231,8 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
             expected="words that become the model's tokens",
             remedy='Say --prompt "The quick brown fox".',
         )
-    _refuse_command_options(words)
-    files = {} if words.bundle is None else files_of_folder(_checked_folder(words.bundle))
+    _reject_command_options(words)
+    files = {} if words.bundle is None else files_of_folder(_check_folder(words.bundle))
     for option, path in (("--model", words.model), ("--tokenizer", words.tokenizer)):
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")
@@ -233,11 +247,11 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
         measuring=MeasuringOptions(max_duration_ns=PROMPT_MAX_DURATION_NS),
         tokenizer_file_name="" if words.tokenizer is None else words.tokenizer.name,
     )
-    return BuiltProfile(work, pack_files(files) if files else None, _passed_by(words.bundle))
+    return BuiltProfile(work, pack_files(files) if files else None, _skipped_files_notice(words.bundle))
 
 
-def _refuse_command_options(words: ProfileWords) -> None:
-    plain = ProfileWords()
+def _reject_command_options(words: ProfileWords) -> None:
+    defaults = ProfileWords()
     for option, name in (
         ("--collector", "collector"),
         ("--env", "environment"),
@@ -249,5 +263,5 @@ def _refuse_command_options(words: ProfileWords) -> None:
         ("--launch-count", "max_launch_count"),
         ("--steps", "step_count"),
     ):
-        if getattr(words, name) != getattr(plain, name):
+        if getattr(words, name) != getattr(defaults, name):
             raise UsageError(f"option {option}", found="a model by --prompt", expected="a command", remedy="Leave it out.")

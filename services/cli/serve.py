@@ -1,4 +1,4 @@
-"""`kernalyse up`, `profiler`, `analyzer` and `ui`: the services of this machine, all three or one."""
+"""The commands `kernalyse up`, `profiler`, `analyzer` and `ui`, which start the services of this machine, all three or one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernalyse.services.core.settings import AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 
 CONTEXT_SETTINGS: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Typer passes all flags on: the settings classes take a second to load, so `flag_parser` reads the flags when the command runs."""
+"""Typer passes all flags on, and `flag_parser` parses them when the command runs: help of other commands must not load the settings."""
 
 
 def profiler(context: typer.Context) -> None:
@@ -61,13 +61,19 @@ def ui(
 
 
 def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Read the flags, start the service and return when it has stopped."""
+    """Parse the flags, run the service and return when it has stopped.
+
+    Args:
+        settings_class: settings of the service.
+        arguments: flags of the command line.
+        serve: runs the service with its settings.
+    """
     from kernalyse.services.cli.session import end_with_parent
 
     end_with_parent()
     flags = vars(flag_parser(settings_class).parse_args(arguments))
     settings = settings_class.load(**flags)
-    import asyncio  # only a service needs it, and every command loads this module
+    import asyncio  # here, because every command loads this module and asyncio is slow to load
 
     logging.basicConfig(
         level=settings.log_level, stream=sys.stderr, format=f"%(asctime)s {settings_class.section} %(levelname)s %(message)s"
@@ -76,7 +82,7 @@ def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Call
 
 
 def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParser:
-    """Return a parser with one flag a setting: --address, --data-folder, --insecure / --no-insecure …; what is not given stays None.
+    """Return a parser with one flag per setting, such as --address or --insecure / --no-insecure; None: not given.
 
     pydantic_settings' own parser is not used: it reads a value of a list as JSON or splits it at commas, and `--allowed-commands` takes
     patterns such as `[a-z]*` and whole command lines.

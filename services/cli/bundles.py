@@ -39,23 +39,23 @@ def pack_files(files: Mapping[str, Path]) -> ProgramBundle:
         return ProgramBundle(bundle.pack(files), tuple(sorted(files)))
 
 
-def files_of_folder(folder: Path) -> dict[str, Path]:
+def files_of_folder(directory: Path) -> dict[str, Path]:
     """Return the files below a directory by their paths within it.
 
     Raises:
         UsageError: there are too many, or the directory cannot be read.
     """
     with _usage_errors():
-        return bundle.files_of_folder(folder)
+        return bundle.files_of_folder(directory)
 
 
-def files_of_command(arguments: Sequence[str], folder: Path) -> dict[str, Path]:
+def files_of_command(arguments: Sequence[str], directory: Path) -> dict[str, Path]:
     """Return the files below a directory that the words of a command name by a relative path, by that path."""
     found = {}
     for argument in arguments:
         name = PurePosixPath(argument)
-        if argument and not name.is_absolute() and ".." not in name.parts and (folder / name).is_file():
-            found[name.as_posix()] = folder / name
+        if argument and not name.is_absolute() and ".." not in name.parts and (directory / name).is_file():
+            found[name.as_posix()] = directory / name
     return found
 
 
@@ -93,19 +93,19 @@ def refuse_other_file(path: Path) -> None:
         )
 
 
-def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | None:
+def bundle_of_model(model_name: str, directory: Path | None) -> ProgramBundle | None:
     """Return the files that have to be uploaded, or None for a built-in model.
 
     Args:
         model_name: a built-in name, or a path that ends with .onnx.
-        folder: a directory that is uploaded too, for weights under other names.
+        directory: a directory that is uploaded too, for weights under other names.
 
     Raises:
         UsageError: a path does not exist, or a directory is given for a built-in model.
     """
     if not model_name.endswith(ENDING):
         refuse_other_file(Path(model_name))
-        if folder is not None:
+        if directory is not None:
             raise UsageError(
                 "option --bundle", found=f"model {model_name}, which nodes have", expected="a file FILE.onnx", remedy="Leave it out."
             )
@@ -114,6 +114,6 @@ def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | Non
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
         raise UsageError(f"model {model_name}", found=found, expected="a file", remedy="Correct the path.")
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"option --bundle {folder}", found="no such folder", expected="that of the model", remedy="Correct the path.")
-    return pack_files({**({} if folder is None else files_of_folder(folder)), **files_of_model(path)})
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"option --bundle {directory}", found="no such folder", expected="that of the model", remedy="Correct the path.")
+    return pack_files({**({} if directory is None else files_of_folder(directory)), **files_of_model(path)})

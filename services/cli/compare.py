@@ -32,7 +32,7 @@ def compare(
     baseline: Annotated[
         str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, a JSON file, or several: X,Y,…")
     ],
-    candidate: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
+    candidate: Annotated[str, typer.Argument(metavar="B", help="The candidate, named in the same way.")],
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="device,…", help="What may differ: device, method, cache, inputs. Refused otherwise."),
@@ -54,8 +54,8 @@ def compare(
     Separate runs are decided with five processes a side: of one run each (bench --processes 5), or of five runs that repeat each other,
     which models need (A1,A2,A3,A4,A5 B1,B2,B3,B4,B5). bench --paired, and variants of one model run, decide in one.
 
-    Two traces are held against each other kernel by kernel and layer by layer, with what each contributes to the change;
-    --fail-if-slower is of all kernels together then.
+    Two traces are compared kernel by kernel and layer by layer, with what each contributes to the change;
+    --fail-if-slower then applies to all kernels together.
 
     Status 0: compared; 1: slower by more than --fail-if-slower; 2: refused, or there was nothing to compare.
     """

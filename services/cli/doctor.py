@@ -245,13 +245,13 @@ def check_commands(settings: ProfilerSettings) -> Check:
     name = "Commands to profile"
     if not settings.allow_commands or settings.allow_catalog_only:
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
-    folder = next(path for path in (settings.data_folder, *settings.data_folder.absolute().parents) if path.is_dir())
+    directory = next(path for path in (settings.data_folder, *settings.data_folder.absolute().parents) if path.is_dir())
     try:
-        check_folder(folder)
+        check_folder(directory)
     except KernalyseError as error:
         return Check(name, CheckState.MISSING, f"{error.subject}: {error.found}", error.remedy)
     found = f"limited to {', '.join(settings.allowed_commands)}" if settings.allowed_commands else "any"
-    return Check(name, CheckState.OK, f"{found}; run below {folder}")
+    return Check(name, CheckState.OK, f"{found}; run below {directory}")
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:

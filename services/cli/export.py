@@ -64,12 +64,12 @@ def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed:
         typer.echo(f"{name}: {path}", err=True)
 
 
-def unpack(content: bytes, folder: Path) -> None:
+def unpack(content: bytes, directory: Path) -> None:
     """Write the files of a zip archive to a directory, without the directories that their names contain."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for entry in archive.infolist():
-            (folder / Path(entry.filename).name).write_bytes(archive.read(entry))
+            (directory / Path(entry.filename).name).write_bytes(archive.read(entry))
 
 
 # ---------------------------------------------------------------- export

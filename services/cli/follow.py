@@ -203,26 +203,26 @@ def _file_stamp(path: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def with_registry(trace: OutgoingTrace, folder: Path | None) -> Iterator[OutgoingTrace]:
+def with_registry(trace: OutgoingTrace, directory: Path | None) -> Iterator[OutgoingTrace]:
     """Yield the trace with the registry's results for its operations as a companion file; unchanged where it is no list of operations.
 
     Args:
         trace: a file to upload.
-        folder: directory of op_registry.py; None: no registry is run.
+        directory: directory of op_registry.py; None: no registry is run.
     """
-    results = None if folder is None else _registry_results(trace.path, folder)
+    results = None if directory is None else _registry_results(trace.path, directory)
     if results is None:
         yield trace
         return
     from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME
 
-    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as own_folder:
-        path = Path(own_folder) / ANSWERS_FILE_NAME
+    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as temporary_directory:
+        path = Path(temporary_directory) / ANSWERS_FILE_NAME
         path.write_text(json.dumps(results), encoding="utf-8")
         yield OutgoingTrace(trace.path, (*trace.companions, path))
 
 
-def _registry_results(path: Path, folder: Path) -> dict[str, object] | None:
+def _registry_results(path: Path, directory: Path) -> dict[str, object] | None:
     """Return the registry's results, or None for a file that is no list of operations, or one that the analyzer will reject."""
     from kernalyse.services.analyzer.readers.base import TraceFiles
     from kernalyse.services.analyzer.readers.operation_list import CommandsReader, ask_registry, operations_of
@@ -238,7 +238,7 @@ def _registry_results(path: Path, folder: Path) -> dict[str, object] | None:
         operations = operations_of(TraceFiles(path.name, path, 0))
     except InvalidTraceError:
         return None
-    return ask_registry(folder, operations).document()
+    return ask_registry(directory, operations).document()
 
 
 # ---------------------------------------------------------------- dashboard session

@@ -152,7 +152,7 @@ def _stage(state: ImportProgress) -> str:
         case "READING":
             return ", being read" + (f" ({state.read_trace_count} of {state.trace_count})" if state.trace_count > 1 else "")
         case "STORING":
-            return ", being put together"
+            return ", being stored"
         case _:
             return ""
 
@@ -188,8 +188,8 @@ def follow(
     """Show a list of operations or kernels on the Roofline page until Ctrl-C, and read it again whenever it changes.
 
     Pages that are open follow by themselves. A roofline_config.json beside it is watched too, and written when peaks or
-    thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that have no place on the roofline are
-    told with the reason. Where no kernalyse runs, an analyzer and a dashboard are started for as long.
+    thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that cannot be placed on the roofline are
+    listed with the reason. Where no kernalyse runs, an analyzer and a dashboard are started until then.
     """
     import threading
     import webbrowser

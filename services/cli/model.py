@@ -28,7 +28,7 @@ WORK: Final = "What the model does"
 VariantOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--variant", metavar="NAME", help="baseline or fused; given twice, both take turns and are compared.", rich_help_panel=WORK
+        "--variant", metavar="NAME", help="baseline or fused; given twice, passes of both alternate and are compared.", rich_help_panel=WORK
     ),
 ]
 BatchSizeOption = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sequences of one pass.", rich_help_panel=WORK)]
@@ -275,7 +275,7 @@ def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
         )
         for row in kinds.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "verdict in turns", "variants"), rows, numeric=numeric)
+    return FittedTable(("layer", *numeric, "paired verdict", "variants"), rows, numeric=numeric)
 
 
 def _change(after_ns: float | None, before_ns: float | None) -> str:
@@ -318,8 +318,8 @@ def _pair_line(row: dict[str, Any], medians: dict[str | None, float | None]) -> 
     variant, baseline = _last_word(row["label"]), _last_word(row["baseline_label"])
     after_ns, before_ns = medians.get(variant), medians.get(baseline)
     of_medians = f"; ×{before_ns / after_ns:.3g} by the medians" if after_ns and before_ns else ""
-    in_turns = f"×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed in turns"
-    return f"{variant} against {baseline}: {row['verdict'].lower()}, {in_turns}{of_medians}; {row['reason']}"
+    paired = f"×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed in alternating blocks"
+    return f"{variant} against {baseline}: {row['verdict'].lower()}, {paired}{of_medians}; {row['reason']}"
 
 
 def _last_word(label: str) -> str:

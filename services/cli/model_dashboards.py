@@ -70,11 +70,11 @@ def perf_dashboard(
 def perf_comparison(
     models: ModelsOption = None,
     compare_all: Annotated[bool, typer.Option("--compare-all", help="All six built-in models.")] = False,
-    benchmark: Annotated[bool, typer.Option("--benchmark", help="Time both variants now, in turns.")] = False,
+    benchmark: Annotated[bool, typer.Option("--benchmark", help="Time both variants now, in alternating passes.")] = False,
     as_is: Annotated[
-        str | None, typer.Option("--as-is", metavar="RUN", help="What is compared with: a run, RUN@VARIANT, last, a file; or several: X,Y")
+        str | None, typer.Option("--as-is", metavar="RUN", help="The baseline: a run, RUN@VARIANT, last, a file; or several: X,Y")
     ] = None,
-    to_be: Annotated[str | None, typer.Option("--to-be", metavar="RUN", help="What is judged by it: likewise.")] = None,
+    to_be: Annotated[str | None, typer.Option("--to-be", metavar="RUN", help="The candidate, named in the same way.")] = None,
     data: DataOption = None,
     variants: Annotated[
         tuple[str, str], typer.Option("--variants", metavar="AS-IS TO-BE", help="Of --benchmark: the two that are compared.")
@@ -91,8 +91,8 @@ def perf_comparison(
 ) -> None:
     """Write a dashboard of two implementations side by side, AS-IS and TO-BE: speed-up with its interval, and a verdict.
 
-    --benchmark times two variants of the models in turns. --as-is and --to-be hold runs, files or imported traces against
-    each other. --data, or neither, draws from a comparison_data.json that is there.
+    --benchmark times two variants of the models in alternating passes. --as-is and --to-be compare runs, files or
+    imported traces. --data, or neither, draws from a comparison_data.json that is there.
     """
     from kernalyse.services.cli.model_documents import ProfilingRequest
     from kernalyse.services.compat.model_dashboards.dashboards import ComparisonDashboard

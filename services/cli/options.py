@@ -125,7 +125,8 @@ OpRegistryOption = Annotated[
         metavar="FOLDER",
         exists=True,
         file_okay=False,
-        help="Folder of an op_registry.py: its get_custom_metrics(cmd, dt_size) tells the work of operations in commands.json. It is run.",
+        help="Folder of an op_registry.py: its get_custom_metrics(cmd, dt_size) computes the cost of operations "
+        "in commands.json. It is run.",
     ),
 ]
 
@@ -311,7 +312,7 @@ StrategyOption = Annotated[
     StrategyChoice,
     typer.Option(
         "--strategy",
-        help="Everything, at random until the budget is spent, or short looks after which the faster half goes on.",
+        help="Everything; at random until the budget is spent; or short measurements, after each of which the faster half continues.",
         rich_help_panel=SEARCH,
     ),
 ]

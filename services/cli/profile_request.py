@@ -125,8 +125,8 @@ def _target_profile(words: ProfileWords, target: Path, environment: Mapping[str,
         raise UsageError(f"option --target {target}", found="no such file", expected="a program or a .cu file", remedy="Correct the path.")
     name = target.stem if target.suffix == ".cu" else target.name
     files = {} if words.bundle is None else files_of_folder(_check_folder(words.bundle))
-    with tempfile.TemporaryDirectory(prefix="kernalyse-target-") as folder:
-        files[name] = _compile(target, Path(folder) / name) if target.suffix == ".cu" else target
+    with tempfile.TemporaryDirectory(prefix="kernalyse-target-") as directory:
+        files[name] = _compile(target, Path(directory) / name) if target.suffix == ".cu" else target
         bundle = pack_files(files)
     if target.suffix == ".py":
         return BuiltProfile(_work(words, (PYTHON, name, *words.command), environment), bundle, _skipped_files_notice(words.bundle))
@@ -197,13 +197,13 @@ def _duration_ns(duration_s: float | None) -> int | None:
     return max(1, int(duration_s * 1e9))
 
 
-def _folder_bundle(folder: Path) -> ProgramBundle:
-    return pack_files(files_of_folder(_check_folder(folder)))
+def _folder_bundle(directory: Path) -> ProgramBundle:
+    return pack_files(files_of_folder(_check_folder(directory)))
 
 
-def _skipped_files_notice(folder: Path | None) -> tuple[str, ...]:
+def _skipped_files_notice(directory: Path | None) -> tuple[str, ...]:
     """Return a notice on files that are not uploaded: a program without its data fails on the node without a hint of the cause."""
-    names = [] if folder is None else passed_by(folder)
+    names = [] if directory is None else passed_by(directory)
     if not names:
         return ()
     shown = ", ".join(map(repr, names[:MAX_SKIPPED_NAMES])) + (
@@ -212,12 +212,12 @@ def _skipped_files_notice(folder: Path | None) -> tuple[str, ...]:
     return (f"Does not go to the node, being links to folders or to nothing, or no files: {shown}.",)
 
 
-def _check_folder(folder: Path) -> Path:
-    if not folder.is_dir():
+def _check_folder(directory: Path) -> Path:
+    if not directory.is_dir():
         raise UsageError(
-            f"option --bundle {folder}", found="no such folder", expected="the folder of the program", remedy="Correct the path."
+            f"option --bundle {directory}", found="no such folder", expected="the folder of the program", remedy="Correct the path."
         )
-    return folder
+    return directory
 
 
 # ---------------------------------------------------------------- models

@@ -154,7 +154,7 @@ def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> Fitte
         measurements: table measurements of that run.
     """
     medians = dict(measurements.select("configuration_index", "duration_median_ns").iter_rows())
-    numeric = ("time in turns", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "of medians", "cycles", "blocks")
+    numeric = ("paired time", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "of medians", "cycles", "blocks")
     rows = (
         (
             str(row["label"]),
@@ -326,4 +326,4 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
         )
         for row in layers.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "bound", "told by"), rows, numeric=numeric)
+    return FittedTable(("layer", *numeric, "bound", "attributed by"), rows, numeric=numeric)

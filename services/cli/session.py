@@ -288,9 +288,9 @@ def own_analyzer(server: Server) -> Iterator[AnalyzerClient]:
     Args:
         server: has the client certificate.
     """
-    with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
-        folder = Path(folder_name)
-        settings = AnalyzerSettings.load(address=f"unix:{folder / 'analyzer.sock'}", announcement_file=folder / "analyzer.json")
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory_name:
+        directory = Path(directory_name)
+        settings = AnalyzerSettings.load(address=f"unix:{directory / 'analyzer.sock'}", announcement_file=directory / "analyzer.json")
         with _served_in_thread(settings) as announcement, AnalyzerClient(endpoint_of(announcement, server)) as client:
             _remove_vanished_nodes(client)
             yield client
@@ -341,9 +341,9 @@ def own_services(server: Server) -> Iterator[AnalyzerClient]:
     Raises:
         UnavailableError: a service does not start, or ends during the block.
     """
-    with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
-        folder = Path(folder_name)
-        children = [_own_child("analyzer", folder), _own_child("profiler", folder)]
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory_name:
+        directory = Path(directory_name)
+        children = [_own_child("analyzer", directory), _own_child("profiler", directory)]
         try:
             for child in children:
                 child.start()
@@ -388,7 +388,7 @@ def _fail_when_ended(children: Sequence[Child], client: AnalyzerClient) -> Itera
             f"service {child.service} of this command",
             found=f"it {describe_exit(status)}\n{child.log_tail()}\n",
             expected="that it runs as long as the command",
-            remedy="What was measured so far is kept: kernalyse resume last goes on with a sweep.",
+            remedy="What was measured so far is kept: kernalyse resume last continues a sweep.",
         ) from error
     finally:
         is_over.set()
@@ -400,13 +400,13 @@ def _first_ended(children: Sequence[Child]) -> tuple[Child, int] | None:
     return next(((child, status) for child in children if (status := child.exit_status()) is not None), None)
 
 
-def _own_child(service: str, folder: Path) -> Child:
-    announcement_path = folder / f"{service}.json"
-    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path)}
+def _own_child(service: str, directory: Path) -> Child:
+    announcement_path = directory / f"{service}.json"
+    settings = {"address": f"unix:{directory / service}.sock", "announcement-file": str(announcement_path)}
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
     if service == "profiler":
         arguments += ["--drain-s", "0"]
-    return Child(service, arguments, log_path=folder / f"{service}.log", announcement_path=announcement_path)
+    return Child(service, arguments, log_path=directory / f"{service}.log", announcement_path=announcement_path)
 
 
 @contextmanager
@@ -456,7 +456,7 @@ def _remove_vanished_nodes(client: AnalyzerClient) -> None:
 # ---------------------------------------------------------------- revision
 
 
-def revision_of(folder: Path) -> Revision | None:
+def revision_of(directory: Path) -> Revision | None:
     """Return the commit of the git checkout at a directory, or None outside a checkout, without commits or without git."""
-    found = git_revision(folder)
+    found = git_revision(directory)
     return None if found is None else Revision(*found)

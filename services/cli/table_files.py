@@ -68,11 +68,11 @@ def write_text(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
 
 
-def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, folder: Path) -> None:
+def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, directory: Path) -> None:
     """Write one file per table, also for empty ones, to a directory that is created where it does not exist."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
-        write_table(frame, table_format, folder / f"{name}.{table_format}")
+        write_table(frame, table_format, directory / f"{name}.{table_format}")
 
 
 def write_table(frame: pl.DataFrame, table_format: TableFormat, path: Path) -> None:

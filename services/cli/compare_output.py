@@ -64,7 +64,7 @@ def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator
     yield from disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
     allowed = sorted({name for names in rows["allowed_differences"].drop_nulls() for name in names.split(",") if name})
     if allowed:
-        yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios tell of that too."
+        yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios include that."
 
 
 def _pronoun(count: int) -> str:

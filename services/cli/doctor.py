@@ -37,7 +37,7 @@ COMMAND_TIMEOUT_S: Final = 30.0
 ACCESS_TEXTS: Final = {
     CounterAccess.OPEN: "open to all users",
     CounterAccess.ADMINISTRATOR: "open to administrators, and this process has their rights",
-    CounterAccess.NOT_TOLD: "the driver's parameters are hidden here: the first run with --counters will tell",
+    CounterAccess.NOT_TOLD: "the driver's parameters are hidden here: the first run with --counters will show it",
 }
 
 CUDA_DEVICES: Final = "CUDA devices"
@@ -168,7 +168,7 @@ def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
     result = run(("nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"))
     rows = [line.split(", ") for line in result.output.strip().splitlines()]
     if result.status != 0 or not rows or any(len(row) != len(CLOCKS) for row in rows):
-        return Check(name, CheckState.MISSING, "nvidia-smi does not tell them", "Throttled samples cannot be told from others here.")
+        return Check(name, CheckState.MISSING, "nvidia-smi does not report them", "Throttled samples cannot be recognized here.")
     found = "; ".join(f"SM {sm} of {max_sm} MHz, memory {memory} of {max_memory} MHz" for sm, max_sm, memory, max_memory, _ in rows)
     if any(row[-1] == "Disabled" for row in rows):
         return Check(

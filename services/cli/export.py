@@ -51,7 +51,7 @@ def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed:
         run_id: of the run.
         baseline: id of the run to compare with; empty: none.
         allowed: names of allowed differences, separated by commas.
-        wanted: paths by format: of files, and of directories for pictures.
+        requested: paths by format: of files, and of directories for pictures.
     """
     differences = [name.strip() for name in allowed.split(",") if name.strip()]
     for name, path in requested.items():

@@ -82,12 +82,12 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
     return {query.table_name: _run_trace_query(trace, query) for query in queries}, result.notes.splitlines()
 
 
-def report_of_file(path: Path, chosen: str) -> bytes:
+def report_of_file(path: Path, format_name: str) -> bytes:
     """Return the content of a report on a file.
 
     Args:
         path: a file, or a directory that is one trace.
-        chosen: the name of a format of reports.
+        format_name: a format of reports.
 
     Raises:
         InvalidTraceError: no reader accepts the file, or it is damaged.
@@ -95,11 +95,11 @@ def report_of_file(path: Path, chosen: str) -> bytes:
     from kernalyse.services.analyzer.export.report_files import report_file, report_format
     from kernalyse.services.analyzer.ingest.reading import imported_run
 
-    written = report_format(chosen)
+    requested_format = report_format(format_name)
     files = _trace_with_companions(path, FileQuestion((), RowChoice()))
     result = read_with_counters(files)
     run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), result)
-    return report_file(run, _table_rows(result), written)
+    return report_file(run, _table_rows(result), requested_format)
 
 
 def _table_rows(result: ImportedTables) -> Callable[[str], pl.LazyFrame]:

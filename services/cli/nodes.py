@@ -167,5 +167,5 @@ def _print_rows(rows: list[dict[str, object]]) -> None:
         return UNKNOWN if value is None else size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)
 
     headings = [name.removesuffix("_bytes").replace("_", " ") for name in rows[0]]
-    whole = ("device id", "address", "memory")
-    console().print(FittedTable(headings, ([shown(*item) for item in row.items()] for row in rows), whole=whole))
+    unwrapped = ("device id", "address", "memory")
+    console().print(FittedTable(headings, ([shown(*item) for item in row.items()] for row in rows), unwrapped=unwrapped))

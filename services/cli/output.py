@@ -65,7 +65,7 @@ class _Column:
     heading: str
     cells: tuple[str, ...]
     is_number: bool
-    is_whole: bool  # never wrapped
+    is_unwrapped: bool  # never wrapped
     breaks_after: int  # characters
 
     @property
@@ -78,7 +78,7 @@ class _Column:
         """Return the width in characters at which no word, no number and nothing that must not wrap is broken."""
         heading = max(map(cell_len, self.heading.split()), default=0)
         longest = max((cell_len(word) for cell in self.cells for word in cell.split()), default=0)
-        if self.is_whole:
+        if self.is_unwrapped:
             return max((heading, *map(cell_len, self.cells)))
         return max(heading, min(longest, self.breaks_after), -(-self.full_width // MAX_LINE_COUNT))
 
@@ -89,7 +89,7 @@ class _Column:
 
 
 class FittedTable:
-    """A table without frames of the columns that have values, as many as the terminal has room for.
+    """A table without borders, of the columns that have values, as many as the terminal has room for.
 
     Headings wrap between words, numbers never. Columns are left out from the last on, never the first one, and are named below the
     table. In a file or a pipe all are there.
@@ -101,16 +101,23 @@ class FittedTable:
         rows: Iterable[Iterable[str]],
         *,
         numeric: Container[str | int] = (),
-        whole: Container[str | int] = (),
+        unwrapped: Container[str | int] = (),
     ) -> None:
-        """Lay out rows. numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
+        """Lay out rows.
+
+        Args:
+            headings: one for each column.
+            rows: cells as text.
+            numeric: headings or positions of columns that are aligned to the right and never wrap.
+            unwrapped: headings or positions of other columns that never wrap.
+        """
         found = [tuple(row) for row in rows]
         columns = [
             _Column(
                 heading,
                 cells,
                 is_number=heading in numeric or position in numeric,
-                is_whole=any(name in group for group in (numeric, whole) for name in (heading, position)),
+                is_unwrapped=any(name in group for group in (numeric, unwrapped) for name in (heading, position)),
                 breaks_after=WORD_WIDTH if position else NAME_WIDTH,
             )
             for position, (heading, cells) in enumerate(

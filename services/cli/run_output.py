@@ -116,7 +116,7 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTa
         _result_cells(row, latest_roofline.get(row["configuration_index"], {}))
         for row in measurements.sort("configuration_index").iter_rows(named=True)
     )
-    return FittedTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), whole=("kernel",))
+    return FittedTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), unwrapped=("kernel",))
 
 
 def counted_lines(roofline: pl.DataFrame) -> list[str]:

@@ -131,7 +131,7 @@ def _print_table(found: tuple[Run, ...]) -> None:
         )
         for run in found
     )
-    console().print(FittedTable(headings, rows, whole=("run", "done", "duration", "started", "device")))
+    console().print(FittedTable(headings, rows, unwrapped=("run", "done", "duration", "started", "device")))
     for run in found:
         if run.problem:
             console().print(Text(f"{run.run_id} is {run.state} for all the analyzer knows: {run.problem}"), soft_wrap=True)

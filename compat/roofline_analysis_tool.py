@@ -18,7 +18,7 @@ PORT = 8050
 
 def main() -> None:
     """Run `kernalyse follow` with the command line's arguments; without any on commands.json, in a browser, on port 8050."""
-    from kernalyse.services.cli.follow import follow
+    from kernalyse.services.cli.imports import follow
     from kernalyse.services.cli.main import main_of
 
     registry = {"op_registry": "."} if Path("op_registry.py").is_file() else {}

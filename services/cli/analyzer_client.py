@@ -1,4 +1,4 @@
-"""The analyzer's API with the types of `kernalyse.services.core.model`: blocking calls for the commands."""
+"""A blocking client of the analyzer that takes and returns the types of `kernalyse.services.core.model`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
-    """What one message of a watched run brought. run: None when it did not change."""
+    """One message of a watched run.
+
+    Attributes:
+        run: its new state; None: it did not change.
+        tables: rows that were added, by table.
+    """
 
     run: Run | None
     tables: tuple[TableChunk, ...]
@@ -44,7 +49,7 @@ class AnalyzerClient:
         return self._client.is_given_up
 
     def give_up(self) -> None:
-        """End what waits for an answer or an update, from any thread, with UnavailableError, and what is asked from then on."""
+        """End all calls that wait, and all later ones, with UnavailableError; may be called from any thread."""
         self._client.give_up()
 
     def __enter__(self) -> Self:
@@ -54,18 +59,23 @@ class AnalyzerClient:
         self._client.close()
 
     def start_run(self, spec: RunSpec, *, node_id: str = "", request_id: str = "") -> Run:
-        """Queue a run and return it. node_id: empty for any node."""
+        """Queue a run and return it.
+
+        Args:
+            node_id: empty for any node.
+            request_id: the same id submits the same run once only; empty: no such check.
+        """
         request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=protobuf.encode(spec), request_id=request_id)
         with _kernalyse_errors():
             return protobuf.decode(self._client.start_run(request), Run)
 
     def cancel_run(self, run_id: str) -> Run:
-        """End a run; one that has ended stays as it is."""
+        """Cancel a run and return it; one that has ended stays as it is."""
         with _kernalyse_errors():
             return protobuf.decode(self._client.cancel(run_id).message, Run)
 
     def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
-        """Replace the run's tags and notes."""
+        """Replace the tags and notes of a run and return it."""
         with _kernalyse_errors():
             return protobuf.decode(self._client.annotate(run_id, tags=tags, notes=notes).message, Run)
 
@@ -75,7 +85,7 @@ class AnalyzerClient:
             self._client.delete(run_id)
 
     def run(self, run_id: str) -> Run:
-        """Return a run as it is now. run_id: a complete one, the beginning of one, or "last"."""
+        """Return the present state of a run. run_id: a complete id, the beginning of one, or "last"."""
         with _kernalyse_errors():
             return protobuf.decode(self._client.run(run_id).message, Run)
 
@@ -85,10 +95,10 @@ class AnalyzerClient:
             return tuple(protobuf.decode(run.message, Run) for run in self._client.runs(max_count=max_count))
 
     def watch_run(self, run_id: str) -> Iterator[RunUpdate]:
-        """Yield what changes of a run until it has ended; a stream that breaks is resumed.
+        """Yield the changes of a run until it has ended; a stream that breaks is resumed.
 
         Raises:
-            UnavailableError: the analyzer stayed away.
+            UnavailableError: the analyzer could not be reached again.
         """
         with _kernalyse_errors():
             for response in self._client.watch_messages(run_id):
@@ -98,35 +108,47 @@ class AnalyzerClient:
                 )
 
     def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
-        """Return the run that an upload has become, and whether it was there before. Raises OSError for a file that cannot be read."""
+        """Upload traces and return their run, and whether it was imported before.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
         with _kernalyse_errors():
-            answer = self._client.send_traces(upload)
-        return protobuf.decode(answer.run, Run), answer.is_known
+            response = self._client.send_traces(upload)
+        return protobuf.decode(response.run, Run), response.is_known
 
     def nodes(self) -> tuple[NodeStatus, ...]:
-        """Return every node, reachable or not."""
+        """Return all nodes, reachable or not."""
         with _kernalyse_errors():
             return tuple(protobuf.decode(node, NodeStatus) for node in self._client.nodes())
 
     def node_id_of(self, node: str) -> str:
-        """Return the id for what the user calls a node; empty stays empty: the analyzer chooses."""
+        """Return the id of a node named by id, host name or address. Empty stays empty: then the analyzer selects a node."""
         with _kernalyse_errors():
             return self._client.node_id_of(node)
 
     def device(self, node_id: str, device_id: str) -> Device:
-        """Return a device as its node last described it. Raises DeviceNotFoundError."""
+        """Return a device as its node last described it.
+
+        Raises:
+            DeviceNotFoundError: no node has it.
+        """
         request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
         with _kernalyse_errors():
             return protobuf.decode(self._client.hardware_message(request).device, Device)
 
     def hardware(self, key: HardwareKey) -> Hardware:
-        """Return ceilings and thresholds of a device. Raises DeviceNotFoundError, RunNotFoundError."""
+        """Return ceilings and thresholds of a device.
+
+        Raises:
+            DeviceNotFoundError, RunNotFoundError: no such device or run.
+        """
         request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
         with _kernalyse_errors():
             return protobuf.decode(self._client.hardware_message(request), Hardware)
 
     def changed_hardware(self) -> Iterator[tuple[HardwareKey, ...]]:
-        """Yield what users set from now on, without end; nothing at first, when the stream stands."""
+        """Yield the keys of ceilings and thresholds that users set from now on, without end; first an empty tuple, once connected."""
         with _kernalyse_errors():
             for number, response in enumerate(self._client.watch_nodes()):
                 changed = tuple(protobuf.decode(key, HardwareKey) for key in response.changed_hardware)
@@ -134,17 +156,17 @@ class AnalyzerClient:
                     yield changed
 
     def add_node(self, node: Endpoint) -> NodeStatus:
-        """Make the analyzer collect from a profiler."""
+        """Register a profiler that the analyzer is to collect from, and return its status."""
         with _kernalyse_errors():
             return protobuf.decode(self._client.add_node(node), NodeStatus)
 
     def remove_node(self, address: str) -> None:
-        """Make the analyzer collect from a profiler no more; its runs stay."""
+        """Remove a profiler that the analyzer collects from; its runs stay."""
         with _kernalyse_errors():
             self._client.remove_node(address)
 
     def kernels(self, node_id: str = "") -> tuple[KernelDefinition, ...]:
-        """Return the kernels of a node's catalogue."""
+        """Return the kernels of a node's catalog."""
         with _kernalyse_errors():
             return tuple(protobuf.decode(kernel, KernelDefinition) for kernel in self._client.kernels(node_id))
 
@@ -154,15 +176,15 @@ class AnalyzerClient:
             return self._client.send_bundle(data, node_id)
 
     def artifact(self, run_id: str, artifact_name: str) -> bytes:
-        """Return a file that a run has left."""
+        """Return the content of an artifact of a run."""
         with _kernalyse_errors():
             return self._client.artifact(run_id, artifact_name)
 
     def report(self, run_id: str, report_format: str, baseline_run_id: str = "", allowed_differences: Sequence[str] = ()) -> bytes:
-        """Return a report as a file, of a run, or with a baseline of the comparison of both.
+        """Return the content of a report on a run, or with a baseline on the comparison of both.
 
         Args:
-            run_id: a complete one, the beginning of one, or "last"; so is baseline_run_id.
+            run_id, baseline_run_id: a complete id, the beginning of one, or "last".
             report_format: text, markdown, html, pdf, pptx, png or svg.
         """
         request = messages.ExportReportRequest(
@@ -176,21 +198,21 @@ class AnalyzerClient:
         return self.rows(TableQuery(table_name, tuple(run_ids)))[0]
 
     def rows(self, query: TableQuery) -> tuple[pl.DataFrame, int]:
-        """Return what a query finds, and how many rows before offset and limit.
+        """Return the rows that match a query, and their number before offset and limit.
 
-        Where no order is asked for, that of the configurations: a sweep measures them in a shuffled one.
+        Without a requested order they come in that of the configurations, because a sweep measures these in a shuffled one.
         """
         with _kernalyse_errors():
-            answers = tuple(self._client.table_messages(protobuf.encode(query)))
-        frame = Table(query.table_name, tuple(answer.chunk.arrow_ipc for answer in answers)).to_polars()
+            responses = tuple(self._client.table_messages(protobuf.encode(query)))
+        frame = Table(query.table_name, tuple(response.chunk.arrow_ipc for response in responses)).to_polars()
         order = [name for name in ("run_id", "configuration_index") if name in frame.columns]
         is_sorted = query.order_by or not order[1:]
-        return frame if is_sorted else frame.sort(order, maintain_order=True), sum(answer.total_row_count for answer in answers)
+        return frame if is_sorted else frame.sort(order, maintain_order=True), sum(response.total_row_count for response in responses)
 
 
 @contextmanager
 def _kernalyse_errors() -> Iterator[None]:
-    """Raise the KernalyseError for every RequestError inside."""
+    """Raise each RequestError of the block as the KernalyseError that it stands for."""
     try:
         yield
     except RequestError as error:

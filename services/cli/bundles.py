@@ -1,4 +1,4 @@
-"""Bundles of programs and of models, made for an upload."""
+"""Bundles of programs and of ONNX models to upload to a node."""
 
 from __future__ import annotations
 
@@ -12,38 +12,50 @@ from kernalyse import bundle
 from kernalyse.errors import RequestError
 from kernalyse.services.core.errors import UsageError
 
-# ---------------------------------------------------------------- program bundle
-# Files of this machine that a command needs on its node, as the archive that nodes unpack.
+# ---------------------------------------------------------------- programs
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramBundle:
-    """Packed files. data: a tar.gz, the same bytes for the same files. file_names: within it."""
+    """Files of this machine as the archive that nodes unpack.
+
+    Attributes:
+        data: a tar.gz, the same bytes for the same files.
+        file_names: paths within it, sorted.
+    """
 
     data: bytes = field(repr=False)
     file_names: tuple[str, ...]
 
 
 def pack_files(files: Mapping[str, Path]) -> ProgramBundle:
-    """Pack files by their names within the bundle. Raises UsageError: too much, or a file that cannot be read."""
+    """Pack files, which are keyed by their paths within the bundle.
+
+    Raises:
+        UsageError: the files are too large together, or one cannot be read.
+    """
     with _usage_errors():
         bundle.refuse_too_large(files)
         return ProgramBundle(bundle.pack(files), tuple(sorted(files)))
 
 
-def files_of_folder(folder: Path) -> dict[str, Path]:
-    """Return what `bundle.files_of_folder` returns. Raises UsageError: too many, or a folder that cannot be read."""
+def files_of_folder(directory: Path) -> dict[str, Path]:
+    """Return the files below a directory by their paths within it.
+
+    Raises:
+        UsageError: there are too many, or the directory cannot be read.
+    """
     with _usage_errors():
-        return bundle.files_of_folder(folder)
+        return bundle.files_of_folder(directory)
 
 
-def files_of_command(arguments: Sequence[str], folder: Path) -> dict[str, Path]:
-    """Return the files that a command names by a path from the folder, as far as they lie in it, by that path."""
+def files_of_command(arguments: Sequence[str], directory: Path) -> dict[str, Path]:
+    """Return the files below a directory that the words of a command name by a relative path, by that path."""
     found = {}
     for argument in arguments:
         name = PurePosixPath(argument)
-        if argument and not name.is_absolute() and ".." not in name.parts and (folder / name).is_file():
-            found[name.as_posix()] = folder / name
+        if argument and not name.is_absolute() and ".." not in name.parts and (directory / name).is_file():
+            found[name.as_posix()] = directory / name
     return found
 
 
@@ -62,38 +74,38 @@ def _usage_errors() -> Iterator[None]:
         ) from error
 
 
-# ---------------------------------------------------------------- model bundle
-# The files of an ONNX model of one's own, on their way to the node that runs it.
+# ---------------------------------------------------------------- ONNX models
 
 ENDING: Final = ".onnx"
 
 
 def files_of_model(path: Path) -> dict[str, Path]:
-    """Return by name the file, and the weights that lie beside it under names that begin with its own, as model.onnx_data."""
-    beside = (other for other in path.parent.iterdir() if other.name.startswith(path.name) and other.is_file())
-    return {other.name: other for other in sorted(beside)}
+    """Return the model's file and its companions by name: weights whose names begin with that of the model, as model.onnx_data."""
+    companions = (other for other in path.parent.iterdir() if other.name.startswith(path.name) and other.is_file())
+    return {other.name: other for other in sorted(companions)}
 
 
 def refuse_other_file(path: Path) -> None:
-    """Raise UsageError for a file under a name that tells no ONNX model."""
+    """Raise UsageError for an existing file whose name does not end with .onnx."""
     if path.is_file() and path.suffix != ENDING:
         raise UsageError(
             f"model {path}", found="a file of another kind", expected=f"a file FILE{ENDING}", remedy="Rename it, if it is an ONNX file."
         )
 
 
-def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | None:
-    """Return what has to be sent, or None for a model that nodes have.
+def bundle_of_model(model_name: str, directory: Path | None) -> ProgramBundle | None:
+    """Return the files that have to be uploaded, or None for a built-in model.
 
     Args:
-        model_name: as it was written: a path where it ends with .onnx.
-        folder: goes along, with weights of other names.
+        model_name: a built-in name, or a path that ends with .onnx.
+        directory: a directory that is uploaded too, for weights under other names.
 
-    Raises UsageError.
+    Raises:
+        UsageError: a path does not exist, or a directory is given for a built-in model.
     """
     if not model_name.endswith(ENDING):
         refuse_other_file(Path(model_name))
-        if folder is not None:
+        if directory is not None:
             raise UsageError(
                 "option --bundle", found=f"model {model_name}, which nodes have", expected="a file FILE.onnx", remedy="Leave it out."
             )
@@ -102,6 +114,6 @@ def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | Non
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
         raise UsageError(f"model {model_name}", found=found, expected="a file", remedy="Correct the path.")
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"option --bundle {folder}", found="no such folder", expected="that of the model", remedy="Correct the path.")
-    return pack_files({**({} if folder is None else files_of_folder(folder)), **files_of_model(path)})
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"option --bundle {directory}", found="no such folder", expected="that of the model", remedy="Correct the path.")
+    return pack_files({**({} if directory is None else files_of_folder(directory)), **files_of_model(path)})

@@ -1,4 +1,4 @@
-"""`kernalyse ceilings`: measures what a device can do at most."""
+"""The command `kernalyse ceilings`, which measures what a device can do at most, and tables of ceilings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 
 from kernalyse.services.cli import options
 from kernalyse.services.cli.options import JsonFlag, Server, takes_server
-from kernalyse.services.cli.output import FittedTable
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from kernalyse.services.core.formatting import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from kernalyse.services.cli.output import FittedTable
     from kernalyse.services.core.model import Run
 
 
@@ -79,27 +79,32 @@ def _as_json(run: Run, shares: pl.DataFrame, log_lines: pl.DataFrame) -> str:
     return json.dumps(document, indent=2)
 
 
-# ---------------------------------------------------------------- ceiling display
-# Ceilings on the terminal: what was measured, and the share that it is of what was promised.
+# ---------------------------------------------------------------- tables and notes
 
 PROBLEM_PREFIX: Final = "Not measured: "
-"""How the profiler's log begins what it says of a ceiling, or a form of it, that it could not measure."""
+"""Begins each line of the profiler's log on a ceiling, or a kernel variant for it, that could not be measured."""
 
 
 def ceilings_table(shares: pl.DataFrame) -> FittedTable:
-    """Return one row per ceiling. Input: ceiling_shares of one run."""
+    """Return one row per ceiling: what was measured, and its fractions of the data sheet and of what the clock allows.
+
+    Args:
+        shares: ceiling_shares of one run.
+    """
+    from kernalyse.services.cli.output import FittedTable
+
     numeric = ("measured", "datasheet", "of datasheet", "at clock", "of clock")
     rows = ((*_cells(row), row["note"] or "") for row in shares.iter_rows(named=True))
     return FittedTable(("ceiling", "path", *numeric, "note"), rows, numeric=numeric)
 
 
 def problem_lines(log_lines: pl.DataFrame) -> list[str]:
-    """Return why ceilings are missing, or variants of them. Input: table log_lines of one run."""
+    """Return the reasons why ceilings, or kernel variants for them, were not measured. Input: table log_lines of one run."""
     return [line.removeprefix(PROBLEM_PREFIX) for line in log_lines["line"].to_list() if line.startswith(PROBLEM_PREFIX)]
 
 
 def busy_lines(shares: pl.DataFrame) -> Iterator[str]:
-    """Say that the host was busy while ceilings were measured, and how to have better ones."""
+    """Yield a warning when the host was busy while ceilings were measured, with the remedy."""
     ratios = [ratio for ratio in shares["host_busy_ratio"] if is_busy(ratio)]
     if ratios:
         busy = f"other programs kept the host {max(ratios) * 100:.0f} % busy while this was measured: it may be too low"
@@ -107,7 +112,7 @@ def busy_lines(shares: pl.DataFrame) -> Iterator[str]:
 
 
 def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
-    """Yield what of a device like this has no measurement."""
+    """Yield a note with the names of ceilings of such a device that were not measured."""
     names = [f"{row['ceiling_name']} {row['path']}" for row in shares.iter_rows(named=True) if row["measured"] is None]
     if names:
         yield f"not measured on this device: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""`kernalyse compare`: what became faster or slower from one run to another, for people and for CI."""
+"""The command `kernalyse compare`, which judges one run or trace by another, for people and for CI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import typer
 
 from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
 from kernalyse.services.core.errors import UsageError
-from kernalyse.services.core.model import TableQuery
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,7 +32,7 @@ def compare(
     baseline: Annotated[
         str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, a JSON file, or several: X,Y,…")
     ],
-    judged: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
+    candidate: Annotated[str, typer.Argument(metavar="B", help="The candidate, named in the same way.")],
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="device,…", help="What may differ: device, method, cache, inputs. Refused otherwise."),
@@ -55,8 +54,8 @@ def compare(
     Separate runs are decided with five processes a side: of one run each (bench --processes 5), or of five runs that repeat each other,
     which models need (A1,A2,A3,A4,A5 B1,B2,B3,B4,B5). bench --paired, and variants of one model run, decide in one.
 
-    Two traces are held against each other kernel by kernel and layer by layer, with what each contributes to the change;
-    --fail-if-slower is of all kernels together then.
+    Two traces are compared kernel by kernel and layer by layer, with what each contributes to the change;
+    --fail-if-slower then applies to all kernels together.
 
     Status 0: compared; 1: slower by more than --fail-if-slower; 2: refused, or there was nothing to compare.
     """
@@ -65,7 +64,7 @@ def compare(
 
     try:
         threshold_ratio = None if fail_if_slower is None else _threshold(fail_if_slower)
-        compared = _compared(baseline, judged, allow or [], depth, server)
+        compared = _compare_operands(baseline, candidate, allow or [], depth, server)
     except KernalyseError as error:  # status 1 would say that something is slower
         typer.echo(f"kernalyse: {error.message}", err=True)
         raise typer.Exit(REFUSED_STATUS) from error
@@ -86,7 +85,7 @@ def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_for
 
 
 def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
-    """Print what changed between two traces and return the exit status."""
+    """Print the comparison of two traces and return the exit status."""
     from kernalyse.services.cli.compare_output import change_rendering
     from kernalyse.services.cli.output import print_rendering
 
@@ -102,101 +101,111 @@ def _threshold(text: str) -> float:
     return parse_ratio("--fail-if-slower", text)
 
 
-def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
+def _compare_operands(baseline: str, candidate: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun, compare_runs, parse_differences
-    from kernalyse.services.core.errors import UsageError
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
-    first, second = compared_sides((baseline, judged), server, depth)
+    first, second = compared_sides((baseline, candidate), server, depth)
     if set(first.run_ids) & set(second.run_ids):
         raise UsageError(
-            f"runs {baseline} and {judged}", found="one run on both sides", expected="two", remedy="Name the run to judge it by."
+            f"runs {baseline} and {candidate}", found="one run on both sides", expected="two", remedy="Name the run to judge it by."
         )
     if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
         if allowed:
             raise UsageError("option --allow", found="two traces", expected="runs of measurements", remedy="Leave it out.")
-        return _changed(first, second)
+        return _compare_traces(first, second)
     if isinstance(first, ComparedRun) and isinstance(second, ComparedRun):
         if depth is not None:
             raise UsageError("option --depth", found="runs of measurements", expected="two traces", remedy="Leave it out.")
         return compare_runs(first, second, allowed)
     trace, other = (first, second) if isinstance(first, ComparedTrace) else (second, first)
     raise UsageError(
-        f"runs {baseline} and {judged}",
+        f"runs {baseline} and {candidate}",
         found=f"a trace ({trace.run_id}) and measurements ({other.run_id})",
         expected="two traces, or two runs of measurements",
         remedy="Compare like with like.",
     )
 
 
-def _changed(baseline: ComparedTrace, judged: ComparedTrace) -> TraceChange:
+def _compare_traces(baseline: ComparedTrace, candidate: ComparedTrace) -> TraceChange:
     from kernalyse.services.analyzer.queries.registry import TRACE_COMPARISONS
     from kernalyse.services.cli.compare_output import TraceChange
 
     return TraceChange(
         {
-            name: comparison.compare(judged.tables[comparison.table_name].lazy(), baseline.tables[comparison.table_name].lazy()).collect()
+            name: comparison.compare(
+                candidate.tables[comparison.table_name].lazy(), baseline.tables[comparison.table_name].lazy()
+            ).collect()
             for name, comparison in TRACE_COMPARISONS.items()
         }
     )
 
 
-# ---------------------------------------------------------------- compared runs
-# The two sides of `kernalyse compare`: runs of the store, or files that `bench --json`, `export` or another tool wrote.
+# ---------------------------------------------------------------- operands
+# Both operands of a comparison are runs of the store, or files that `bench --json`, `export` or another tool wrote.
 
 FILE_SUFFIXES = (".json", ".gz", ".sqlite")
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedTrace:
-    """One side that is a trace. tables: kernels and layers of it."""
+    """A trace as one operand of a comparison.
+
+    Attributes:
+        run_id: of the run, or the path of the file.
+        tables: its tables kernels and layers, by name.
+    """
 
     run_id: str
     tables: Mapping[str, pl.DataFrame]
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """Return the run as the only one of its operand."""
+        """Return the ids of the runs of this operand, of which a trace is one."""
         return (self.run_id,)
 
 
 def compared_sides(sides: Sequence[str], server: Server, depth: int | None) -> list[ComparedRun | ComparedTrace]:
-    """Return both operands: each a run id, the beginning of one, "last", or a file; or several, joined by commas, that repeat each other.
+    """Return the operands that names stand for. An analyzer is contacted only where a name stands for a run.
 
-    Services are asked for runs alone.
-
-    depth: of the ranges that layers of traces are summed at; None: the innermost.
+    Args:
+        sides: for each operand a run id, the beginning of one, "last" or a file; or several that repeat each other, joined by commas.
+        server: the analyzer to ask.
+        depth: depth of ranges at which layers of traces are summed; None: the innermost ranges.
 
     Raises:
-        UsageError: a file that is not there, one run named twice, or several traces on one side.
-        InvalidTraceError: a file that no reader takes.
-        RunNotFoundError: no such run.
+        UsageError: a file does not exist, one run is named twice, or one operand has several traces.
+        InvalidTraceError: no reader accepts a file.
+        RunNotFoundError: there is no such run.
     """
     from kernalyse.services.cli.session import analyzer_session
 
-    is_file = {name: _is_file(name) for side in sides for name in _names(side)}
+    is_file = {name: _is_file(name) for side in sides for name in _split_names(side)}
     if all(is_file.values()):
-        found = {name: _of_file(Path(name), depth) for name in is_file}
+        found = {name: _operand_of_file(Path(name), depth) for name in is_file}
     else:
         with analyzer_session(server, with_profiler=False) as client:
-            found = {name: _of_file(Path(name), depth) if file else _of_run(client, name, depth) for name, file in is_file.items()}
-    return [_side(side, [found[name] for name in _names(side)]) for side in sides]
+            found = {
+                name: _operand_of_file(Path(name), depth) if file else _operand_of_run(client, name, depth)
+                for name, file in is_file.items()
+            }
+    return [_join_runs(side, [found[name] for name in _split_names(side)]) for side in sides]
 
 
-def _names(side: str) -> list[str]:
+def _split_names(side: str) -> list[str]:
     return [side] if Path(side).is_file() else [name for part in side.split(",") if (name := part.strip())] or [side]
 
 
-def _side(side: str, parts: Sequence[ComparedRun | ComparedTrace]) -> ComparedRun | ComparedTrace:
+def _join_runs(side: str, operands: Sequence[ComparedRun | ComparedTrace]) -> ComparedRun | ComparedTrace:
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun, joined_runs
 
-    if len(parts) == 1:
-        return parts[0]
-    repeated = [run_id for run_id, count in Counter(part.run_id for part in parts).items() if count > 1]
+    if len(operands) == 1:
+        return operands[0]
+    repeated = [run_id for run_id, count in Counter(part.run_id for part in operands).items() if count > 1]
     if repeated:
         raise UsageError(f"runs {side}", found=f"{repeated[0]} more than once", expected="each run once", remedy="Leave the others out.")
-    runs = [part for part in parts if isinstance(part, ComparedRun)]
-    if len(runs) < len(parts):
+    runs = [part for part in operands if isinstance(part, ComparedRun)]
+    if len(runs) < len(operands):
         raise UsageError(
             f"runs {side}", found="a trace among several", expected="runs of measurements, or one trace", remedy="Name one trace a side."
         )
@@ -214,7 +223,9 @@ def _is_file(name: str) -> bool:
     return False
 
 
-def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun | ComparedTrace:
+def _operand_of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun | ComparedTrace:
+    from kernalyse.services.core.model import TableQuery
+
     run = client.run(name)
     if run.is_trace:
         queries = (TableQuery("kernels", (run.run_id,)), TableQuery("layers", (run.run_id,), depth=depth))
@@ -223,7 +234,7 @@ def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun
 
 
 def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
-    """Return a run of measurements as one operand."""
+    """Return a run of measurements as one operand of a comparison."""
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun
     from kernalyse.services.cli.export import run_results
 
@@ -238,7 +249,7 @@ def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
     )
 
 
-def _of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTrace:
+def _operand_of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTrace:
     from kernalyse.companions import COMPANION_FOLDERS
     from kernalyse.services.analyzer.analysis.comparison import ComparedRun
     from kernalyse.services.analyzer.queries.registry import FileSource, QueryParameters, resolve_table, trace_inputs

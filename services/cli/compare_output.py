@@ -1,4 +1,4 @@
-"""Comparisons as tables, Markdown and JSON."""
+"""Comparisons of two runs or two traces as tables, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-# ---------------------------------------------------------------- comparison display
-# Comparisons of two runs in words, for the terminal, for Markdown and for JSON.
+# ---------------------------------------------------------------- runs
 
 RUN_COMPARISON_VERSION: Final = "kernalyse-comparison/1"
 RUN_NUMERIC_HEADINGS: Final = ("before", "after", "change", "interval", "cycles", "processes")
 HEADINGS: Final = ("configuration", *RUN_NUMERIC_HEADINGS, "verdict", "because")
-VERDICTS: Final = ("SLOWER", "FASTER", "SAME", "UNDECIDED")  # worst news first
+VERDICTS: Final = ("SLOWER", "FASTER", "SAME", "UNDECIDED")  # the worst first
 
 
 def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
@@ -32,7 +31,7 @@ def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
 def comparison_rendering(rows: pl.DataFrame, threshold_ratio: float | None) -> Rendering:
     """Return the rows of table comparison for printing. Reasons that several rows share are notes below the table."""
     marks = shared_reasons(rows["reason"])
-    cells = tuple(_cells(row, marks) for row in rows.iter_rows(named=True))
+    cells = tuple(_run_cells(row, marks) for row in rows.iter_rows(named=True))
     summary = tuple(summary_lines(rows, threshold_ratio))
     document = {
         "schema": RUN_COMPARISON_VERSION,
@@ -45,7 +44,7 @@ def comparison_rendering(rows: pl.DataFrame, threshold_ratio: float | None) -> R
 
 
 def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator[str]:
-    """Yield how many configurations got which verdict, and whether CI is to fail."""
+    """Yield the count of each verdict, the configurations slower than the threshold, and notes on what limits the comparison."""
     counts = {verdict: rows.filter(rows["verdict"] == verdict).height for verdict in VERDICTS}
     matched_count = sum(counts.values())
     if matched_count == 0:
@@ -57,7 +56,7 @@ def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator
         if count:
             yield f"{count} {words}."
     if counts["UNDECIDED"]:
-        yield f"Undecided says neither that {_it(counts['UNDECIDED'])} the same nor that {_it(counts['UNDECIDED'])} not."
+        yield f"Undecided says neither that {_pronoun(counts['UNDECIDED'])} the same nor that {_pronoun(counts['UNDECIDED'])} not."
     if threshold_ratio is not None and matched_count:
         slow = too_slow(rows, threshold_ratio)
         known = f"Slower by more than {percentage(threshold_ratio)}"
@@ -65,14 +64,14 @@ def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator
     yield from disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
     allowed = sorted({name for names in rows["allowed_differences"].drop_nulls() for name in names.split(",") if name})
     if allowed:
-        yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios tell of that too."
+        yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios include that."
 
 
-def _it(count: int) -> str:
+def _pronoun(count: int) -> str:
     return "it is" if count == 1 else "they are"
 
 
-def _cells(row: dict[str, Any], marks: Mapping[str, str]) -> tuple[str, ...]:
+def _run_cells(row: dict[str, Any], marks: Mapping[str, str]) -> tuple[str, ...]:
     interval = f"{change(row['duration_ratio_low'])} to {change(row['duration_ratio_high'])}"
     counts = (row["baseline_process_count"], row["process_count"])
     return (
@@ -88,17 +87,16 @@ def _cells(row: dict[str, Any], marks: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-# ---------------------------------------------------------------- trace comparison display
-# Comparisons of two traces in words, for the terminal, for Markdown and for JSON.
+# ---------------------------------------------------------------- traces
 
 TRACE_COMPARISON_VERSION: Final = "kernalyse-trace-comparison/1"
 NAME_COLUMNS: Final = {"kernel_comparison": "kernel_name", "layer_comparison": "layer"}
 TRACE_NUMERIC_HEADINGS: Final = ("before", "after", "change", "of all change", "launches", "mean launch")
 MEDIAN_HEADING: Final = "median launch"
-"""Of kernels: those of a layer are of many kinds."""
+"""Shown for kernels alone: a median over the different kernels of a layer says nothing."""
 
 SHOWN_ROW_COUNT: Final = 20
-"""Of each table: they begin with the largest change, and what follows moves little. JSON has all."""
+"""Rows of each table on the terminal, the largest changes first: more bury them, fewer hide what explains the total. JSON has all."""
 
 WHAT_IT_PROVES: Final = (
     "These are two recordings, one a side: they show where the time went in each, not that the next two would differ alike. "
@@ -108,7 +106,11 @@ WHAT_IT_PROVES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TraceChange:
-    """What changed from one trace to another. tables: kernel_comparison and layer_comparison."""
+    """The comparison of two traces.
+
+    Attributes:
+        tables: kernel_comparison and layer_comparison, by name.
+    """
 
     tables: Mapping[str, pl.DataFrame]
 
@@ -119,17 +121,17 @@ class TraceChange:
 
     @property
     def duration_ns(self) -> int:
-        """Return the time of all kernels of the candidate."""
+        """Return the sum of the times of all kernels of the candidate."""
         return int(self.kernels["duration_sum_ns"].sum())
 
     @property
     def baseline_duration_ns(self) -> int:
-        """Return the time of all kernels of the baseline."""
+        """Return the sum of the times of all kernels of the baseline."""
         return int(self.kernels["baseline_duration_sum_ns"].sum())
 
     @property
     def duration_ratio(self) -> float | None:
-        """Return the ratio of the times of all kernels, or None where a side has no time to compare."""
+        """Return the candidate's time of all kernels over the baseline's, or None where either is zero."""
         return self.duration_ns / self.baseline_duration_ns if self.duration_ns and self.baseline_duration_ns else None
 
     def is_slower(self, threshold_ratio: float | None) -> bool:
@@ -139,11 +141,11 @@ class TraceChange:
 
 
 def change_rendering(change: TraceChange, threshold_ratio: float | None) -> Rendering:
-    """Return the change for printing. The tables have its largest rows, the document has all."""
+    """Return the comparison for printing. The tables have the rows that changed most, the document has all."""
     tables = tuple(
         TextTable(
             _headings(name),
-            tuple(_kernel_cells(name, row) for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True)),
+            tuple(_trace_cells(name, row) for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True)),
             (*TRACE_NUMERIC_HEADINGS, MEDIAN_HEADING),
         )
         for name, rows in change.tables.items()
@@ -161,7 +163,7 @@ def change_rendering(change: TraceChange, threshold_ratio: float | None) -> Rend
 
 
 def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator[str]:
-    """Yield the total, how much of it belongs together, and what this can tell."""
+    """Yield the total times, how many kernels and layers were matched, and what two recordings can prove."""
     counts = (change.kernels[column].sum() for column in ("baseline_launch_count", "launch_count"))
     yield (
         f"All kernels: {duration(change.baseline_duration_ns)} before, {duration(change.duration_ns)} after "
@@ -188,7 +190,7 @@ def _headings(table_name: str) -> tuple[str, ...]:
     return (table_name.removesuffix("_comparison"), *TRACE_NUMERIC_HEADINGS, *median, "")
 
 
-def _kernel_cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _trace_cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     name: str | None = row[NAME_COLUMNS[table_name]]
     name_count = max(row["name_count"] or 0, row["baseline_name_count"] or 0)
     return (

@@ -1,4 +1,4 @@
-"""`kernalyse doctor`: what this machine has and lacks."""
+"""Checks of what this machine has for profiling, each with the remedy for what it lacks; `kernalyse doctor` prints them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-import typer
-
-from kernalyse.services.cli.options import JsonFlag
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.external_programs import find_ncu
 from kernalyse.services.core.settings import ProfilerSettings
@@ -33,29 +30,6 @@ from kernalyse.services.profiler.collectors.preflight import (
 )
 from kernalyse.services.profiler.workloads.onnx.spec import INSTALLING, has_cuda_provider, missing_packages
 
-
-def doctor(json_output: JsonFlag = False) -> None:
-    """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
-
-    checks = check_machine()
-    if json_output:
-        import dataclasses
-        import json
-
-        typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
-    else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
-            typer.echo(f"{check.state:<10}  {check.name:<{width}}  {check.found}")
-            if check.remedy:
-                typer.echo(f"{'':<10}  {'':<{width}}  {check.remedy}")
-    if not can_run_kernels(checks):
-        raise typer.Exit(1)
-
-
-# ---------------------------------------------------------------- machine checks
-# What this machine has for profiling, and the remedy for what it lacks.
-
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""
 
@@ -63,7 +37,7 @@ COMMAND_TIMEOUT_S: Final = 30.0
 ACCESS_TEXTS: Final = {
     CounterAccess.OPEN: "open to all users",
     CounterAccess.ADMINISTRATOR: "open to administrators, and this process has their rights",
-    CounterAccess.NOT_TOLD: "the driver's parameters are hidden here: the first run with --counters will tell",
+    CounterAccess.NOT_TOLD: "the driver's parameters are hidden here: the first run with --counters will show it",
 }
 
 CUDA_DEVICES: Final = "CUDA devices"
@@ -72,7 +46,7 @@ CLOCKS: Final = ("clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "
 
 
 class CheckState(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     OK = "ok"
     MISSING = "missing"
@@ -81,7 +55,12 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that profiling needs. remedy: empty where nothing is to be done."""
+    """One thing that profiling needs, and whether it is there.
+
+    Attributes:
+        found: what the check found, for the user.
+        remedy: empty where nothing is to be done.
+    """
 
     name: str
     state: CheckState
@@ -91,7 +70,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a program said. status: None when the program is not there, or did not end in time."""
+    """The output of a program.
+
+    Attributes:
+        status: its exit status; None: the program does not exist, or did not end in time.
+        output: standard output, of a failed program with standard error.
+    """
 
     status: int | None
     output: str
@@ -101,7 +85,7 @@ RunCommand = Callable[[Sequence[str]], CommandResult]
 
 
 def run_command(arguments: Sequence[str]) -> CommandResult:
-    """Run a program without input and return what it said."""
+    """Run a program without input and return its status and output."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
@@ -112,7 +96,7 @@ def run_command(arguments: Sequence[str]) -> CommandResult:
 
 
 def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
-    """Return all checks of this machine, in the order in which they are shown. run: runs a program."""
+    """Run all checks of this machine and return them in the order in which they are shown. run: runs a program."""
     settings = ProfilerSettings.load()
     nsys_program = None if settings.nsys_program is None else str(settings.nsys_program)
     gpu = check_gpu(run)
@@ -136,12 +120,12 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
 
 
 def can_run_kernels(checks: Sequence[Check]) -> bool:
-    """Return whether a device can run kernels."""
+    """Return whether the checks found a device that can run kernels."""
     return any(check.state is CheckState.OK and check.name in (CUDA_DEVICES, OPENCL_DEVICES) for check in checks)
 
 
 def check_gpu(run: RunCommand) -> Check:
-    """Return whether there is an NVIDIA GPU with its driver."""
+    """Check for an NVIDIA GPU with its driver."""
     name = "NVIDIA GPU and driver"
     result = run(("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"))
     lines = result.output.strip().splitlines()
@@ -157,7 +141,7 @@ def check_gpu(run: RunCommand) -> Check:
 
 
 def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
-    """Return whether there is an nvcc."""
+    """Check for nvcc, the CUDA compiler."""
     name = "CUDA toolkit (nvcc)"
     nvcc = _nvcc()
     result = run((nvcc, "--version"))
@@ -168,23 +152,23 @@ def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def _nvcc() -> str:
-    """Return the nvcc that compiles kernels."""
+    """Return the path of the nvcc that compiles kernels, or its plain name where none was found."""
     try:
         from kernalyse.services.core.external_programs import find_nvcc
-    except ModuleNotFoundError:  # without the extra profiler nothing is compiled here
+    except ModuleNotFoundError:  # without the extra "profiler" nothing is compiled here
         return "nvcc"
     return find_nvcc() or "nvcc"
 
 
 def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
-    """Return what each device's clocks are now, idle perhaps, and what they can be at most."""
+    """Check that the driver reports clocks: of each device the present ones, which may be idle ones, and the maximum."""
     name = "GPU clocks"
     if not has_gpu:
         return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
     result = run(("nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"))
     rows = [line.split(", ") for line in result.output.strip().splitlines()]
     if result.status != 0 or not rows or any(len(row) != len(CLOCKS) for row in rows):
-        return Check(name, CheckState.MISSING, "nvidia-smi does not tell them", "Throttled samples cannot be told from others here.")
+        return Check(name, CheckState.MISSING, "nvidia-smi does not report them", "Throttled samples cannot be recognized here.")
     found = "; ".join(f"SM {sm} of {max_sm} MHz, memory {memory} of {max_memory} MHz" for sm, max_sm, memory, max_memory, _ in rows)
     if any(row[-1] == "Disabled" for row in rows):
         return Check(
@@ -197,7 +181,7 @@ def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
-    """Return whether PyCUDA is there and finds a device."""
+    """Check that PyCUDA is installed and finds a device."""
     name = "PyCUDA"
     if importlib.util.find_spec("pycuda") is None:
         return _lacking(name, "not installed", "Install it: pip install 'kernalyse[cuda]' (needs the CUDA toolkit).", has_gpu=has_gpu)
@@ -212,7 +196,7 @@ def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Check:
-    """Return whether a program is there, with its version."""
+    """Check that a program runs, and find its version."""
     result = run((program, "--version"))
     version = re.search(r"\d{4}\.\d+\.\d+[\w.\-]*|\d+\.\d+\.\d+[\w.\-]*", result.output)
     if result.status == 0 and version:
@@ -228,10 +212,12 @@ def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Ch
 
 
 def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, has_gpu: bool) -> Check:
-    """Return whether ncu may read hardware counters as this user.
+    """Check that ncu may read hardware counters as this user.
 
     Args:
-        dcgm_process_id: of DCGM's service; None: none is seen.
+        access: what the driver allows.
+        dcgm_process_id: id of the process of DCGM's service; None: it was not found.
+        has_gpu: whether there is an NVIDIA GPU.
     """
     name = "GPU performance counters"
     if access is CounterAccess.NOT_TOLD and not has_gpu:
@@ -244,7 +230,7 @@ def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, 
 
 
 def check_perf_events(setting: Path) -> Check:
-    """Return whether nsys may sample the CPU as this user."""
+    """Check that nsys may sample the CPU as this user. setting: the path of perf_event_paranoid."""
     name = "CPU sampling (perf events)"
     level = perf_event_level(setting)
     if level is None:
@@ -255,21 +241,28 @@ def check_perf_events(setting: Path) -> Check:
 
 
 def check_commands(settings: ProfilerSettings) -> Check:
-    """Return whether commands are accepted here, and could start where their runs lie."""
+    """Check that this node accepts commands, and that they can start in the directory of its runs."""
     name = "Commands to profile"
     if not settings.allow_commands or settings.allow_catalog_only:
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
-    folder = next(path for path in (settings.data_folder, *settings.data_folder.absolute().parents) if path.is_dir())
+    directory = next(path for path in (settings.data_folder, *settings.data_folder.absolute().parents) if path.is_dir())
     try:
-        check_folder(folder)
+        check_folder(directory)
     except KernalyseError as error:
         return Check(name, CheckState.MISSING, f"{error.subject}: {error.found}", error.remedy)
     found = f"limited to {', '.join(settings.allowed_commands)}" if settings.allowed_commands else "any"
-    return Check(name, CheckState.OK, f"{found}; run below {folder}")
+    return Check(name, CheckState.OK, f"{found}; run below {directory}")
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:
-    """Return the devices that the profiler's own probe finds, in a process of its own: a broken runtime may crash it."""
+    """Check for devices of the given backends.
+
+    Args:
+        probe: output of the profiler's own probe, which runs in a separate process because a broken runtime may crash it.
+        name: of the check.
+        backends: names of backends.
+        is_needed: whether a machine without such devices lacks something.
+    """
     from kernalyse.services.profiler.backends.discovery import read_probe
 
     if probe.status != 0:
@@ -278,7 +271,7 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
             name, CheckState.MISSING, last_line, "Start the probe by hand: python -m kernalyse.services.profiler.backends.discovery."
         )
     devices, notices = read_probe(probe.output)
-    told = " ".join(notice for notice in notices if any(backend in notice for backend in backends))
+    notes = " ".join(notice for notice in notices if any(backend in notice for backend in backends))
     found = list[str]()
     for device in devices:
         driven_by = [backend for backend in device.backends if backend in backends]
@@ -286,14 +279,14 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
             by = f", by {' and '.join(driven_by)}" if len(backends) > 1 else ""
             found.append(f"{device.device_id} {device.name} ({device.runtime}{by})")
     if found:
-        return Check(name, CheckState.OK, "; ".join(found), told)
+        return Check(name, CheckState.OK, "; ".join(found), notes)
     if not is_needed:
         return Check(name, CheckState.NOT_NEEDED, "none; of use with an NVIDIA GPU only")
-    return Check(name, CheckState.MISSING, "none", told or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
+    return Check(name, CheckState.MISSING, "none", notes or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
 
 
 def check_onnx_runtime(*, has_gpu: bool) -> Check:
-    """Return whether ONNX models can run, and where."""
+    """Check that ONNX models can run, and on which devices."""
     name = "ONNX Runtime"
     missing = missing_packages()
     if missing:
@@ -305,7 +298,7 @@ def check_onnx_runtime(*, has_gpu: bool) -> Check:
 
 
 def onnxruntime_version() -> str:
-    """Return the version of ONNX Runtime, of whichever package brings the module."""
+    """Return the version of whichever package provides the module onnxruntime."""
     for package in ("onnxruntime-gpu", "onnxruntime"):
         with suppress(PackageNotFoundError):
             return version(package)
@@ -313,7 +306,7 @@ def onnxruntime_version() -> str:
 
 
 def check_chromium() -> Check:
-    """Return whether there is a browser for the browser tests."""
+    """Check for a browser for the browser tests."""
     name = "Chromium (browser tests)"
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is not None:

@@ -1,4 +1,4 @@
-"""`kernalyse export`: a run as a file, for scripts, spreadsheets and NVBench's own tools, or as a document with charts."""
+"""The commands `kernalyse export` and `kernalyse report`, which write runs as files, documents with charts and reports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kernalyse.services.cli.file_tables import is_trace_path
 from kernalyse.services.cli.options import RunArgument, Server, takes_server
-from kernalyse.services.cli.table_files import checked_output, write_tables, write_text
+from kernalyse.services.cli.table_files import checked_output, is_trace_path, write_tables, write_text
 from kernalyse.services.core.errors import UsageError
 from kernalyse.services.core.report import ReportFormat
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from kernalyse.services.core.model import Run
 
 
-# ---------------------------------------------------------------- documents
-# Documents with charts that `kernalyse export` writes: HTML, PDF and PowerPoint files, folders of PNG and SVG pictures.
+# ---------------------------------------------------------------- documents with charts
+# HTML, PDF and PowerPoint files, and directories of PNG and SVG pictures.
 
 PANEL: Final = "With charts, no browser needed"
 
@@ -44,14 +43,18 @@ AllowOption = Annotated[str, _option("--allow", "device,…", "With --against, w
 PICTURES: Final = ("png", "svg")
 
 
-def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed: str, wanted: Mapping[str, Path]) -> None:
-    """Ask the analyzer for each document and write it.
+def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed: str, requested: Mapping[str, Path]) -> None:
+    """Ask the analyzer for each requested document and write it.
 
     Args:
-        wanted: files by format; of pictures folders.
+        client: the analyzer.
+        run_id: of the run.
+        baseline: id of the run to compare with; empty: none.
+        allowed: names of allowed differences, separated by commas.
+        requested: paths by format: of files, and of directories for pictures.
     """
     differences = [name.strip() for name in allowed.split(",") if name.strip()]
-    for name, path in wanted.items():
+    for name, path in requested.items():
         content = client.report(run_id, name, baseline, differences)
         path.parent.mkdir(parents=True, exist_ok=True)
         if name in PICTURES:
@@ -61,12 +64,12 @@ def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed:
         typer.echo(f"{name}: {path}", err=True)
 
 
-def unpack(content: bytes, folder: Path) -> None:
-    """Write the files of a zip to a folder, by their names alone."""
-    folder.mkdir(parents=True, exist_ok=True)
+def unpack(content: bytes, directory: Path) -> None:
+    """Write the files of a zip archive to a directory, without the directories that their names contain."""
+    directory.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for entry in archive.infolist():
-            (folder / Path(entry.filename).name).write_bytes(archive.read(entry))
+            (directory / Path(entry.filename).name).write_bytes(archive.read(entry))
 
 
 # ---------------------------------------------------------------- export
@@ -82,7 +85,7 @@ class ExportFormat(StrEnum):
 
 
 MORE_TABLES: Final = ("kernels", "counted_roofline", "artifacts")
-"""Exported as CSV and Parquet besides those that the results document is made of."""
+"""Exported as CSV and Parquet in addition to the tables of the results document."""
 
 
 @takes_server
@@ -108,10 +111,9 @@ def export(
 ) -> None:
     """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
     from kernalyse.services.cli.session import analyzer_session
-    from kernalyse.services.core.errors import UsageError
 
-    named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
-    documents = {name: path for name, path in named.items() if path is not None}
+    document_paths = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
+    documents = {name: path for name, path in document_paths.items() if path is not None}
     if documents:
         with analyzer_session(server, with_profiler=False) as client:
             write_documents(client, run_id, against or "", allow, documents)
@@ -137,7 +139,7 @@ def export(
 
 
 def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] = ()) -> RunResults:
-    """Return the run's tables and devices. more_tables: besides those of the results document."""
+    """Return the tables and devices of a run. more_tables: tables in addition to those of the results document."""
     from kernalyse.services.analyzer.export.results import TABLE_NAMES, RunResults
     from kernalyse.services.core.errors import DeviceNotFoundError
 
@@ -145,7 +147,7 @@ def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] =
     devices = []
     for device_id in dict.fromkeys((run.device_id, *frames["measurements"]["device_id"])):
         if device_id is not None:
-            with suppress(DeviceNotFoundError):  # of another tool's results, or a node that an older version has forgotten
+            with suppress(DeviceNotFoundError):  # results of another tool, or of a node that was removed
                 devices.append(client.device(run.node_id, device_id))
     return RunResults(frames, tuple(devices))
 
@@ -163,8 +165,7 @@ def _write_nvbench(results: RunResults, output: Path | None) -> None:
         typer.echo(notice, err=True)
 
 
-# ---------------------------------------------------------------- reports
-# `kernalyse report`: what a run says, in words and short tables, or with charts.
+# ---------------------------------------------------------------- report
 
 
 @takes_server

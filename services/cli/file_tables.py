@@ -1,4 +1,4 @@
-"""Tables and reports of files, without a store, and filters of rows."""
+"""Tables and reports of files that are read without being stored, and the filters of rows that a command line gives."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from kernalyse.services.analyzer.tables.base import Table
 
 
-# ---------------------------------------------------------------- shown file
-# Tables of a file that nobody has imported: read, answered and forgotten.
+# ---------------------------------------------------------------- tables of a file
 
 
 @dataclass(frozen=True, slots=True)
 class FileQuestion:
-    """What is asked of a file.
+    """A query of tables of a file.
 
-    table_names: none for the kernels of a trace, the measurements of results.
-    reports: of ncu, of the same program.
-    op_registry_folder: of op_registry.py, for files of operations.
+    Attributes:
+        table_names: empty: the kernels of a trace, or the measurements of results.
+        choice: which rows.
+        reports: reports of ncu on the same program.
+        op_registry_folder: directory of op_registry.py, for lists of operations.
     """
 
     table_names: Sequence[str]
@@ -47,64 +48,77 @@ class FileQuestion:
 
 
 def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryResult], list[str]]:
-    """Return what is found, by table, and the reader's notes.
+    """Return the requested rows by table, and the reader's notes.
 
     Args:
-        path: of a file, or of a folder that is one trace.
+        path: a file, or a directory that is one trace.
+        question: which tables and rows.
 
     Raises:
-        InvalidTraceError: no reader takes the file, or it is damaged; a report is no report, or of another program.
-        InvalidRequestError: a value that a column cannot hold.
-        UsageError: a table that the file has to be imported for.
+        InvalidTraceError: no reader accepts the file, it is damaged, or a report of ncu is not one or is of another program.
+        InvalidRequestError: a filter has a value that its column cannot have.
+        UsageError: the file has to be imported for a table.
     """
-    files = _files(path, question)
+    files = _trace_with_companions(path, question)
     queries = question.choice.queries(question.table_names or ["kernels"])
     if isinstance(reader_of(files), SelectiveReader):
-        read = _read(files, queries)
+        result = _read_columns(files, queries)
     else:
-        read = read_with_counters(files)
-        if FileSource(read.frames).has_results:
+        result = read_with_counters(files)
+        if FileSource(result.frames).has_results:
             queries = question.choice.queries(question.table_names or ["measurements"])
         else:
-            _refuse_unanswerable(files, queries)
-    source = FileSource(read.frames)
-    return {query.table_name: _found(source, query) for query in queries}, read.notes.splitlines()
+            _reject_unanswerable(files, queries)
+    source = FileSource(result.frames)
+    return {query.table_name: _run_file_query(source, query) for query in queries}, result.notes.splitlines()
 
 
-def report_of_file(path: Path, chosen: str) -> bytes:
-    """Return what `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
+def report_of_file(path: Path, format_name: str) -> bytes:
+    """Return the content of a report on a file.
+
+    Args:
+        path: a file, or a directory that is one trace.
+        format_name: a format of reports.
+
+    Raises:
+        InvalidTraceError: no reader accepts the file, or it is damaged.
+    """
     from kernalyse.services.analyzer.export.report_files import report_file, report_format
     from kernalyse.services.analyzer.ingest.reading import imported_run
 
-    written = report_format(chosen)
-    files = _files(path, FileQuestion((), RowChoice()))
-    read = read_with_counters(files)
-    run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), read)
-    return report_file(run, _rows_of(read), written)
+    requested_format = report_format(format_name)
+    files = _trace_with_companions(path, FileQuestion((), RowChoice()))
+    result = read_with_counters(files)
+    run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), result)
+    return report_file(run, _table_rows(result), requested_format)
 
 
-def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
-    """Return tables of what was read by their names; those that it has nothing for have no rows."""
-    source = FileSource(read.frames)
+def _table_rows(result: ImportedTables) -> Callable[[str], pl.LazyFrame]:
+    """Return a function from a table's name to its rows; a table that the file has no data for is empty."""
+    source = FileSource(result.frames)
 
-    def rows_of(name: str) -> pl.LazyFrame:
+    def rows(name: str) -> pl.LazyFrame:
         table = table_named(name)
-        rows = resolve_table(table, source)
-        return rows if source.has_results else table.conform(rows)
+        found = resolve_table(table, source)
+        return found if source.has_results else table.conform(found)
 
-    return rows_of
+    return rows
 
 
-def _files(path: Path, question: FileQuestion) -> TraceFiles:
-    """Return the trace with what lies beside it and what the command line names."""
+def _trace_with_companions(path: Path, question: FileQuestion) -> TraceFiles:
+    """Return the trace with its companion files and those that the command line names."""
     files = trace_files(path, time.time_ns())
-    beside = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
-    companions = {**files.companions, **beside, **report_files(question.reports)}
+    own_companions = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
+    companions = {**files.companions, **own_companions, **report_files(question.reports)}
     return replace(files, companions=companions, op_registry_folder=question.op_registry_folder)
 
 
 def report_files(reports: Sequence[Path]) -> dict[str, Path]:
-    """Return reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
+    """Return reports of ncu by the names that they have as companions of a trace.
+
+    Raises:
+        UsageError: a file is no report, or two have the same name.
+    """
     found: dict[str, Path] = {}
     for path in reports:
         with path.open("rb") as file:
@@ -120,33 +134,33 @@ def report_files(reports: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _found(source: FileSource, query: TableQuery) -> QueryResult:
-    """Return the rows of a query without the columns of a store; of a table shared with other runs, its own columns alone."""
+def _run_file_query(source: FileSource, query: TableQuery) -> QueryResult:
+    """Return the rows that a query selects, without the columns of a store; of a table shared with other runs, its own columns."""
     table = table_named(query.table_name)
     rows = resolve_table(table, source, parameters_of(query))
     return run_query(table.conform(rows), table, replace(query, columns=tuple(rows.collect_schema().names())))
 
 
-def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
+def _read_columns(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
     """Read what the queries need of a large trace."""
-    _refuse_unanswerable(files, queries)
+    _reject_unanswerable(files, queries)
     selection = Selection.of(needed for query in queries for needed in trace_inputs([query.table_name], parameters_of(query)))
     return read_with_counters(files, selection)
 
 
-def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
+def _reject_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
     for query in queries:
         if not is_of_traces(query.table_name):
             raise UsageError(
                 f"table {query.table_name} of file {files.file_name}",
-                found="a table that is no trace's",
+                found="a table that traces do not have",
                 expected="kernels, layers, breakdown, roofline, layer_roofline, opportunities or a table of the trace",
                 remedy="Import the file, then show the run.",
             )
 
 
-# ---------------------------------------------------------------- row choice
-# Which rows of tables are shown, as the command line says it: conditions, order, count, depth.
+# ---------------------------------------------------------------- row selection
+# Conditions, order, count and depth, as the command line gives them.
 
 WINDOWED: Final = ("timeline", "timeline_matches", "window_summary")
 CONDITION: Final = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
@@ -162,17 +176,23 @@ OPERATORS: Final = {
 
 QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\W\d_]+|%)")
 MOMENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)\s*([^\W\d_]+)?")
-DURATIONS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}  # both signs that keyboards have for micro
+DURATIONS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}  # both Unicode characters for micro
 SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 CLOCKS: Final = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
 SHARES: Final = {"%": Decimal("0.01")}
 UNITS: Final[Mapping[str, Mapping[str, int | Decimal]]] = {"_ns": DURATIONS, "_bytes": SIZES, "_hz": CLOCKS, "_ratio": SHARES}
-"""By the end of the column's name, which says the unit that its values have."""
+"""Units that a filter may use, by the suffix of the column's name; each is a multiple of the column's own unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The stretch of a trace that is drawn. None: from the first start, to the last end, on as many pixels as is usual."""
+    """The time range of a trace that is drawn.
+
+    Attributes:
+        start_ns: None: the first start in the trace.
+        end_ns: None: the last end in the trace.
+        pixel_count: width of the drawing; None: the default.
+    """
 
     start_ns: int | None = None
     end_ns: int | None = None
@@ -184,10 +204,11 @@ WHOLE: Final = Window()
 
 @dataclass(frozen=True, slots=True)
 class RowChoice:
-    """What is asked of every table that has it.
+    """The selection of rows; each part applies to every table that has the columns for it.
 
-    max_row_count, depth: None: not given.
-    window: of tables of a timeline.
+    Attributes:
+        max_row_count, depth: None: not given.
+        window: applies to tables of a timeline.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -197,11 +218,11 @@ class RowChoice:
     window: Window = WHOLE
 
     def queries(self, table_names: Iterable[str]) -> list[TableQuery]:
-        """Return one query a table, each with what its table has columns for, of no runs yet. Without tables none.
+        """Return one query per table, without runs, each with those parts of the selection that its table has columns for.
 
         Raises:
             TableNotFoundError: there is no such table.
-            UsageError: a column or a depth that none of the tables has.
+            UsageError: none of the tables has a column, depths or a window that was given.
         """
         from kernalyse.services.analyzer.queries.registry import has_depth
         from kernalyse.services.analyzer.tables.runs import table_named
@@ -210,9 +231,9 @@ class RowChoice:
         if not tables:
             return []
         for filter_ in self.filters:
-            _refuse_unknown(f"option --filter {filter_.column}", filter_.column, tables)
+            _reject_unknown_column(f"option --filter {filter_.column}", filter_.column, tables)
         for key in self.order_by:
-            _refuse_unknown(f"option --sort {key.column}", key.column, tables)
+            _reject_unknown_column(f"option --sort {key.column}", key.column, tables)
         if self.depth is not None and not any(has_depth(table.table_name) for table in tables):
             raise UsageError(f"option --depth {self.depth}", found="no table that has depths", expected="layers", remedy="Leave it out.")
         if self.window != WHOLE and not any(table.table_name in WINDOWED for table in tables):
@@ -242,7 +263,11 @@ class RowChoice:
 def parse_rows(
     filters: Sequence[str], order_by: Sequence[str], max_row_count: int | None, depth: int | None, window: Window = WHOLE
 ) -> RowChoice:
-    """Parse the options. Raises UsageError for what cannot be read."""
+    """Parse the options that select rows.
+
+    Raises:
+        UsageError: an option cannot be parsed, or a number is out of range.
+    """
     for option, number, least in (("--top", max_row_count, 1), ("--depth", depth, 0)):
         if number is not None and number < least:
             raise UsageError(f"option {option}", found=str(number), expected=f"{least} or more")
@@ -250,38 +275,46 @@ def parse_rows(
 
 
 def parse_window(text: str | None, pixel_count: int | None) -> Window:
-    """Parse `1.2s..1.3s`, either side of which may be left out. Raises UsageError."""
+    """Parse `1.2s..1.3s`, of which either end may be missing.
+
+    Raises:
+        UsageError: the text is no range of time, or the number of pixels is not positive.
+    """
     if pixel_count is not None and pixel_count < 1:
         raise UsageError("option --pixels", found=str(pixel_count), expected="1 or more")
     if text is None:
         return Window(pixel_count=pixel_count)
     start, dots, end = text.partition("..")
     if not dots or not (start or end):
-        raise _no_window(text)
-    window = Window(_moment_ns(text, start), _moment_ns(text, end), pixel_count)
+        raise _window_error(text)
+    window = Window(_parse_time_ns(text, start), _parse_time_ns(text, end), pixel_count)
     if window.start_ns is not None and window.end_ns is not None and window.start_ns >= window.end_ns:
-        raise _no_window(text)
+        raise _window_error(text)
     return window
 
 
-def _moment_ns(window: str, text: str) -> int | None:
-    """Return nanoseconds since the start of the session, also where no unit stands. None: nothing stands there."""
+def _parse_time_ns(window: str, text: str) -> int | None:
+    """Return nanoseconds since the start of the session; without a unit the number is in nanoseconds. Empty text gives None."""
     if not text:
         return None
     found = MOMENT.fullmatch(text.strip())
     if found is None or (found[2] or "ns") not in DURATIONS:
-        raise _no_window(window)
+        raise _window_error(window)
     return int(Decimal(found[1]) * DURATIONS[found[2] or "ns"])
 
 
-def _no_window(text: str) -> UsageError:
+def _window_error(text: str) -> UsageError:
     return UsageError(
-        f"option --window {text}", found="no stretch of time", expected="START..END, the end after the start", remedy="--window 1.2s..1.3s"
+        f"option --window {text}", found="no range of time", expected="START..END, the end after the start", remedy="--window 1.2s..1.3s"
     )
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse `duration_sum_ns>10us`, `kernel_name~gemm`. Raises UsageError."""
+    """Parse a condition such as `duration_sum_ns>10us` or `kernel_name~gemm`.
+
+    Raises:
+        UsageError: the text is no condition, or its unit does not fit the column.
+    """
     found = CONDITION.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -291,19 +324,23 @@ def parse_filter(text: str) -> Filter:
             remedy="For example: --filter 'kernel_name~gemm' or --filter 'duration_sum_ns>10us'",
         )
     column, operator, value = found.groups()
-    return Filter(column, value if operator == "~" else _plain(column, value), OPERATORS[operator])
+    return Filter(column, value if operator == "~" else _value_in_column_unit(column, value), OPERATORS[operator])
 
 
 def parse_sort_key(text: str) -> SortKey:
-    """Parse `COLUMN` or `COLUMN:desc`. Raises UsageError."""
+    """Parse `COLUMN` or `COLUMN:desc`.
+
+    Raises:
+        UsageError: the text is neither.
+    """
     column, _, direction = text.partition(":")
     if direction not in ("", "asc", "desc") or not column:
         raise UsageError(f"option --sort {text}", found=repr(text), expected="COLUMN, COLUMN:asc or COLUMN:desc")
     return SortKey(column, descending=direction == "desc")
 
 
-def _plain(column: str, value: str) -> str:
-    """Convert a number with a unit to the unit of the column; anything else stays, for the column's type decides."""
+def _value_in_column_unit(column: str, value: str) -> str:
+    """Return a number with a unit in the unit of the column, and other text unchanged: the type of the column decides later."""
     quantity = QUANTITY.fullmatch(value)
     units = next((units for ending, units in UNITS.items() if f"_{column}".endswith(ending)), None)
     if quantity is None or units is None:
@@ -315,22 +352,8 @@ def _plain(column: str, value: str) -> str:
     return str(int(plain)) if plain == plain.to_integral_value() else str(plain)
 
 
-def _refuse_unknown(subject: str, column: str, tables: Sequence[Table]) -> None:
+def _reject_unknown_column(subject: str, column: str, tables: Sequence[Table]) -> None:
     """Raise UsageError when none of the tables has the column."""
     if not any(column in table.column_names for table in tables):
         known = "; ".join(f"{', '.join(table.column_names[2:])} of {table.table_name}" for table in tables)
         raise UsageError(subject, found=f"no column {column}", expected=f"one of {known}", remedy="Choose one of them.")
-
-
-# ---------------------------------------------------------------- given paths
-# What a user names on the command line where a run or a file may stand.
-
-
-def is_trace_path(text: str) -> bool:
-    """Return whether it is a path of a trace, and not a run that has the name of a folder that happens to be here."""
-    path = Path(text)
-    if not path.is_dir():
-        return path.is_file()
-    from kernalyse.services.analyzer.readers.registry import is_trace
-
-    return "/" in text or is_trace(path)

@@ -1,4 +1,4 @@
-"""`kernalyse follow`: a list of operations on the Roofline page, read again whenever it changes."""
+"""A list of operations that is imported again whenever it changes, and the dashboard that shows it: what `kernalyse follow` runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
-from kernalyse.services.cli.imports import with_registry
-from kernalyse.services.cli.options import OpRegistryOption, Server, takes_server
+from kernalyse.services.cli.options import Server
 from kernalyse.services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, Child, endpoint_of, named_endpoint, stop_children
 from kernalyse.services.core.errors import KernalyseError, UnavailableError
 from kernalyse.services.core.file_formats import FILE_NAME, MEMBERS, config_of
@@ -26,80 +23,34 @@ from kernalyse.services.core.model import Filter, Hardware, HardwareKey, LogLeve
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, UiSettings, data_folder, find_service
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 
-
-@takes_server
-def follow(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A list of operations or kernels: JSON or CSV.")
-    ] = Path("commands.json"),
-    op_registry: OpRegistryOption = None,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the Roofline page in a browser.")] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            help="Serve the page on this port where it is free, else on that of the dashboard that runs; 0 takes any free one.",
-        ),
-    ] = None,
-    *,
-    server: Server,
-) -> None:
-    """Show a list of operations or kernels on the Roofline page until Ctrl-C, and read it again whenever it changes.
-
-    Pages that are open follow by themselves. A roofline_config.json beside it is watched too, and written when peaks or
-    thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that have no place on the roofline are
-    told with the reason. Where no kernalyse runs, an analyzer and a dashboard are started for as long.
-    """
-    import threading
-    import webbrowser
-
-    from kernalyse.services.cli.local_services import dashboard_url
-
-    with dashboard_session(server, port) as (client, dashboard):
-        followed = FollowedList(client, path, op_registry, typer.echo)
-        run = followed.read()
-        page = f"/roofline?runs={run.run_id}"
-        if dashboard is None:
-            typer.echo(f"Roofline: {page} of that analyzer's dashboard")
-        else:
-            url = dashboard_url(dashboard, page)
-            if port and dashboard.address.rpartition(":")[2] != str(port):
-                typer.echo(f"Port {port} is in use by another program; the page is on {dashboard.address}.")
-            typer.echo(f"Roofline: {url}")
-            if open_browser:
-                webbrowser.open(url)
-        typer.echo(f"Following {path}; Ctrl-C ends it.")
-        try:
-            followed.follow(threading.Event())
-        except KeyboardInterrupt:
-            typer.echo("Stopped; what was read last stays.")
-
-
-# ---------------------------------------------------------------- following
-# A list of operations that is read again whenever it changes, and whose roofline_config.json takes what is set on the pages.
+# ---------------------------------------------------------------- list of operations
+# The list is read again whenever it changes; its roofline_config.json receives what users set on the pages.
 
 REGISTRY_NAME: Final = "op_registry.py"
 POLL_S: Final = 0.25
-"""Between looks at three files: seldom enough to cost nothing, often enough that the page is new when one looks up from the editor."""
+"""Between checks of three files: longer, and the page is still old when one looks up from the editor; shorter costs CPU time."""
 
 RETRY_S: Final = 1.0
 SHOWN_PROBLEM_COUNT: Final = 10
-"""After each reading; a list with thousands of them would push everything else out of the terminal."""
+"""Shown after each import: thousands of them would push everything else out of the terminal."""
 
 SAME_RATIO: Final = 1e-9
-"""Values that differ less went through a division and back."""
+"""Values that differ less are the same: conversion to ratios and back rounds them."""
 
 State = tuple[tuple[int, int] | None, ...]
 
 
 class FollowedList:
-    """One file with its roofline_config.json and, where there is one, a registry of operations.
+    """A list of operations with its roofline_config.json and, where there is one, a registry of operations.
 
     Args:
-        op_registry_folder: whose registry tells the work of operations; None: none does.
+        client: the analyzer that imports the list.
+        path: the list.
+        op_registry_folder: directory of the op_registry.py that computes the cost of operations; None: there is none.
         say: shows one line to the user.
+
+    Attributes:
+        run: of the latest import; None: nothing was imported yet.
     """
 
     def __init__(self, client: AnalyzerClient, path: Path, op_registry_folder: Path | None, say: Callable[[str], None]) -> None:
@@ -114,7 +65,12 @@ class FollowedList:
         self.run: Run | None = None
 
     def read(self) -> Run:
-        """Import the list as it is now. Raises KernalyseError, OSError."""
+        """Import the list in its present state and return the run.
+
+        Raises:
+            KernalyseError: the analyzer refuses the list, or cannot be reached.
+            OSError: the file cannot be read.
+        """
         state = self._state()
         source_id = f"{socket.gethostname()}:{self._path}"
         with with_registry(OutgoingTrace(self._path), self._op_registry_folder) as trace:
@@ -126,7 +82,7 @@ class FollowedList:
         return run
 
     def _say_problems(self, run: Run) -> None:
-        """Say what the reader found wrong, above all why an operation has no place on the roofline."""
+        """Show the reader's warnings, above all why an operation cannot be placed on the roofline."""
         warnings = (Filter("level", LogLevel.WARNING.value),)
         rows, count = self._client.rows(TableQuery("log_lines", (run.run_id,), filters=warnings, limit=SHOWN_PROBLEM_COUNT))
         for line in rows["line"]:
@@ -135,13 +91,13 @@ class FollowedList:
             self._say(f"  And {count - rows.height} more: kernalyse show {run.run_id} log_lines --filter level=WARNING")
 
     def follow(self, is_over: threading.Event) -> None:
-        """Follow the list until it is over, or interrupted. A file that cannot be read is reported, and what was read before stays."""
+        """Import the list whenever it changes, until `is_over` is set. A file that cannot be read is reported; the last import stays."""
         threading.Thread(target=self._listen, args=(is_over,), name="hardware", daemon=True).start()
         seen = self._imported
         while not is_over.is_set():
             state = self._state()
             if state != seen:
-                seen = state  # it is read when it has stayed so: an editor may still be writing
+                seen = state  # imported only when it stays the same for one more check: an editor may still be writing
             elif state != self._imported:
                 self._read_or_say()
             elif self._is_edited.is_set():
@@ -150,7 +106,7 @@ class FollowedList:
             self._is_edited.wait(POLL_S) if state == self._imported else time.sleep(POLL_S)
 
     def _state(self) -> State:
-        return tuple(_stamp(path) for path in self._watched)
+        return tuple(_file_stamp(path) for path in self._watched)
 
     def _read_or_say(self) -> None:
         state = self._state()
@@ -160,11 +116,11 @@ class FollowedList:
             self._say(f"The analyzer does not answer, trying again: {error.found}")
             time.sleep(RETRY_S)
         except (KernalyseError, OSError) as error:
-            self._imported = state  # nothing else would come of it before it changes
+            self._imported = state  # a second attempt would fail alike before the file changes
             self._say(f"{error} The page shows what was read before.")
 
     def _listen(self, is_over: threading.Event) -> None:
-        """Note edits of this run's device; after a pause of the stream there may have been some."""
+        """Note edits of this run's device; each new stream counts as one, because edits may have been missed before it."""
         while not is_over.is_set():
             try:
                 for changed in self._client.changed_hardware():
@@ -190,10 +146,10 @@ class FollowedList:
 
 
 def merged(before: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
-    """Return members of roofline_config.json with what users set; members of other names, and values that are the same, stay."""
-    wanted = config_of(hardware) if _is_set_by_hand(hardware) or before else {}
-    after = {name: value for name, value in before.items() if name not in MEMBERS or name in wanted}
-    for name, value in wanted.items():
+    """Return the members of roofline_config.json with the values that users set; unknown members and equal values stay as they are."""
+    new_members = config_of(hardware) if _has_user_values(hardware) or before else {}
+    after = {name: value for name, value in before.items() if name not in MEMBERS or name in new_members}
+    for name, value in new_members.items():
         known = before.get(name)
         is_same = isinstance(known, int | float) and math.isclose(known, value, rel_tol=SAME_RATIO)
         if not is_same and (name in before or name not in _defaults(hardware)):
@@ -201,18 +157,23 @@ def merged(before: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
     return after
 
 
-def _is_set_by_hand(hardware: Hardware) -> bool:
+def _has_user_values(hardware: Hardware) -> bool:
     return hardware.thresholds != Thresholds() or any(ceiling.source == "user" for ceiling in hardware.ceilings)
 
 
 def _defaults(hardware: Hardware) -> set[str]:
-    """Return the names of thresholds that have their default."""
-    plain = config_of(Hardware(None, (), Thresholds(), ""))
-    return {name for name, value in config_of(hardware).items() if plain.get(name) == value}
+    """Return the names of members that have their default value."""
+    defaults = config_of(Hardware(None, (), Thresholds(), ""))
+    return {name for name, value in config_of(hardware).items() if defaults.get(name) == value}
 
 
 def _members(path: Path) -> dict[str, Any]:
-    """Return what the file has. Raises OSError, and ValueError when it is no JSON object."""
+    """Return the members of the file; without a file none.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no JSON object.
+    """
     if not path.exists():
         return {}
     document = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -222,14 +183,14 @@ def _members(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, members: Mapping[str, Any]) -> None:
-    """Write the file so that the old one or the new one is there at every moment."""
+    """Replace the file atomically: readers see the old content or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(members, indent=4) + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return time and size of a file, or None where there is none."""
+def _file_stamp(path: Path) -> tuple[int, int] | None:
+    """Return modification time in nanoseconds and size in bytes of a file, or None where there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -237,8 +198,51 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
+# ---------------------------------------------------------------- operation registry
+# A user's op_registry.py runs in this process, and its results are uploaded with the list, so that any running analyzer can read it.
+
+
+@contextmanager
+def with_registry(trace: OutgoingTrace, directory: Path | None) -> Iterator[OutgoingTrace]:
+    """Yield the trace with the registry's results for its operations as a companion file; unchanged where it is no list of operations.
+
+    Args:
+        trace: a file to upload.
+        directory: directory of op_registry.py; None: no registry is run.
+    """
+    results = None if directory is None else _registry_results(trace.path, directory)
+    if results is None:
+        yield trace
+        return
+    from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME
+
+    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as temporary_directory:
+        path = Path(temporary_directory) / ANSWERS_FILE_NAME
+        path.write_text(json.dumps(results), encoding="utf-8")
+        yield OutgoingTrace(trace.path, (*trace.companions, path))
+
+
+def _registry_results(path: Path, directory: Path) -> dict[str, object] | None:
+    """Return the registry's results, or None for a file that is no list of operations, or one that the analyzer will reject."""
+    from kernalyse.services.analyzer.readers.base import TraceFiles
+    from kernalyse.services.analyzer.readers.operation_list import CommandsReader, ask_registry, operations_of
+    from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
+    from kernalyse.services.core.errors import InvalidTraceError
+
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if not CommandsReader().matches(file.read(HEAD_BYTES)):
+            return None
+    try:
+        operations = operations_of(TraceFiles(path.name, path, 0))
+    except InvalidTraceError:
+        return None
+    return ask_registry(directory, operations).document()
+
+
 # ---------------------------------------------------------------- dashboard session
-# An analyzer with a dashboard: those that run on this machine, or ones of a command's own for its own length.
+# The analyzer and the dashboard that run on this machine; where there are none, they are started for the time of the command.
 
 HOST = "127.0.0.1"
 FREE_ADDRESS = f"{HOST}:0"
@@ -246,12 +250,13 @@ FREE_ADDRESS = f"{HOST}:0"
 
 @contextmanager
 def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[AnalyzerClient, Announcement | None]]:
-    """Yield a client, and where the dashboard is served; None: only who runs that analyzer knows.
+    """Yield a client of the analyzer and the announcement of a dashboard, or None for the dashboard of an analyzer that `server` names.
 
     Args:
-        port: that the dashboard is wanted on. Where it is free and no dashboard is there, one is started on it, beside one that runs
-            elsewhere too. Where something else is there, and with 0 or None, the dashboard that runs is taken; without any one is
-            started on a free port, or with None as the settings say.
+        server: the analyzer to use.
+        port: requested port of the dashboard. When it is free, a dashboard is started on it, in addition to one that may run on another
+            port. When it is in use, and for 0 or None, the dashboard that runs is used; when none runs, one is started: on a free port,
+            or for None on the port of the settings.
 
     Raises:
         UnavailableError: a service does not start.
@@ -262,7 +267,9 @@ def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[Analyz
         return
     with ExitStack() as started:
         analyzer_announcements = AnalyzerSettings.load().announcement_path()
-        analyzer = find_service(analyzer_announcements) or _started(started, "analyzer", analyzer_announcements, {"address": FREE_ADDRESS})
+        analyzer = find_service(analyzer_announcements) or _start_service(
+            started, "analyzer", analyzer_announcements, {"address": FREE_ADDRESS}
+        )
         ui = _dashboard(started, analyzer, port)
         with AnalyzerClient(endpoint_of(analyzer, server)) as client:
             yield client, ui
@@ -271,19 +278,19 @@ def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[Analyz
 def _dashboard(started: ExitStack, analyzer: Announcement, port: int | None) -> Announcement:
     announcements = UiSettings.load().announcement_path()
     running = find_service(announcements)
-    is_wanted = bool(port) and _is_free(port or 0)
-    if running is not None and not is_wanted:
+    uses_port = bool(port) and _is_free(port or 0)
+    if running is not None and not uses_port:
         return running
-    if running is not None:  # other commands go on finding that one
+    if running is not None:  # other commands must still find the dashboard that runs
         announcements = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="kernalyse-"))) / "ui.json"
-    address = {} if port is None else {"address": f"{HOST}:{port if is_wanted else 0}"}
+    address = {} if port is None else {"address": f"{HOST}:{port if uses_port else 0}"}
     own_announcement = {} if running is None else {"announcement-file": str(announcements)}
-    return _started(started, "ui", announcements, {"analyzer-address": analyzer.address, **address, **own_announcement})
+    return _start_service(started, "ui", announcements, {"analyzer-address": analyzer.address, **address, **own_announcement})
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was served a moment ago is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was in use a moment ago is free
         try:
             probe.bind((HOST, port))
         except OSError:
@@ -291,7 +298,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _started(started: ExitStack, service: str, announcement_path: Path, settings: Mapping[str, str]) -> Announcement:
+def _start_service(started: ExitStack, service: str, announcement_path: Path, settings: Mapping[str, str]) -> Announcement:
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
     child = Child(service, arguments, log_path=data_folder() / "logs" / f"{service}.log", announcement_path=announcement_path)
     started.callback(stop_children, (child,), grace_s=STOP_GRACE_S)

@@ -1,17 +1,20 @@
-"""`kernalyse history`: a figure over time and commits, where it changed for good, and an exit status for CI."""
+"""The command `kernalyse history`, which shows a metric over all runs and where its level changed, with an exit status for CI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import polars as pl
 import typer
 
 from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
-from kernalyse.services.cli.output import Rendering, TextTable
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, percentage, rate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kernalyse.services.cli.output import Rendering
 
 REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
@@ -50,9 +53,9 @@ def history(
     from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
     from kernalyse.services.core.request_syntax import parse_ratio
 
-    wanted = [("label", label, FilterOperator.CONTAINS), ("kernel_name", kernel, FilterOperator.CONTAINS)]
-    wanted += [("device_id", device, FilterOperator.EQUAL), ("backend", backend.upper(), FilterOperator.EQUAL)]
-    filters = tuple(Filter(name, value, operator) for name, value, operator in wanted if value)
+    conditions = [("label", label, FilterOperator.CONTAINS), ("kernel_name", kernel, FilterOperator.CONTAINS)]
+    conditions += [("device_id", device, FilterOperator.EQUAL), ("backend", backend.upper(), FilterOperator.EQUAL)]
+    filters = tuple(Filter(name, value, operator) for name, value, operator in conditions if value)
     try:
         threshold_ratio = parse_ratio("--threshold", threshold)
         with analyzer_session(server, with_profiler=False) as client:
@@ -70,8 +73,7 @@ def history(
         raise typer.Exit(REGRESSION_STATUS)
 
 
-# ---------------------------------------------------------------- history display
-# Histories in words, for the terminal, for Markdown and for JSON.
+# ---------------------------------------------------------------- tables and notes
 
 VERSION: Final = "kernalyse-history/1"
 HEADINGS: Final = ("configuration", "device", "runs", "newest", "level", "last change", "since", "verdict", "because")
@@ -80,7 +82,9 @@ COMMIT_LENGTH: Final = 10
 
 
 def latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per series, the worst news first: its newest run with the last change. Input: table history."""
+    """Return one row per series, its newest run with the last change: regressions first, then improvements. Input: table history."""
+    import polars as pl
+
     ordered = rows.sort("series", "measured_unix_ns", "run_id")
     changes = ordered.with_columns(runs_since=pl.len().over("series") - pl.int_range(pl.len()).over("series")).filter(
         pl.col("verdict").is_not_null()
@@ -100,7 +104,9 @@ def latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: int) -> pl.DataFrame:
-    """Return those rows of `latest` whose last change is for the worse, by more than the threshold, and no older than so many runs."""
+    """Return the rows of `latest` whose last change is a regression over the threshold that began within the newest runs."""
+    import polars as pl
+
     size = pl.max_horizontal("change_ratio", 1 / pl.col("change_ratio"))
     return found.filter(pl.col("verdict") == "REGRESSION", size > 1 + threshold_ratio, pl.col("runs_since") <= recent_run_count)
 
@@ -109,10 +115,14 @@ def history_rendering(rows: pl.DataFrame, found: pl.DataFrame, worse: pl.DataFra
     """Return a history for printing.
 
     Args:
-        rows: of table history, which the document has.
-        found: what `latest` says of them.
-        worse: what `regressions` says of those.
+        rows: table history, which the document has.
+        found: the result of `latest` for these rows.
+        worse: the result of `regressions` for those.
+        metric: the column that the history is of.
+        threshold_ratio: smallest change that counts, as a fraction.
     """
+    from kernalyse.services.cli.output import Rendering, TextTable
+
     document = {
         "schema": VERSION,
         "metric": metric,
@@ -125,7 +135,7 @@ def history_rendering(rows: pl.DataFrame, found: pl.DataFrame, worse: pl.DataFra
 
 
 def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: float) -> Iterator[str]:
-    """Yield how many histories changed, and which became worse."""
+    """Yield how many histories changed, and the labels of the regressions."""
     changed = found["verdict"].is_not_null().sum()
     yield f"{found.height} {'history' if found.height == 1 else 'histories'}, {changed} with a change."
     known = f"Worse by more than {percentage(threshold_ratio)} of late"

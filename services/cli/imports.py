@@ -1,18 +1,15 @@
-"""`kernalyse import`: results and traces of elsewhere become runs of the store."""
+"""The commands `kernalyse import` and `kernalyse follow`, which read files of other tools into runs of the store."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from kernalyse.trace_upload import OutgoingTrace
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
 
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
     from kernalyse.services.core.model import ImportProgress, Run
+    from kernalyse.trace_upload import OutgoingTrace
 
 
 @takes_server
@@ -50,6 +48,7 @@ def import_files(
 
     Status 1: a file could not be read; the others are imported all the same.
     """
+    from kernalyse.services.cli.follow import with_registry
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.session import analyzer_session
     from kernalyse.services.core.errors import UsageError
@@ -66,13 +65,17 @@ def import_files(
         for number, paths_of_run in enumerate(runs):
             with ExitStack() as stack:
                 traces = [stack.enter_context(with_registry(OutgoingTrace(path, reports), op_registry)) for path in paths_of_run]
-                done.append(_import(client, traces, _place(number, len(runs)), console))
+                done.append(_import(client, traces, _position(number, len(runs)), console))
     if not all(done):
         raise typer.Exit(1)
 
 
 def _traces(path: Path) -> list[Path]:
-    """Return the file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
+    """Return the traces at a path: the file, the directory if it is one trace itself, or every trace below it.
+
+    Raises:
+        UsageError: there is none.
+    """
     from kernalyse.services.analyzer.readers.registry import formats, traces_at
     from kernalyse.services.core.errors import UsageError
 
@@ -82,12 +85,16 @@ def _traces(path: Path) -> list[Path]:
     return found
 
 
-def _place(number: int, count: int) -> str:
+def _position(number: int, count: int) -> str:
     return f"{number + 1}/{count} " if count > 1 else ""
 
 
 def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
-    """Check reports and return them. Raises UsageError: one is no report, or there are several traces that they could be of."""
+    """Check reports of ncu and return them.
+
+    Raises:
+        UsageError: one is no report, or there are several traces that they could belong to.
+    """
     if not reports:
         return []
     from kernalyse.services.cli.file_tables import report_files
@@ -106,15 +113,15 @@ def _by_job(files: list[Path]) -> list[list[Path]]:
     return by_job(files) if len(files) > 1 else [files]
 
 
-def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str, console: Console) -> bool:
-    """Send the traces of one run, say what they have become, and return whether they could be read."""
+def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], position: str, console: Console) -> bool:
+    """Upload the traces of one run, print what was imported, and return whether they could be read."""
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     from kernalyse.services.core import model, protobuf
     from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
     from kernalyse.trace_upload import TraceUpload
 
-    name = f"{place}{traces[0].path.name}" + (f" and {len(traces) - 1} more" if len(traces) > 1 else "")
+    name = f"{position}{traces[0].path.name}" + (f" and {len(traces) - 1} more" if len(traces) > 1 else "")
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()),
         *(DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()),
@@ -123,10 +130,10 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task(name, total=None)
 
-            def tell(message: Message) -> None:
+            def show_stage(message: Message) -> None:
                 progress.update(task, description=f"{name}{_stage(protobuf.decode(message, model.ImportProgress))}")
 
-            upload = TraceUpload(traces, lambda sent_bytes: progress.advance(task, sent_bytes), tell)
+            upload = TraceUpload(traces, lambda sent_bytes: progress.advance(task, sent_bytes), show_stage)
             progress.update(task, total=upload.size_bytes)
             run, is_known = client.import_trace(upload)
     except (InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError) as error:
@@ -135,22 +142,22 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
     except OSError as error:
         console.print(f"file {error.filename or traces[0].path}: {error.strerror}", markup=False, highlight=False)
         return False
-    _say(run, is_known, console)
+    _print_import(run, is_known, console)
     return True
 
 
 def _stage(state: ImportProgress) -> str:
-    """Return in words what becomes of a trace that has been sent."""
+    """Return the stage of an import after the upload, in words."""
     match state.stage:
         case "READING":
             return ", being read" + (f" ({state.read_trace_count} of {state.trace_count})" if state.trace_count > 1 else "")
         case "STORING":
-            return ", being put together"
+            return ", being stored"
         case _:
             return ""
 
 
-def _say(run: Run, is_known: bool, console: Console) -> None:
+def _print_import(run: Run, is_known: bool, console: Console) -> None:
     is_trace = not run.total_configuration_count
     counts = f"{run.total_configuration_count} configurations, {run.failed_configuration_count} without a measurement"
     known = "; imported before: delete that run to read the file anew" if is_known else ""
@@ -159,43 +166,52 @@ def _say(run: Run, is_known: bool, console: Console) -> None:
         console.print(run.notes, markup=False, highlight=False, style="dim")
 
 
-# ---------------------------------------------------------------- registry run
-# A user's op_registry.py, run here: its answers travel with the list, so an analyzer that runs already can read it.
+@takes_server
+def follow(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A list of operations or kernels: JSON or CSV.")
+    ] = Path("commands.json"),
+    op_registry: OpRegistryOption = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the Roofline page in a browser.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Serve the page on this port where it is free, else on that of the dashboard that runs; 0 takes any free one.",
+        ),
+    ] = None,
+    *,
+    server: Server,
+) -> None:
+    """Show a list of operations or kernels on the Roofline page until Ctrl-C, and read it again whenever it changes.
 
-
-@contextmanager
-def with_registry(trace: OutgoingTrace, folder: Path | None) -> Iterator[OutgoingTrace]:
-    """Yield the trace with the answers of the folder's registry to its operations; as it is where it is no list of operations.
-
-    Args:
-        folder: of op_registry.py; None: none is run.
+    Pages that are open follow by themselves. A roofline_config.json beside it is watched too, and written when peaks or
+    thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that cannot be placed on the roofline are
+    listed with the reason. Where no kernalyse runs, an analyzer and a dashboard are started until then.
     """
-    answers = None if folder is None else _answers(trace.path, folder)
-    if answers is None:
-        yield trace
-        return
-    from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME
+    import threading
+    import webbrowser
 
-    with tempfile.TemporaryDirectory(prefix="kernalyse-registry-") as own_folder:
-        path = Path(own_folder) / ANSWERS_FILE_NAME
-        path.write_text(json.dumps(answers), encoding="utf-8")
-        yield OutgoingTrace(trace.path, (*trace.companions, path))
+    from kernalyse.services.cli.follow import FollowedList, dashboard_session
+    from kernalyse.services.cli.local_services import dashboard_url
 
-
-def _answers(path: Path, folder: Path) -> dict[str, object] | None:
-    """Return the registry's answers, or None for what is no list of operations, or one that the analyzer refuses with a reason."""
-    from kernalyse.services.analyzer.readers.base import TraceFiles
-    from kernalyse.services.analyzer.readers.operation_list import CommandsReader, ask_registry, operations_of
-    from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
-    from kernalyse.services.core.errors import InvalidTraceError
-
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        if not CommandsReader().matches(file.read(HEAD_BYTES)):
-            return None
-    try:
-        operations = operations_of(TraceFiles(path.name, path, 0))
-    except InvalidTraceError:
-        return None
-    return ask_registry(folder, operations).document()
+    with dashboard_session(server, port) as (client, dashboard):
+        followed = FollowedList(client, path, op_registry, typer.echo)
+        run = followed.read()
+        page = f"/roofline?runs={run.run_id}"
+        if dashboard is None:
+            typer.echo(f"Roofline: {page} of that analyzer's dashboard")
+        else:
+            url = dashboard_url(dashboard, page)
+            if port and dashboard.address.rpartition(":")[2] != str(port):
+                typer.echo(f"Port {port} is in use by another program; the page is on {dashboard.address}.")
+            typer.echo(f"Roofline: {url}")
+            if open_browser:
+                webbrowser.open(url)
+        typer.echo(f"Following {path}; Ctrl-C ends it.")
+        try:
+            followed.follow(threading.Event())
+        except KeyboardInterrupt:
+            typer.echo("Stopped; what was read last stays.")

@@ -1,62 +1,52 @@
-"""The three services of one machine: started, joined, restarted when one dies, ended together."""
+"""The three services of one machine, started together, restarted when one dies and stopped together; with the demo sweep."""
 
 from __future__ import annotations
 
-import argparse
-import logging
 import signal
-import sys
 import time
 import webbrowser
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Final
 from urllib.parse import quote
 
-import typer
-
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
-from kernalyse.services.cli.options import ClientCertificateOption, ClientKeyOption, Server
+from kernalyse.services.cli.options import Server
 from kernalyse.services.cli.session import START_TIMEOUT_S, Child, connect_node, describe_exit, endpoint_of, read_token, stop_children
 from kernalyse.services.core.errors import UnavailableError
 from kernalyse.services.core.model import KernelSelection, KernelSweep, MeasuringOptions, Run, RunSpec
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, ProfilerSettings, UiSettings, data_folder, find_service
 
-if TYPE_CHECKING:
-    from kernalyse.services.core.settings import ServiceSettings
-
-
 POLL_S: Final = 0.2
 STOP_GRACE_S: Final = 6.0
-"""The profiler drains for one second and then ends its run by TERM, grace and KILL; six leave it time for all of it."""
+"""The profiler waits DRAIN_S for its run and then ends it by TERM, grace and KILL: with less time the run is killed half-way."""
 
 DRAIN_S: Final = 1.0
 FIRST_BACK_OFF_S: Final = 0.5
 MAX_BACK_OFF_S: Final = 30.0
 STABLE_S: Final = 60.0
-"""A service that lived this long has recovered: its next death is restarted at once again."""
+"""A service that ran this long counts as recovered, and its next restart comes after the first back-off again."""
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def dashboard_url(announcement: Announcement, page: str = "/") -> str:
-    """Return the address of a page with the token that it asks for once."""
+    """Return the URL of a page of the dashboard with the token, which a browser has to present once."""
     scheme = "http" if announcement.ca_file is None else "https"
     token = quote(read_token(Path(announcement.token_file)))
     return f"{scheme}://{announcement.address}{page}{'&' if '?' in page else '?'}token={token}"
 
 
 def running_dashboard_url() -> str | None:
-    """Return where the dashboard of this user is served on this machine, or None when it is not."""
+    """Return the URL of this user's dashboard on this machine, with its token, or None when none runs."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else dashboard_url(found)
 
 
 def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
-    """Open the dashboard of these settings in a browser; where there is none, say where it is."""
+    """Open the dashboard of these settings in a browser; without a browser, show its URL by `say`."""
     found = find_service(settings.announcement_path())
     url = None if found is None else dashboard_url(found)
     if url is not None and not webbrowser.open(url):
@@ -64,26 +54,28 @@ def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
 
 
 def running_page_url(path: str) -> str | None:
-    """Return a page of the dashboard that runs here, without a token: whoever opens it has given that once, or is asked for it."""
+    """Return the URL of a page of the dashboard on this machine without its token, or None when none runs."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else f"{'http' if found.ca_file is None else 'https'}://{found.address}{path}"
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A child, and when to start it again."""
+class _RestartState:
+    """A service process with the schedule of its restart."""
 
     child: Child
     back_off_s: float = FIRST_BACK_OFF_S
-    start_at: float | None = None  # monotonic; None: it runs
+    start_at: float | None = None  # by the monotonic clock; None: it runs
     started_at: float = 0.0
 
 
 class LocalServices:
     """The three services of one machine, which run until a signal ends them.
 
-    port: of the dashboard; None as the settings say, 0 for free ports everywhere. server: its client certificate is shown to
-    profiler and analyzer. say: shows one line to the user.
+    Args:
+        port: of the dashboard; None: that of the settings; 0: free ports for all three services.
+        server: has the client certificate for profiler and analyzer.
+        say: shows one line to the user.
     """
 
     def __init__(self, *, port: int | None, server: Server, say: Callable[[str], None]) -> None:
@@ -105,19 +97,23 @@ class LocalServices:
         return self._ui, self._analyzer, self._profiler
 
     def run(self, *, has_demo: bool, opens_browser: bool) -> None:
-        """Run until a signal has ended it and every service has stopped. Raises UnavailableError when one cannot start."""
+        """Start the services, restart those that end, and return when a signal came and every service has stopped.
+
+        Raises:
+            UnavailableError: a service cannot start.
+        """
         for number in STOP_SIGNALS:
-            signal.signal(number, _interrupt)
+            signal.signal(number, _raise_interrupt)
         try:
             self._start(has_demo=has_demo, opens_browser=opens_browser)
-            self._watch()
+            self._restart_until_signal()
         except KeyboardInterrupt:
             self._say("Stopping…")
         finally:
             for number in STOP_SIGNALS:
                 signal.signal(number, self._kill)  # the second Ctrl-C does not wait
             stop_children((self._ui, self._profiler), grace_s=STOP_GRACE_S)
-            stop_children((self._analyzer,), grace_s=STOP_GRACE_S)  # after the profiler: it collects how its run ended
+            stop_children((self._analyzer,), grace_s=STOP_GRACE_S)  # after the profiler: the analyzer collects the last events of its run
 
     def _start(self, *, has_demo: bool, opens_browser: bool) -> None:
         self._say("Starting profiler, analyzer and dashboard…")
@@ -125,18 +121,18 @@ class LocalServices:
         self._analyzer.start()
         if not self._takes_free_ports:
             self._start_ui()
-        profiler, analyzer = self._wait_for(self._profiler), self._wait_for(self._analyzer)
+        profiler, analyzer = self._wait_until_serving(self._profiler), self._wait_until_serving(self._analyzer)
         if self._takes_free_ports:
-            self._profiler.arguments += ("--address", profiler.address)  # a restarted service stays where it was
+            self._profiler.arguments += ("--address", profiler.address)  # a restarted service keeps its address
             self._analyzer.arguments += ("--address", analyzer.address)
             self._start_ui("--analyzer-address", analyzer.address)
         with AnalyzerClient(endpoint_of(analyzer, self._server)) as client:
             connect_node(client, endpoint_of(profiler, self._server))
             run = client.start_run(demo_spec()) if has_demo else None
-        ui = self._wait_for(self._ui)
+        ui = self._wait_until_serving(self._ui)
         if self._takes_free_ports:
             self._ui.arguments += ("--address", ui.address)
-        self._announce(dashboard_url(ui), analyzer, run)
+        self._print_addresses(dashboard_url(ui), analyzer, run)
         if opens_browser:
             webbrowser.open(dashboard_url(ui))
 
@@ -144,7 +140,7 @@ class LocalServices:
         self._ui.arguments += arguments
         self._ui.start()
 
-    def _wait_for(self, child: Child) -> Announcement:
+    def _wait_until_serving(self, child: Child) -> Announcement:
         try:
             return child.wait_until_serving(START_TIMEOUT_S)
         except UnavailableError as error:
@@ -156,22 +152,22 @@ class LocalServices:
                 remedy="kernalyse up --port 0 takes free ports; KERNALYSE_" + child.service.upper() + "_ADDRESS chooses another.",
             ) from error
 
-    def _announce(self, url: str, analyzer: Announcement, run: Run | None) -> None:
+    def _print_addresses(self, url: str, analyzer: Announcement, run: Run | None) -> None:
         if run is not None:
             self._say(f"Demo sweep submitted: run {run.run_id}")
         self._say(f"Analyzer: {analyzer.address} (token in {analyzer.token_file})")
         self._say(f"Logs: {self._logs}")
         self._say(f"\n  Dashboard: {url}\n\nCtrl-C stops everything.")
 
-    def _watch(self) -> None:
+    def _restart_until_signal(self) -> None:
         now = time.monotonic()
-        watched = [_Watched(child, started_at=now) for child in self._children]
+        watched = [_RestartState(child, started_at=now) for child in self._children]
         while True:
             for item in watched:
-                self._look_after(item)
+                self._restart_if_ended(item)
             time.sleep(POLL_S)
 
-    def _look_after(self, item: _Watched) -> None:
+    def _restart_if_ended(self, item: _RestartState) -> None:
         now = time.monotonic()
         if item.start_at is not None:
             if now >= item.start_at:
@@ -194,126 +190,16 @@ class LocalServices:
             child.kill()
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-# ---------------------------------------------------------------- serve
-# `kernalyse profiler`, `analyzer` and `ui`: one service in this process, a flag for every setting.
-
-CONTEXT_SETTINGS: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Typer passes all flags on: the settings classes take a second to load, so `flag_parser` reads the flags when the command runs."""
-
-
-def profiler(context: typer.Context) -> None:
-    """Start the profiler service, which runs kernels on this machine."""
-    from kernalyse.services.core.settings import ProfilerSettings
-
-    def serve(settings: ProfilerSettings) -> Coroutine[Any, Any, None]:
-        from kernalyse.services.profiler.server import serve as serve_profiler
-
-        return serve_profiler(settings)
-
-    run_service(ProfilerSettings, context.args, serve)
-
-
-def analyzer(context: typer.Context) -> None:
-    """Start the analyzer service, which collects and stores results."""
-    from kernalyse.services.core.settings import AnalyzerSettings
-
-    def serve(settings: AnalyzerSettings) -> Coroutine[Any, Any, None]:
-        from kernalyse.services.analyzer.server import serve as serve_analyzer
-
-        return serve_analyzer(settings)
-
-    run_service(AnalyzerSettings, context.args, serve)
-
-
-def ui(
-    context: typer.Context,
-    opens_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser, with the token that it asks for once.")] = False,
-) -> None:
-    """Start the dashboard; --open opens it in a browser."""
-    from kernalyse.services.core.settings import UiSettings
-
-    def serve(settings: UiSettings) -> Coroutine[Any, Any, None]:
-        from kernalyse.services.ui.app import serve as serve_ui
-
-        return serve_ui(settings, partial(open_dashboard, settings, typer.echo) if opens_browser else None)
-
-    run_service(UiSettings, context.args, serve)
-
-
-def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Read the flags, start the service and return when it has stopped."""
-    from kernalyse.services.cli.session import end_with_parent
-
-    end_with_parent()
-    flags = vars(flag_parser(settings_class).parse_args(arguments))
-    settings = settings_class.load(**flags)
-    import asyncio  # only a service needs it, and every command loads this module
-
-    logging.basicConfig(
-        level=settings.log_level, stream=sys.stderr, format=f"%(asctime)s {settings_class.section} %(levelname)s %(message)s"
-    )
-    asyncio.run(serve(settings))
-
-
-def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParser:
-    """Return a parser with one flag a setting: --address, --data-folder, --insecure / --no-insecure …; what is not given stays None.
-
-    pydantic_settings' own parser is not used: it reads a value of a list as JSON or splits it at commas, and `--allowed-commands` takes
-    patterns such as `[a-z]*` and whole command lines.
-    """
-    section = settings_class.section
-    parser = argparse.ArgumentParser(
-        prog=f"kernalyse {section}",
-        description=f"{settings_class.__doc__} Flags win over environment variables KERNALYSE_{section.upper()}_NAME, these over the "
-        f"table [{section}] of kernalyse.toml, this over the defaults."
-        + (" --open opens the dashboard in a browser." if section == "ui" else ""),
-    )
-    for name, field in settings_class.model_fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        if field.annotation is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=field.description)
-        elif field.annotation == tuple[str, ...]:
-            parser.add_argument(flag, action="append", metavar="VALUE", help=f"{field.description} May be repeated.")
-        else:
-            parser.add_argument(flag, metavar="VALUE", help=(field.description or "").replace("%", "%%"))
-    return parser
-
-
-# ---------------------------------------------------------------- up
-# `kernalyse up`: the three services on this machine, watched until Ctrl-C.
-
-
-def up(
-    demo: Annotated[bool, typer.Option("--demo", help="Submit a demo sweep of about a minute.")] = False,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help="Port of the dashboard; 0 takes free ports for all three services."),
-    ] = None,
-    client_certificate_file: ClientCertificateOption = None,
-    client_key_file: ClientKeyOption = None,
-) -> None:
-    """Start profiler, analyzer and dashboard on this machine and keep them running until Ctrl-C."""
-
-    url = running_dashboard_url()
-    if url is not None:
-        typer.echo(f"kernalyse is already running on this machine: {url}")
-        return
-    server = Server(client_certificate_file=client_certificate_file, client_key_file=client_key_file)
-    services = LocalServices(port=port, server=server, say=typer.echo)
-    services.run(has_demo=demo, opens_browser=open_browser)
-
-
-# ---------------------------------------------------------------- demo
-# The sweep that a first visitor sees: several kinds of kernel, about a minute on two cores.
+# ---------------------------------------------------------------- demo sweep
+# Several kinds of kernel, measured in about a minute on two cores.
 
 MIN_DURATION_NS: Final = 500_000_000
 MAX_DURATION_NS: Final = 2_500_000_000
-"""A point every second or two: short enough to be watched, long enough for intervals that mean something."""
+"""Limits of one configuration, a point every second or two: longer is dull to watch, shorter gives wide intervals."""
 
 KERNELS: Final = (
     "matmul_tiled", "saxpy", "stream_triad", "transpose_naive", "transpose_tiled", "softmax", "layernorm", "reduce_sum", "matmul_naive",
@@ -321,7 +207,7 @@ KERNELS: Final = (
 
 
 def demo_spec() -> RunSpec:
-    """Return a sweep of each kernel over the sizes that the catalogue names."""
+    """Return a run that sweeps each demo kernel over the sizes of its catalog definition."""
     sweep = KernelSweep(
         kernels=tuple(KernelSelection(name) for name in KERNELS),
         measuring=MeasuringOptions(min_duration_ns=MIN_DURATION_NS, max_duration_ns=MAX_DURATION_NS),

@@ -1,4 +1,4 @@
-"""The command `kernalyse`. Every command loads what it needs when it runs, so that help comes at once."""
+"""The command `kernalyse`. Each command imports what it needs when it runs, so that help is printed at once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ from kernalyse.services.cli import (
     bench,
     ceilings,
     compare,
-    doctor,
     export,
-    follow,
     history,
     imports,
-    local_services,
     model,
     model_dashboards,
     nodes,
     profile,
     rerun,
     runs,
+    serve,
     show,
 )
-from kernalyse.services.cli import export as reports
 from kernalyse.services.core.errors import KernalyseError, UsageError
 
 MAX_QUOTED: Final = 100  # letters
@@ -56,7 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT_SETTINGS,
 )
-app.command()(local_services.up)
+app.command()(serve.up)
 app.command()(bench.bench)
 app.command()(model.model)
 app.command()(model_dashboards.perf_dashboard)
@@ -73,13 +70,13 @@ app.command()(show.show)
 app.command()(compare.compare)
 app.command()(history.history)
 app.command()(export.export)
-app.command()(follow.follow)
-app.command()(reports.report)
+app.command()(imports.follow)
+app.command()(export.report)
 app.command("import")(imports.import_files)
 app.command()(nodes.devices)
-for serve_command in (local_services.profiler, local_services.analyzer, local_services.ui):
-    app.command(context_settings=local_services.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
-app.command()(doctor.doctor)
+for serve_command in (serve.profiler, serve.analyzer, serve.ui):
+    app.command(context_settings=serve.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
+app.command()(nodes.doctor)
 
 nodes_app = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)
 nodes_app.command("list")(nodes.list_nodes)
@@ -88,8 +85,8 @@ nodes_app.command("remove")(nodes.remove_node)
 app.add_typer(nodes_app, name="nodes")
 
 
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         typer.echo(f"kernalyse {version('kernalyse')}")
@@ -100,62 +97,64 @@ def _print_version(is_wanted: bool) -> None:
 def root(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """Common to all commands."""
+    """Take the options that are common to all commands."""
 
 
 def main() -> None:
     """Run the command and end the process: 0 success, 1 failure, 2 bad usage, 130 interrupted."""
-    _end_with(app)
+    _run_and_exit(app)
 
 
 def main_of(command: Callable[..., None], module_name: str, defaults: Mapping[str, object] | None = None) -> None:
-    """Run one command as a program of its own, `python -m MODULE_NAME`, and end the process as `main` does.
+    """Run one command as a separate program, `python -m MODULE_NAME`, and end the process as `main` does.
 
     Args:
-        defaults: of its parameters, where they are other ones than those of the command.
+        command: function of the command.
+        module_name: shown in the help.
+        defaults: values of parameters that replace the defaults of the command.
     """
     settings = {**CONTEXT_SETTINGS, "default_map": dict(defaults or {})}
-    alone = typer.Typer(pretty_exceptions_enable=False, context_settings=settings, add_completion=False)
-    alone.command()(command)
-    _end_with(partial(alone, prog_name=f"python -m {module_name}"))
+    program = typer.Typer(pretty_exceptions_enable=False, context_settings=settings, add_completion=False)
+    program.command()(command)
+    _run_and_exit(partial(program, prog_name=f"python -m {module_name}"))
 
 
-def _end_with(program: Callable[[], object]) -> NoReturn:
+def _run_and_exit(program: Callable[[], object]) -> NoReturn:
     status = _run(program)
     if "grpc" in sys.modules:
-        # Calls that have failed are in circles of references. One that the interpreter frees at its very end waits for a lock, and the
-        # thread that holds it may have been stopped by then: the process would never end.
+        # Failed calls are in reference cycles. One that the interpreter frees at exit waits for a lock whose thread may have been stopped
+        # by then, and the process would never end.
         gc.collect()
     sys.exit(status)
 
 
 def _run(program: Callable[[], object]) -> str | int | None:
-    """Run a program and return its status. Nothing of it is left behind: an exception on its way would hold all that it came through."""
+    """Run a program and return its exit status. A handled exception is dropped on return: its traceback would keep all frames alive."""
     try:
         program()
     except SystemExit as end:
         return end.code
     except UsageError as error:
-        return _failed(error.message, status=2)
+        return _print_error(error.message, status=2)
     except KernalyseError as error:
-        return _failed(error.message, status=1)
+        return _print_error(error.message, status=1)
     except KeyboardInterrupt:
-        return _failed("interrupted", status=130)
-    except UnicodeEncodeError as error:  # of words that are bytes of some other encoding; names of files may be, text that is sent not
-        refused = UsageError(f"text {error.object[:MAX_QUOTED]!r}", found="what is not UTF-8", expected="UTF-8", remedy="Convert it.")
-        return _failed(refused.message, status=2)
+        return _print_error("interrupted", status=130)
+    except UnicodeEncodeError as error:  # an argument in another encoding: fine as a path, but not as text in a message
+        usage_error = UsageError(f"text {error.object[:MAX_QUOTED]!r}", found="what is not UTF-8", expected="UTF-8", remedy="Convert it.")
+        return _print_error(usage_error.message, status=2)
     except ModuleNotFoundError as error:
-        return _failed(_missing_module_message(error), status=1)
+        return _print_error(_missing_module_message(error), status=1)
     except Exception as error:
         if os.environ.get("KERNALYSE_TRACEBACK"):
             raise
-        return _failed(
+        return _print_error(
             f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1
         )
     return 0
 
 
-def _failed(message: str, *, status: int) -> int:
+def _print_error(message: str, *, status: int) -> int:
     typer.echo(f"kernalyse: {message}", err=True)
     return status
 

@@ -1,4 +1,4 @@
-"""`kernalyse model`: times a whole model, layer by layer; one by name, or of an ONNX file."""
+"""The command `kernalyse model`, which times an ML model, built in or of an ONNX file, layer by layer, and its tables."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ import typer
 
 from kernalyse.services.cli import options
 from kernalyse.services.cli.options import Server, takes_server
-from kernalyse.services.cli.output import FittedTable
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
-from kernalyse.services.core.ml_models import layers_note
-from kernalyse.services.core.model import RunState
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.cli.output import FittedTable
     from kernalyse.services.core.model import Run, Work
 
 
@@ -30,7 +28,7 @@ WORK: Final = "What the model does"
 VariantOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--variant", metavar="NAME", help="baseline or fused; given twice, both take turns and are compared.", rich_help_panel=WORK
+        "--variant", metavar="NAME", help="baseline or fused; given twice, passes of both alternate and are compared.", rich_help_panel=WORK
     ),
 ]
 BatchSizeOption = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sequences of one pass.", rich_help_panel=WORK)]
@@ -50,8 +48,12 @@ BundleOption = Annotated[
 
 
 DEFAULT_MAX_TIME_S: Final = 6.0
-"""Of sampling whole passes; launches take a third of it besides. Somebody waits: on a noisy machine no interval gets as narrow as asked
-for, and the limit is what ends the run."""
+"""Of sampling complete passes; launches take a third of it in addition. On a noisy machine no interval reaches the target, so this limit
+ends the run: longer, and the user waits in vain; shorter, and there are too few passes."""
+
+DASHBOARD_MAX_TIME_S: Final = 3.0
+"""Of sampling one variant for a dashboard: shorter gives too few passes of the large models; longer, and six models on a CPU take more
+than minutes."""
 
 
 @takes_server
@@ -121,18 +123,22 @@ def model(
         raise typer.Exit(1)
 
 
-# ---------------------------------------------------------------- model results
-# A model's run that was just submitted: followed on the terminal, and what it says shown and written.
+# ---------------------------------------------------------------- results of a run
 
 SHOWN_TABLES: Final = ("models", "layers", "layer_variants", "paired_comparisons", "failures")
 
 
 def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
-    """Follow and show the run, and return whether everything was timed and right.
+    """Follow a run of a model, show its results, and return whether everything was timed and verified.
 
-    json_path: where results are written; "-" for standard output, which then has nothing else.
+    Args:
+        client: the analyzer.
+        run: it was just started.
+        json_path: file for the results; "-" for standard output, which then has nothing else; None: none.
+        console: shows progress and notes.
     """
     from kernalyse.services.cli.run_output import follow, outcome_line, write_json
+    from kernalyse.services.core.model import RunState
 
     run = follow(client, run, console)
     tables = {name: client.table(name, [run.run_id]) for name in SHOWN_TABLES}
@@ -167,15 +173,17 @@ def _print_tables(tables: dict[str, pl.DataFrame], work: Work, *, quiet: bool) -
         console.print(line, markup=False, highlight=False)
 
 
-# ---------------------------------------------------------------- model display
-# Models on the terminal: whole passes, their layers, and what became of these from one variant to another.
+# ---------------------------------------------------------------- tables and notes
+# Complete passes, their layers, and how layers differ between variants.
 
 BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
-"""In layer paths: blocks of a model are alike, and a terminal shows each kind of layer once."""
+"""The number of a block in a layer path. All blocks of a model are alike, so a terminal shows each kind of layer once."""
 
 
 def model_table(models: pl.DataFrame) -> FittedTable:
     """Return one row per model and variant. Input: table models."""
+    from kernalyse.services.cli.output import FittedTable
+
     numeric = ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s of median", "GFLOP/s of median", "efficiency")
     rows = (
         (
@@ -200,6 +208,8 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
     """Return one row per kind of layer, over all blocks. Input: table layers of one variant."""
     import polars as pl
 
+    from kernalyse.services.cli.output import FittedTable
+
     time_ns = pl.col("duration_sum_ns")
     kinds = (
         layers.with_columns(kind=_kind())
@@ -209,7 +219,7 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
             pl.col("bound").first(),
             flop=_known_sum("flop"),
             bytes=_known_sum("bytes"),
-            efficiency_ratio=_over_time("efficiency_ratio"),
+            efficiency_ratio=_joint_efficiency("efficiency_ratio"),
         )
         .with_columns(flop_per_s=pl.col("flop") / time_ns * 1e9, bytes_per_s=pl.col("bytes") / time_ns * 1e9)
         .sort("duration_sum_ns", descending=True)
@@ -232,8 +242,10 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
 
 
 def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
-    """Return one row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
+    """Return one row per kind of layer, over all blocks, with the values of both variants. Input: table layer_variants."""
     import polars as pl
+
+    from kernalyse.services.cli.output import FittedTable
 
     kinds = (
         layer_variants.with_columns(kind=_kind())
@@ -242,8 +254,8 @@ def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
             _known_sum("duration_sum_ns"),
             _known_sum("baseline_duration_sum_ns"),
             pl.col("duration_delta_ns").sum(),
-            efficiency_ratio=_over_time("efficiency_ratio"),
-            baseline_efficiency_ratio=_over_time("efficiency_ratio", "baseline_"),
+            efficiency_ratio=_joint_efficiency("efficiency_ratio"),
+            baseline_efficiency_ratio=_joint_efficiency("efficiency_ratio", "baseline_"),
             verdicts=pl.col("verdict").drop_nulls().str.to_lowercase(),
         )
         .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
@@ -258,36 +270,44 @@ def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
             duration(-row["duration_delta_ns"]),
             percentage(row["baseline_efficiency_ratio"]),
             percentage(row["efficiency_ratio"]),
-            _counted(row["verdicts"]),
+            _count_verdicts(row["verdicts"]),
             f"{row['baseline_variant']} → {row['variant']}",
         )
         for row in kinds.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "verdict in turns", "variants"), rows, numeric=numeric)
+    return FittedTable(("layer", *numeric, "paired verdict", "variants"), rows, numeric=numeric)
 
 
 def _change(after_ns: float | None, before_ns: float | None) -> str:
     return change(after_ns / before_ns) if after_ns is not None and before_ns else UNKNOWN
 
 
-def _counted(verdicts: list[str]) -> str:
-    """Return the verdict of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
+def _count_verdicts(verdicts: list[str]) -> str:
+    """Return the verdicts of all blocks: "faster", or "2 faster, 1 undecided" where they differ."""
     counts = Counter(verdicts)
     return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
-    """Say what the layers of each variant take together beside its whole pass. Input: table models of one run."""
+    """Return a note per variant on the sum of its layers' times against that of a complete pass.
+
+    Args:
+        models: table models of one run.
+        work: what the run did.
+    """
+    from kernalyse.services.core.ml_models import layers_note
+
     sums = models.select("variant", "launches_duration_sum_ns", "duration_median_ns")
     notes = ((variant, layers_note(work, layers_ns, pass_ns)) for variant, layers_ns, pass_ns in sums.iter_rows())
     return [f"{variant}: {note}" if variant else note for variant, note in notes if note]
 
 
 def pair_lines(comparisons: pl.DataFrame, models: pl.DataFrame) -> list[str]:
-    """Return what alternating blocks of passes say of two variants, beside the ratio of their medians.
+    """Return a line per paired comparison of two variants: the speed-up in interleaved blocks, and that of the medians.
 
     Args:
-        comparisons, models: tables paired_comparisons and models of a model's run.
+        comparisons: table paired_comparisons of a run of a model.
+        models: its table models.
     """
     medians = dict(models.select("variant", "duration_median_ns").iter_rows())
     return [_pair_line(row, medians) for row in comparisons.iter_rows(named=True)]
@@ -298,12 +318,12 @@ def _pair_line(row: dict[str, Any], medians: dict[str | None, float | None]) -> 
     variant, baseline = _last_word(row["label"]), _last_word(row["baseline_label"])
     after_ns, before_ns = medians.get(variant), medians.get(baseline)
     of_medians = f"; ×{before_ns / after_ns:.3g} by the medians" if after_ns and before_ns else ""
-    in_turns = f"×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed in turns"
-    return f"{variant} against {baseline}: {row['verdict'].lower()}, {in_turns}{of_medians}; {row['reason']}"
+    paired = f"×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed in alternating blocks"
+    return f"{variant} against {baseline}: {row['verdict'].lower()}, {paired}{of_medians}; {row['reason']}"
 
 
 def _last_word(label: str) -> str:
-    """Return the variant, which ends the label of a complete pass."""
+    """Return the last word of a label, which names the variant of a complete pass."""
     return label.rpartition(" ")[2]
 
 
@@ -314,19 +334,19 @@ def _kind() -> pl.Expr:
 
 
 def _known_sum(name: str) -> pl.Expr:
-    """Return the sum of a column, null where nothing is known."""
+    """Return the sum of the known values of a column, null where none is known."""
     import polars as pl
 
     return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
 
 
-def _over_time(name: str, prefix: str = "") -> pl.Expr:
-    """Return the efficiency of layers together: time at the roof over time taken, of those whose efficiency is known."""
+def _joint_efficiency(name: str, prefix: str = "") -> pl.Expr:
+    """Return the efficiency of layers together: attainable time over measured time, of the layers with a known efficiency."""
     import polars as pl
 
     known_ns = pl.col(f"{prefix}duration_sum_ns").filter(pl.col(f"{prefix}{name}").is_not_null())
-    at_roof_ns = pl.col(f"{prefix}{name}") * pl.col(f"{prefix}duration_sum_ns")
-    return pl.when(known_ns.sum() > 0).then(at_roof_ns.sum() / known_ns.sum())
+    attainable_ns = pl.col(f"{prefix}{name}") * pl.col(f"{prefix}duration_sum_ns")
+    return pl.when(known_ns.sum() > 0).then(attainable_ns.sum() / known_ns.sum())
 
 
 def _median(row: dict[str, Any]) -> str:

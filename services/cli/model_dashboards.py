@@ -1,4 +1,4 @@
-"""`kernalyse perf-dashboard` and `kernalyse perf-comparison`: models as HTML files that need no server."""
+"""The commands `kernalyse perf-dashboard` and `kernalyse perf-comparison`, which write ML models as HTML files that need no server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kernalyse.services.cli.model import BatchSizeOption, SequenceLengthOption
-from kernalyse.services.cli.model_documents import DEFAULT_MAX_TIME_S
+from kernalyse.services.cli.model import DASHBOARD_MAX_TIME_S, BatchSizeOption, SequenceLengthOption
 from kernalyse.services.cli.options import BackendChoice, BackendOption, DeviceOption, NodeOption, Server, takes_server
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def perf_dashboard(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
-    max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
+    max_time: SamplingTimeOption = DASHBOARD_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
     *,
     server: Server,
@@ -60,7 +59,7 @@ def perf_dashboard(
         dashboard.load_data(data)
     else:
         found = "both --run-profiling and --data" if run_profiling else "neither --run-profiling nor --data"
-        _refuse(
+        _raise_usage_error(
             "perf-dashboard", found, "--run-profiling or --data FILE", "The first times the models now, the second draws what was timed."
         )
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
@@ -71,11 +70,11 @@ def perf_dashboard(
 def perf_comparison(
     models: ModelsOption = None,
     compare_all: Annotated[bool, typer.Option("--compare-all", help="All six built-in models.")] = False,
-    benchmark: Annotated[bool, typer.Option("--benchmark", help="Time both variants now, in turns.")] = False,
+    benchmark: Annotated[bool, typer.Option("--benchmark", help="Time both variants now, in alternating passes.")] = False,
     as_is: Annotated[
-        str | None, typer.Option("--as-is", metavar="RUN", help="What is compared with: a run, RUN@VARIANT, last, a file; or several: X,Y")
+        str | None, typer.Option("--as-is", metavar="RUN", help="The baseline: a run, RUN@VARIANT, last, a file; or several: X,Y")
     ] = None,
-    to_be: Annotated[str | None, typer.Option("--to-be", metavar="RUN", help="What is judged by it: likewise.")] = None,
+    to_be: Annotated[str | None, typer.Option("--to-be", metavar="RUN", help="The candidate, named in the same way.")] = None,
     data: DataOption = None,
     variants: Annotated[
         tuple[str, str], typer.Option("--variants", metavar="AS-IS TO-BE", help="Of --benchmark: the two that are compared.")
@@ -85,32 +84,36 @@ def perf_comparison(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
-    max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
+    max_time: SamplingTimeOption = DASHBOARD_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
     *,
     server: Server,
 ) -> None:
     """Write a dashboard of two implementations side by side, AS-IS and TO-BE: speed-up with its interval, and a verdict.
 
-    --benchmark times two variants of the models in turns. --as-is and --to-be hold runs, files or imported traces against
-    each other. --data, or neither, draws from a comparison_data.json that is there.
+    --benchmark times two variants of the models in alternating passes. --as-is and --to-be compare runs, files or
+    imported traces. --data, or neither, draws from a comparison_data.json that is there.
     """
     from kernalyse.services.cli.model_documents import ProfilingRequest
     from kernalyse.services.compat.model_dashboards.dashboards import ComparisonDashboard
 
     if bool(models) and compare_all:
-        _refuse("perf-comparison", "both --model and --compare-all", "one of them", "--compare-all stands for all six.")
+        _raise_usage_error("perf-comparison", "both --model and --compare-all", "one of them", "--compare-all stands for all six.")
     if (as_is is None) != (to_be is None) or (as_is is not None and benchmark):
-        given = [name for name, value in (("--as-is", as_is), ("--to-be", to_be), ("--benchmark", benchmark)) if value]
-        _refuse("perf-comparison", " and ".join(given), "both --as-is and --to-be, or --benchmark", "Name both sides, or time both now.")
+        options = [name for name, value in (("--as-is", as_is), ("--to-be", to_be), ("--benchmark", benchmark)) if value]
+        _raise_usage_error(
+            "perf-comparison", " and ".join(options), "both --as-is and --to-be, or --benchmark", "Name both sides, or time both now."
+        )
     dashboard = ComparisonDashboard(output_folder)
     if benchmark and data is None:
         if not models and not compare_all:
-            _refuse("perf-comparison --benchmark", "no model", "--model NAME or --compare-all", "Say which models are to be timed.")
+            _raise_usage_error(
+                "perf-comparison --benchmark", "no model", "--model NAME or --compare-all", "Say which models are to be timed."
+            )
         request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node, max_time)
-        dashboard.data = _benchmarked(request, server)
+        dashboard.data = _benchmark(request, server)
     elif as_is is not None and to_be is not None:
-        dashboard.data = _held_against(as_is, to_be, server)
+        dashboard.data = _compare_names(as_is, to_be, server)
     else:
         dashboard.load_data(data or output_folder / dashboard.data_file)
     if data is None:
@@ -128,20 +131,20 @@ def _save(dashboard: Dashboard) -> None:
     typer.echo(f"wrote {written}")
 
 
-def _benchmarked(request: ProfilingRequest, server: Server) -> Document:
+def _benchmark(request: ProfilingRequest, server: Server) -> Document:
     from kernalyse.services.cli.model_documents import compared_models
 
     return compared_models(request, server)
 
 
-def _held_against(as_is: str, to_be: str, server: Server) -> Document:
+def _compare_names(as_is: str, to_be: str, server: Server) -> Document:
     from kernalyse.services.cli.model_documents import compared_names
 
     return compared_names(as_is, to_be, server)
 
 
 def _fail_where_incomplete(data: Document) -> None:
-    """End with status 1 where something is missing, after everything that was timed is written."""
+    """End with status 1 where a model is missing. Called last, so that what was timed has been written."""
     from kernalyse.services.cli.model_documents import MISSING
 
     missing = data["metadata"].get(MISSING) if isinstance(data.get("metadata"), dict) else None
@@ -150,7 +153,7 @@ def _fail_where_incomplete(data: Document) -> None:
         raise typer.Exit(1)
 
 
-def _refuse(subject: str, found: str, expected: str, remedy: str) -> None:
+def _raise_usage_error(subject: str, found: str, expected: str, remedy: str) -> None:
     from kernalyse.services.core.errors import UsageError
 
     raise UsageError(f"command {subject}", found=found, expected=expected, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Documents of the model dashboards, from timed runs and from pairs of them."""
+"""The documents that model dashboards draw, made of runs that are timed now and of pairs of runs, files or traces."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kernalyse.services.analyzer.analysis.comparison import ComparedRun, timings
 from kernalyse.services.analyzer.analysis.models import WHOLE_PASS, models
 from kernalyse.services.analyzer.tables.runs import CEILINGS, THRESHOLDS
 from kernalyse.services.cli.compare import ComparedTrace, compared_sides, run_of
+from kernalyse.services.cli.model import BLOCK_NUMBER, DASHBOARD_MAX_TIME_S
 from kernalyse.services.compat.model_dashboards.document import (
     NS_PER_MS,
     Document,
@@ -36,26 +37,30 @@ if TYPE_CHECKING:
     from kernalyse.services.cli.options import Server
 
 
-# ---------------------------------------------------------------- model profiling
-# Runs of models for the dashboards: timed one after the other, and what they took as documents of the files' layout.
+# ---------------------------------------------------------------- timed runs
+# Models are timed one after the other; the result has the layout of profiling_data.json.
 
 PREPARING_S: Final = 5.0
-"""Of a model on a CPU: opening the device, compiling and checking. Said before, so that nobody thinks that it hangs."""
+"""Opening the device, compiling and verifying a model on a CPU. The estimate is printed first, so that nobody thinks that it hangs."""
 
-SAMPLINGS: Final = 4 / 3  # launch by launch for a third of the time, then whole passes
+SAMPLINGS: Final = 4 / 3  # single launches for a third of the time, then complete passes
 NS_PER_S: Final = 1e9
-
-DEFAULT_MAX_TIME_S: Final = 3.0
-"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
 VARIANT: Final = "fused"
 MISSING: Final = "not_timed"
-"""Member of a document's metadata that names models without an entry."""
+"""The member of a document's metadata with the names of requested models that have no entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilingRequest:
-    """Models to time. model_names: empty for all built-in ones. backend: auto, pycuda or opencl."""
+    """The models to time for a document.
+
+    Attributes:
+        model_names: empty: all built-in ones.
+        backend: auto, pycuda, nvcc or opencl.
+        node: id, host name or address; empty: any.
+        max_duration_s: of sampling one variant.
+    """
 
     model_names: tuple[str, ...] = ()
     variants: tuple[str, ...] = (VARIANT,)
@@ -64,19 +69,19 @@ class ProfilingRequest:
     backend: str = "auto"
     device_id: str | None = None
     node: str = ""
-    max_duration_s: float = DEFAULT_MAX_TIME_S  # of sampling one variant
+    max_duration_s: float = DASHBOARD_MAX_TIME_S  # of sampling one variant
 
     @property
     def expected_s(self) -> float:
-        """Return the seconds that it takes on an idle CPU, at most."""
+        """Return an upper bound of the seconds that all runs take on an idle CPU."""
         return len(self.model_names or MODEL_NAMES) * (PREPARING_S + len(self.variants) * SAMPLINGS * self.max_duration_s)
 
     def specs(self) -> list[RunSpec]:
-        """Return one run for each model."""
+        """Return one run specification for each model."""
         return [RunSpec(work) for work in self.works()]
 
     def works(self) -> list[ModelRun]:
-        """Return the work of each model's run."""
+        """Return the work of the run of each model."""
         max_duration_ns = int(self.max_duration_s * NS_PER_S)
         min_duration_ns = min(MeasuringOptions().min_duration_ns, max_duration_ns)
         return [
@@ -85,7 +90,7 @@ class ProfilingRequest:
                 variants=self.variants,
                 batch_size=self.batch_size,
                 sequence_length=self.sequence_length,
-                backend=_backend_of(self.backend),
+                backend=_parse_backend(self.backend),
                 device_id=self.device_id,
                 measuring=MeasuringOptions(min_duration_ns=min_duration_ns, max_duration_ns=max_duration_ns),
             )
@@ -94,13 +99,14 @@ class ProfilingRequest:
 
 
 def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
-    """Return profiling_data.json of models that are timed now.
+    """Time models and return the document of profiling_data.json.
 
     Args:
-        server: the analyzer to ask; None: the one of this machine, or one of its own.
+        request: the models.
+        server: the analyzer to ask; None: the one of this machine, or one that is started for this call.
 
     Raises:
-        KernalyseError: what StartRun raises, or a run that did not succeed.
+        KernalyseError: a run could not be started, or none succeeded.
     """
     from kernalyse.services.cli.options import Server
     from kernalyse.services.cli.session import analyzer_session
@@ -116,44 +122,48 @@ def profiled_models(request: ProfilingRequest, server: Server | None = None) -> 
 
 
 def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator[Run]:
-    """Start the request's runs one after the other and yield those that succeed; of the others it says why they did not.
+    """Start the requested runs one after the other and yield those that succeed; why others did not is printed.
 
     Raises:
-        UnmetConditionError: none did.
+        UnmetConditionError: no run succeeded.
     """
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import follow
 
     console = make_console(stderr=True)
-    _say_what_to_expect(console, request)
+    _print_estimate(console, request)
     done_count, problem = 0, None
     specs, start_s = request.specs(), time.monotonic()
-    for place, spec in enumerate(specs):
-        if place:
-            left_s = (time.monotonic() - start_s) / place * (len(specs) - place)
-            console.print(f"{place} of {len(specs)} models done, about {left_s:.0f} s left.", highlight=False)
+    for position, spec in enumerate(specs):
+        if position:
+            remaining_s = (time.monotonic() - start_s) / position * (len(specs) - position)
+            console.print(f"{position} of {len(specs)} models done, about {remaining_s:.0f} s left.", highlight=False)
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
         if run.state is RunState.SUCCEEDED:
             done_count += 1
             yield run
             continue
-        problem = _problem_of(run)
+        problem = _run_error(run)
         console.print(problem.message, markup=False, highlight=False)
         if run.state is RunState.CANCELLED:
-            break  # what has been timed until then is kept
+            break  # the document has what was timed before
     if problem is not None and not done_count:
         raise problem
 
 
 def missing_models(request: ProfilingRequest, entries: Document) -> Document:
-    """Return, for a document's metadata, those of the request that have no entry, where there are any."""
-    wanted = [file_name_of(work.model_name) for work in request.works()]
-    missing = [name for name in wanted if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
+    """Return the requested models without an entry as a member of the document's metadata; nothing where none is missing."""
+    requested = [file_name_of(work.model_name) for work in request.works()]
+    missing = [name for name in requested if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
     return {MISSING: ", ".join(missing)} if missing else {}
 
 
-def _backend_of(name: str) -> BackendName:
-    """Return the backend of a name. Raises UsageError that names those there are."""
+def _parse_backend(name: str) -> BackendName:
+    """Return the backend of a name.
+
+    Raises:
+        UsageError: there is no such backend; the error lists all.
+    """
     try:
         return BackendName[name.upper()]
     except KeyError as error:
@@ -162,7 +172,7 @@ def _backend_of(name: str) -> BackendName:
         ) from error
 
 
-def _problem_of(run: Run) -> UnmetConditionError:
+def _run_error(run: Run) -> UnmetConditionError:
     return UnmetConditionError(
         f"run {run.run_id}",
         found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
@@ -172,7 +182,7 @@ def _problem_of(run: Run) -> UnmetConditionError:
 
 
 def metadata_of(client: AnalyzerClient, run: Run) -> Document:
-    """Return metadata of a document: when, with what and on which device a run of a model was. What is not known is left out."""
+    """Return the metadata of a document: time, versions, device and sizes of a run of a model. Unknown members are missing."""
     work = run.spec.work
     backend = run.device_id.partition(":")[0] if run.device_id else None
     known: dict[str, Any] = {
@@ -204,21 +214,22 @@ def _device_facts(client: AnalyzerClient, run: Run) -> Document:
 
 
 def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Document]]:
-    """Yield name and entry of each variant that the run has timed."""
-    from kernalyse.services.analyzer.analysis.models import WHOLE_PASS
-
+    """Yield name and entry of each variant that the run timed."""
     models, layers = (client.table(name, [run.run_id]) for name in ("models", "layers"))
     points = client.table("roofline", [run.run_id])
-    roofs = {row["variant"]: row for row in points.iter_rows(named=True) if row["category"] == WHOLE_PASS}
-    in_order = client.table("configurations", [run.run_id])["layer_path"].drop_nulls().unique(maintain_order=True).to_list()
-    rank = {path: place for place, path in enumerate(in_order)}
+    roofline_points = {row["variant"]: row for row in points.iter_rows(named=True) if row["category"] == WHOLE_PASS}
+    layer_order = client.table("configurations", [run.run_id])["layer_path"].drop_nulls().unique(maintain_order=True).to_list()
+    rank = {path: position for position, path in enumerate(layer_order)}
     for model in models.iter_rows(named=True):
-        own = [layer for layer in layers.iter_rows(named=True) if layer["variant"] == model["variant"]]
-        own.sort(key=lambda layer: rank.get(layer["layer"], len(rank)))
-        yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own], roofs.get(model["variant"], {}))
+        rows = [layer for layer in layers.iter_rows(named=True) if layer["variant"] == model["variant"]]
+        rows.sort(key=lambda layer: rank.get(layer["layer"], len(rank)))
+        yield (
+            file_name_of(model["model_name"]),
+            benchmark_of(model, [layer_of(layer) for layer in rows], roofline_points.get(model["variant"], {})),
+        )
 
 
-def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:
+def _print_estimate(console: Console, request: ProfilingRequest) -> None:
     count = len(request.specs())
     what = "1 model" if count == 1 else f"{count} models"
     console.print(
@@ -226,37 +237,47 @@ def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:
     )
 
 
-# ---------------------------------------------------------------- model comparison
-# AS-IS and TO-BE: variants of a model, runs, files and traces as comparison_data.json, with interval and verdict.
+# ---------------------------------------------------------------- comparisons
+# AS-IS and TO-BE are variants of a model, runs, files or traces; the result has the layout of comparison_data.json.
 
 Row = dict[str, Any]
 
-BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 AS_IS: Final = "as_is"
 TO_BE: Final = "to_be"
 MAX_TRACE_LAYERS: Final = 16
 IN_TURNS: Final = "in turns"
 OF_MEDIANS: Final = "of medians"
 OF_MEANS: Final = "of means"
-"""What a speed-up is the ratio of: times of blocks that took turns, medians of processes, means of passes."""
+"""Bases of a speed-up: times of interleaved blocks, medians of processes, means of passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What models took in one run, or in one variant of it. passes: rows of table models; what follows has one entry a row."""
+    """One operand of a comparison: the times of models in a run, or in one variant of it.
+
+    Attributes:
+        passes: rows of table models.
+        indexes: of each row, the index of its configuration.
+        timings: of each row, the timings of each process that measured it.
+        layers: of each row, nanoseconds by kind of layer.
+    """
 
     run: ComparedRun
     passes: Sequence[Row]
-    indexes: Sequence[int]  # of configurations
-    timings: Sequence[Sequence[Timings]]  # of each process that has timed it
-    layers: Sequence[dict[str, float]]  # nanoseconds by kind of layer
+    indexes: Sequence[int]
+    timings: Sequence[Sequence[Timings]]
+    layers: Sequence[dict[str, float]]
 
 
 # ---------------------------------------------------------------- variants that are timed now
 
 
 def compared_models(request: ProfilingRequest, server: Server) -> Document:
-    """Return comparison_data.json of two variants that alternate in one run of each model. Raises as `finished_runs` does."""
+    """Time two interleaved variants in one run of each model and return the document of comparison_data.json.
+
+    Raises:
+        UnmetConditionError: no run succeeded.
+    """
     from kernalyse.services.cli.session import analyzer_session
 
     as_is, to_be = request.variants
@@ -266,13 +287,13 @@ def compared_models(request: ProfilingRequest, server: Server) -> Document:
         for run in finished_runs(client, request):
             metadata = metadata or metadata_of(client, run)
             compared = run_of(client, run)
-            comparisons |= dict(_entries(_side(compared, as_is), _side(compared, to_be), (as_is, to_be)))
+            comparisons |= dict(_entries(_operand(compared, as_is), _operand(compared, to_be), (as_is, to_be)))
     metadata |= {AS_IS: as_is, TO_BE: to_be} | missing_models(request, comparisons)
     return {"metadata": metadata, "comparisons": comparisons}
 
 
-def _verdict_of_pair(pair: Row) -> Document:
-    """Return the verdict on two variants in alternating blocks, whose ratio is the later one's time over the first's."""
+def _paired_verdict(pair: Row) -> Document:
+    """Return the verdict of a paired comparison, whose ratio is the second variant's time over the first's."""
     verdict = _verdict(pair["duration_ratio"], pair["duration_ratio_low"], pair["duration_ratio_high"], pair["verdict"], pair["reason"])
     return verdict | {"speedup_basis": IN_TURNS}
 
@@ -281,21 +302,22 @@ def _verdict_of_pair(pair: Row) -> Document:
 
 
 def compared_names(as_is: str, to_be: str, server: Server) -> Document:
-    """Return comparison_data.json of two of what `kernalyse compare` takes; RUN@VARIANT is one variant of a model's run.
+    """Return the document of comparison_data.json for two operands of `kernalyse compare`; RUN@VARIANT is one variant of a run.
 
     Raises:
-        UsageError: a trace and a run that is none, or nothing that both have.
-        RunNotFoundError, InvalidTraceError: as `compared_sides`.
+        UsageError: a trace is compared with measurements, or the operands have no model in common.
+        RunNotFoundError: there is no such run.
+        InvalidTraceError: no reader accepts a file.
     """
     names, variants = zip(*(_split(text) for text in (as_is, to_be)), strict=True)
     first, second = compared_sides(names, server, None)
     metadata: Document = {AS_IS: as_is, TO_BE: to_be}
     if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
-        return {"metadata": metadata, "comparisons": {"whole trace": _of_traces(first, second)}}
+        return {"metadata": metadata, "comparisons": {"whole trace": _trace_entry(first, second)}}
     if isinstance(first, ComparedTrace) or isinstance(second, ComparedTrace):
         raise UsageError(f"{as_is} and {to_be}", found="a trace and measurements", expected="two traces, or two runs of models")
-    metadata |= _devices_of(first, second)
-    before, after = _side(first, variants[0]), _side(second, variants[1])
+    metadata |= _device_names(first, second)
+    before, after = _operand(first, variants[0]), _operand(second, variants[1])
     comparisons = dict(_entries(before, after, (AS_IS, TO_BE)))
     if not comparisons:
         raise UsageError(
@@ -307,7 +329,7 @@ def compared_names(as_is: str, to_be: str, server: Server) -> Document:
     return {"metadata": metadata, "comparisons": comparisons}
 
 
-def _devices_of(*runs: ComparedRun) -> Document:
+def _device_names(*runs: ComparedRun) -> Document:
     names = dict.fromkeys(device.name for run in runs for device in run.devices.values())
     return {"gpu_name": " and ".join(names)} if names else {}
 
@@ -317,22 +339,22 @@ def _split(text: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def _side(run: ComparedRun, variant: str | None) -> Side:
-    """Return one operand. variant: None for any.
+def _operand(run: ComparedRun, variant: str | None) -> Side:
+    """Return one operand of a comparison. variant: None: all of them.
 
-    Of several processes the one whose passes take the median time stands for all, but in verdicts.
+    Of several processes, the one whose passes take the median time stands for all; only verdicts use every process.
     """
-    of_all = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
-    measured = _of_typical_process(of_all)
+    all_processes = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
+    measured = _median_process(all_processes)
     found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
     timings, passes = timings_of(run), found.to_dicts()
-    indexes = [_index_of(measured, row) for row in passes]
-    repeated = [[timings[again] for again in _repeated(of_all, index) if again in timings] for index in indexes]
+    indexes = [_configuration_index(measured, row) for row in passes]
+    repeated = [[timings[other_index] for other_index in _repeated(all_processes, index) if other_index in timings] for index in indexes]
     layers = [_layers(measured, row["variant"]) for row in passes]
     return Side(run, passes, indexes, repeated, layers)
 
 
-def _of_typical_process(measurements: pl.DataFrame) -> pl.DataFrame:
+def _median_process(measurements: pl.DataFrame) -> pl.DataFrame:
     time_ns = pl.coalesce("duration_median_ns", "duration_mean_ns")
     passes = measurements.filter(category=WHOLE_PASS).group_by("process_index").agg(pass_ns=time_ns.sum())
     processes = passes.sort("pass_ns", "process_index")
@@ -342,23 +364,23 @@ def _of_typical_process(measurements: pl.DataFrame) -> pl.DataFrame:
 
 
 def _repeated(measurements: pl.DataFrame, index: int) -> Sequence[int]:
-    """Return the configurations that are the same as one, in whichever process."""
+    """Return the indexes of the same configuration in all processes."""
     same = measurements.filter(configuration_index=index).select("label", "variant")
     indexes: Sequence[int] = measurements.join(same, on=["label", "variant"], nulls_equal=True)["configuration_index"].to_list()
     return indexes
 
 
-def _index_of(measurements: pl.DataFrame, model: Row) -> int:
-    own = measurements.filter(
+def _configuration_index(measurements: pl.DataFrame, model: Row) -> int:
+    rows = measurements.filter(
         pl.col("category").eq_missing(WHOLE_PASS),
         pl.coalesce("model_name", "kernel_name") == model["model_name"],
         pl.col("duration_mean_ns").eq_missing(model["duration_mean_ns"]),
     )
-    return int(own["configuration_index"][0])
+    return int(rows["configuration_index"][0])
 
 
 def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]:
-    """Return nanoseconds of a pass by kind of layer, those of all blocks together."""
+    """Return nanoseconds of a pass by kind of layer, summed over all blocks."""
     kinds = (
         measurements.filter(pl.col("layer_path").is_not_null(), pl.col("variant").replace("", None).eq_missing(pl.lit(variant)))
         .group_by(pl.col("layer_path").str.replace_all(BLOCK_NUMBER, ".*${1}"), maintain_order=True)
@@ -368,19 +390,19 @@ def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]
 
 
 def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
-    """Yield an entry of each model that both have, of several variants each with its like; of one model each, whatever the names are."""
+    """Yield an entry for each model that both operands have. Variants are matched by name; a single model each by sizes alone."""
     if len(before.passes) == len(after.passes) == 1 and _inputs(before.passes[0]) == _inputs(after.passes[0]):
         yield file_name_of(after.passes[0]["model_name"]), _entry(before, 0, after, 0, names)
         return
-    for place, model in enumerate(before.passes):
+    for position, model in enumerate(before.passes):
         shape = _shape(model)
         candidates = [index for index, other in enumerate(after.passes) if _shape(other) == shape]
         same = [index for index in candidates if after.passes[index]["variant"] == model["variant"]]
         is_alone = sum(_shape(other) == shape for other in before.passes) == 1 and len(candidates) == 1
-        chosen = same or (candidates if is_alone else [])
-        if chosen:
+        selected = same or (candidates if is_alone else [])
+        if selected:
             name = file_name_of(model["model_name"]) + ("" if is_alone else f" {model['variant']}")
-            yield name, _entry(before, place, after, chosen[0], names)
+            yield name, _entry(before, position, after, selected[0], names)
 
 
 def _shape(model: Row) -> tuple[object, ...]:
@@ -391,29 +413,29 @@ def _inputs(model: Row) -> tuple[int | None, int | None]:
     return model["batch_size"], model["sequence_length"]
 
 
-def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, str]) -> Document:
-    first, second = before.passes[place], after.passes[other]
+def _entry(before: Side, position: int, after: Side, other: int, names: tuple[str, str]) -> Document:
+    first, second = before.passes[position], after.passes[other]
     entry: Document = compared_of(first) | {names[0]: side_of(first), names[1]: side_of(second)}
     entry["speedup"] = _time_ns(first) / _time_ns(second)
     entry["speedup_basis"] = OF_MEDIANS if first["duration_median_ns"] and second["duration_median_ns"] else OF_MEANS
-    judged, baseline = after.timings[other], before.timings[place]
-    pair = _pair(before, place, after, other)
+    candidate, baseline = after.timings[other], before.timings[position]
+    pair = _pair(before, position, after, other)
     if pair is not None:
-        entry |= _verdict_of_pair(pair)
-    elif judged and baseline:
-        compared = compare_processes(judged, baseline, max(before.run.margin_ratio, after.run.margin_ratio))
+        entry |= _paired_verdict(pair)
+    elif candidate and baseline:
+        compared = compare_processes(candidate, baseline, max(before.run.margin_ratio, after.run.margin_ratio))
         ratio = compared.duration
         entry |= _verdict(ratio.ratio, ratio.low, ratio.high, compared.verdict.value, compared.reason)
         entry["speedup_basis"] = OF_MEDIANS
-    return entry | _layer_rows(before.layers[place], after.layers[other])
+    return entry | _layer_rows(before.layers[position], after.layers[other])
 
 
-def _pair(before: Side, place: int, after: Side, other: int) -> Row | None:
-    """Return what alternating blocks of one run say of two passes of it, or None where there is no such comparison."""
+def _pair(before: Side, position: int, after: Side, other: int) -> Row | None:
+    """Return the paired comparison of two passes of one run, or None where there is none."""
     pairs = before.run.paired_comparisons
     if pairs is None or before.run.run_id != after.run.run_id:
         return None
-    found = pairs.filter(configuration_index=after.indexes[other], baseline_configuration_index=before.indexes[place])
+    found = pairs.filter(configuration_index=after.indexes[other], baseline_configuration_index=before.indexes[position])
     return found.row(0, named=True) if found.height else None
 
 
@@ -422,7 +444,7 @@ def _time_ns(model: Row) -> float:
 
 
 def _verdict(ratio: float, low: float, high: float, verdict: str, reason: str) -> Document:
-    """Return the verdict with ratios of durations as speed-ups: the ends of an interval change places."""
+    """Return the verdict with speed-ups, the reciprocals of duration ratios; so the ends of the interval swap."""
     return {"speedup": 1 / ratio, "speedup_low": 1 / high, "speedup_high": 1 / low, "verdict": verdict, "reason": reason}
 
 
@@ -433,8 +455,8 @@ def _layer_rows(before_ns: dict[str, float], after_ns: dict[str, float]) -> Docu
     return {"layers": rows} if rows else {}
 
 
-def _of_traces(before: ComparedTrace, after: ComparedTrace) -> Document:
-    """Return an entry of device time of all kernels: one execution each, of which no interval can be told."""
+def _trace_entry(before: ComparedTrace, after: ComparedTrace) -> Document:
+    """Return an entry of the device time of all kernels. One execution each has no interval, and so no verdict."""
     totals_ms = [float(side.tables["kernels"]["duration_sum_ns"].sum()) / NS_PER_MS for side in (before, after)]
     layers = [
         dict(side.tables["layers"].drop_nulls("layer").group_by("layer").agg(pl.col("duration_sum_ns").sum()).iter_rows())

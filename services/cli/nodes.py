@@ -1,4 +1,4 @@
-"""`kernalyse nodes` and `kernalyse devices`."""
+"""The commands `kernalyse nodes`, `kernalyse devices` and `kernalyse doctor`: machines that run kernels, and what they have."""
 
 from __future__ import annotations
 
@@ -106,6 +106,25 @@ def devices(
             typer.echo(f"{node.node.hostname if node.node else node.address}: {notice}", err=True)
 
 
+def doctor(json_output: JsonFlag = False) -> None:
+    """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
+    from kernalyse.services.cli.doctor import can_run_kernels, check_machine
+
+    checks = check_machine()
+    if json_output:
+        import dataclasses
+
+        typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            typer.echo(f"{check.state:<10}  {check.name:<{width}}  {check.found}")
+            if check.remedy:
+                typer.echo(f"{'':<10}  {'':<{width}}  {check.remedy}")
+    if not can_run_kernels(checks):
+        raise typer.Exit(1)
+
+
 def _node_row(status: NodeStatus) -> dict[str, object]:
     node = status.node
     return {
@@ -148,5 +167,5 @@ def _print_rows(rows: list[dict[str, object]]) -> None:
         return UNKNOWN if value is None else size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)
 
     headings = [name.removesuffix("_bytes").replace("_", " ") for name in rows[0]]
-    whole = ("device id", "address", "memory")
-    console().print(FittedTable(headings, ([shown(*item) for item in row.items()] for row in rows), whole=whole))
+    unwrapped = ("device id", "address", "memory")
+    console().print(FittedTable(headings, ([shown(*item) for item in row.items()] for row in rows), unwrapped=unwrapped))

@@ -1,4 +1,4 @@
-"""Options that several commands share: which analyzer to talk to."""
+"""Options that several commands share: the analyzer to use, output formats, and those of `kernalyse bench`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ PANEL: Final = "Which analyzer"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The analyzer that the command line names. address: None for the one of this machine."""
+    """The analyzer that the command line names.
+
+    Attributes:
+        address: host:port or unix:PATH; None: the analyzer of this machine.
+        token: wins over token_file.
+        is_insecure_allowed: whether the token may travel to another machine without TLS.
+    """
 
     address: str | None = None
     token: str | None = None
@@ -77,16 +83,16 @@ SERVER_PARAMETERS: Final = inspect.signature(_server, eval_str=True).parameters
 
 
 def takes_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options that name an analyzer, after its own; it gets them as one keyword argument, server."""
+    """Return the command with the options that name an analyzer after its own; it receives them as one keyword argument, server."""
 
     @wraps(command)
-    def called(**given: Any) -> None:
-        server = _server(**{name: given.pop(name) for name in SERVER_PARAMETERS})
-        command(**given, server=server)
+    def called(**values: Any) -> None:
+        server = _server(**{name: values.pop(name) for name in SERVER_PARAMETERS})
+        command(**values, server=server)
 
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "server"]
-    vars(called)["__signature__"] = signature.replace(parameters=[*own, *SERVER_PARAMETERS.values()])  # which typer reads
+    vars(called)["__signature__"] = signature.replace(parameters=[*own, *SERVER_PARAMETERS.values()])  # typer reads the signature
     return called
 
 
@@ -119,13 +125,14 @@ OpRegistryOption = Annotated[
         metavar="FOLDER",
         exists=True,
         file_okay=False,
-        help="Folder of an op_registry.py: its get_custom_metrics(cmd, dt_size) tells the work of operations in commands.json. It is run.",
+        help="Folder of an op_registry.py: its get_custom_metrics(cmd, dt_size) computes the cost of operations "
+        "in commands.json. It is run.",
     ),
 ]
 
 
-# ---------------------------------------------------------------- bench options
-# The options of `kernalyse bench`, in the groups in which its help shows them.
+# ---------------------------------------------------------------- options of bench
+# In the groups in which the help shows them.
 
 SWEEP: Final = "What to sweep"
 OWN: Final = "Kernels of your own"
@@ -134,12 +141,12 @@ SEARCH: Final = "How much of the sweep, and how often"
 PLACE: Final = "Where to run"
 OUTPUT: Final = "What to do with the results"
 
-MAX_COUNT: Final = 2**32 - 1  # what the contract's fields hold; what is too many in fact, the node says
+MAX_COUNT: Final = 2**32 - 1  # the fields of the protocol are uint32; the node rejects what is too much for it
 MAX_SEED: Final = 2**63 - 1
 
 
 class BackendChoice(StrEnum):
-    """Backends by the names that the command line has."""
+    """Backends by their names on the command line."""
 
     AUTO = "auto"
     PYCUDA = "pycuda"
@@ -191,7 +198,7 @@ class StrategyChoice(StrEnum):
 
 
 KernelsArgument = Annotated[
-    list[str], typer.Argument(metavar="KERNEL...", help="Catalogue names, FILE.cu:KERNEL, or FILE.cu:KERNEL<float,16>.")
+    list[str], typer.Argument(metavar="KERNEL...", help="Catalog names, FILE.cu:KERNEL, or FILE.cu:KERNEL<float,16>.")
 ]
 
 ParametersOption = Annotated[
@@ -238,7 +245,7 @@ BytesOption = Annotated[
 ]
 DefinitionOption = Annotated[
     Path | None,
-    typer.Option("--definition", metavar="FILE.toml", help="Definitions in the catalogue's format.", rich_help_panel=OWN),
+    typer.Option("--definition", metavar="FILE.toml", help="Definitions in the catalog's format.", rich_help_panel=OWN),
 ]
 IncludesOption = Annotated[
     list[Path] | None,
@@ -305,7 +312,7 @@ StrategyOption = Annotated[
     StrategyChoice,
     typer.Option(
         "--strategy",
-        help="Everything, at random until the budget is spent, or short looks after which the faster half goes on.",
+        help="Everything; at random until the budget is spent; or short measurements, after each of which the faster half continues.",
         rich_help_panel=SEARCH,
     ),
 ]

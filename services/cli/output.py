@@ -1,4 +1,4 @@
-"""Output of commands: consoles, tables that fit them, and results in three formats."""
+"""Output of commands: consoles, tables that fit them, rows of the canonical tables, and results in three formats."""
 
 from __future__ import annotations
 
@@ -35,28 +35,27 @@ if TYPE_CHECKING:
     from kernalyse.services.analyzer.queries.filters import QueryResult
 
 
-# ---------------------------------------------------------------- terminal
-# Consoles, tables that stay readable at 80 columns and in files, and results in three formats.
+# ---------------------------------------------------------------- consoles and tables that fit them
 
 UNLIMITED_WIDTH: Final = 100_000
-"""Of a file or a pipe, which have none of their own: a row of a table is a line there, for programs that look for words."""
+"""Width of output to a file or a pipe, so that each row of a table is one line, for programs that search it."""
 
 MAX_NAME_LENGTH: Final = 64
-"""Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
+"""Names of C++ templates have hundreds of characters: three of them uncut would fill a screen."""
 
 NAME_WIDTH: Final = 40
 WORD_WIDTH: Final = 24
-"""Characters that the first column, and a word of the others, get before they are broken: with less, a name takes a line a syllable;
-with more, one long name leaves no room for figures."""
+"""Characters before text of the first column, and words of the others, are broken: with fewer, a name takes a line per syllable; with
+more, one long name leaves no room for numbers."""
 
 MAX_LINE_COUNT: Final = 6
-"""Lines that a sentence in a cell may take: with more, rows cannot be told apart; with fewer, a sentence needs a wide terminal."""
+"""Lines of a sentence in a cell: with more, rows cannot be told apart; with fewer, a sentence needs a wide terminal."""
 
 GAP_WIDTH: Final = 2
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console of standard output or standard error; one that is no terminal has unlimited width."""
+    """Return a console of standard output or standard error; without a terminal its width is unlimited."""
     found = Console(stderr=stderr)
     return found if found.is_terminal else Console(stderr=stderr, width=UNLIMITED_WIDTH)
 
@@ -66,31 +65,31 @@ class _Column:
     heading: str
     cells: tuple[str, ...]
     is_number: bool
-    is_whole: bool  # never wrapped
+    is_unwrapped: bool  # never wrapped
     breaks_after: int  # characters
 
     @property
     def has_values(self) -> bool:
-        """Return whether any cell says something."""
+        """Return whether any cell has a known value."""
         return any(cell not in ("", UNKNOWN) for cell in self.cells)
 
     @property
     def min_width(self) -> int:
-        """Return the characters that it needs without breaking a word, a number or what must stay whole."""
+        """Return the width in characters at which no word, no number and nothing that must not wrap is broken."""
         heading = max(map(cell_len, self.heading.split()), default=0)
         longest = max((cell_len(word) for cell in self.cells for word in cell.split()), default=0)
-        if self.is_whole:
+        if self.is_unwrapped:
             return max((heading, *map(cell_len, self.cells)))
         return max(heading, min(longest, self.breaks_after), -(-self.full_width // MAX_LINE_COUNT))
 
     @property
     def full_width(self) -> int:
-        """Return the characters of its longest line when nothing is wrapped."""
+        """Return the width in characters at which nothing is wrapped."""
         return max(map(cell_len, (self.heading, *self.cells)))
 
 
 class FittedTable:
-    """A table without frames of the columns that have values, as many as the terminal has room for.
+    """A table without borders, of the columns that have values, as many as the terminal has room for.
 
     Headings wrap between words, numbers never. Columns are left out from the last on, never the first one, and are named below the
     table. In a file or a pipe all are there.
@@ -102,23 +101,30 @@ class FittedTable:
         rows: Iterable[Iterable[str]],
         *,
         numeric: Container[str | int] = (),
-        whole: Container[str | int] = (),
+        unwrapped: Container[str | int] = (),
     ) -> None:
-        """Lay out rows. numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
+        """Lay out rows.
+
+        Args:
+            headings: one for each column.
+            rows: cells as text.
+            numeric: headings or positions of columns that are aligned to the right and never wrap.
+            unwrapped: headings or positions of other columns that never wrap.
+        """
         found = [tuple(row) for row in rows]
         columns = [
             _Column(
                 heading,
                 cells,
-                is_number=heading in numeric or place in numeric,
-                is_whole=any(name in group for group in (numeric, whole) for name in (heading, place)),
-                breaks_after=WORD_WIDTH if place else NAME_WIDTH,
+                is_number=heading in numeric or position in numeric,
+                is_unwrapped=any(name in group for group in (numeric, unwrapped) for name in (heading, position)),
+                breaks_after=WORD_WIDTH if position else NAME_WIDTH,
             )
-            for place, (heading, cells) in enumerate(
+            for position, (heading, cells) in enumerate(
                 zip(headings, zip(*found, strict=True) if found else ((),) * len(headings), strict=True)
             )
         ]
-        self._columns = [column for place, column in enumerate(columns) if place == 0 or not found or column.has_values]
+        self._columns = [column for position, column in enumerate(columns) if position == 0 or not found or column.has_values]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = list(self._fitting(options.max_width)) if console.is_terminal else self._columns
@@ -132,20 +138,20 @@ class FittedTable:
             yield Text(f"No room for: {', '.join(left_out)}. A wider terminal, or | less -S, shows all columns.", style="dim")
 
     def _fitting(self, width: int) -> Iterator[_Column]:
-        left = width
-        for place, column in enumerate(self._columns):
-            left -= column.min_width + GAP_WIDTH
-            if left < 0 and place > 0:
+        remaining_width = width
+        for position, column in enumerate(self._columns):
+            remaining_width -= column.min_width + GAP_WIDTH
+            if remaining_width < 0 and position > 0:
                 return
             yield column
 
 
 def _widths(columns: Sequence[_Column], width: int) -> Iterator[int]:
     """Yield the characters of each column: what it needs, and from left to right what it could use of what is left."""
-    left = max(0, width - sum(column.min_width + GAP_WIDTH for column in columns))
+    remaining_width = max(0, width - sum(column.min_width + GAP_WIDTH for column in columns))
     for column in columns:
-        more = min(column.full_width - column.min_width, left)
-        left -= more
+        more = min(column.full_width - column.min_width, remaining_width)
+        remaining_width -= more
         yield min(column.min_width + more, width)
 
 
@@ -209,7 +215,7 @@ def as_json(rendering: Rendering) -> str:
 
 
 def cut_name(name: str) -> str:
-    """Return both ends of a name that is too long: names of templates begin alike."""
+    """Return a name, or both ends of one that is too long, because names of templates begin alike."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
 
 
@@ -217,11 +223,11 @@ def _markdown_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-# ---------------------------------------------------------------- table display
-# Rows of the canonical tables on the terminal: the columns that matter most first, values with units, headings in words.
+# ---------------------------------------------------------------- canonical tables
+# The most important columns first, values with units, headings in words.
 
 CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer_path", "kernel_before", "kernel_after", "call")
-"""Of names that may be long; see terminal.MAX_NAME_LENGTH."""
+"""Columns of names that may be long and are shortened to MAX_NAME_LENGTH."""
 
 OVERVIEW_COLUMNS: Final = {
     "measurements": (
@@ -311,17 +317,17 @@ OVERVIEW_COLUMNS: Final = {
         "sm_throughput_ratio", "memory_throughput_ratio",
     ),
 }  # fmt: skip
-"""What a terminal shows of the widest tables, what matters most first: as many of them as there is room for. Tables not named here are
-shown whole."""
+"""The columns of the widest tables that a terminal shows, the most important first, as many as there is room for. Of other tables it
+shows all columns."""
 
 KEYS: Final = ("run_id", "event_index")
-"""Left out of tables that are shown whole: the run was asked for, and the entry of its journal is for programs."""
+"""Not shown where all columns are: the user named the run, and the index of a journal's entry is for programs."""
 
 STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
-"""Shown after a column that some rows lack: results of other tools may have means only."""
+"""Shown after a column that is null in some rows: results of other tools may have means only."""
 
 FACTORS: Final = ("duration_ratio", "duration_median_ratio", "cycle_ratio", "launch_ratio", "paired_ratio", "change_ratio")
-"""Ratios of one thing to another, which are shown as numbers: 1.05. The others are parts of a whole, or of what could be: 5 %."""
+"""Ratios of two values, shown as numbers such as 1.05. The others are fractions, shown as percentages."""
 
 ENUMERATIONS: Final = ("stop_reason", "verification_state", "recheck_state", "cache_mode", "state", "verdict", "occurrence", "backend")
 UNITS: Final = (("_flop_per_s", " flop rate"), ("_bytes_per_s", " byte rate"), ("_flop_per_byte", ""), ("_per_s", "/s"))
@@ -329,13 +335,13 @@ PLAIN_UNITS: Final = ("_unix_ns", "_ns", "_hz", "_watts", "_celsius")
 
 
 def print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
-    """Print the first rows of a table, and what to say of those and of names that do not fit."""
+    """Print the first rows of a table, with notes on rows and names that are cut."""
     frame, total_row_count = result.frame, result.total_row_count
     columns = shown_columns(name, frame)
     count = f"{frame.height}" if frame.height == total_row_count else f"{frame.height} of {total_row_count}"
     console.print(f"{name}: {count} rows", highlight=False)
     rows = frame.head(max_row_count).rows(named=True)
-    numeric = [place for place, column in enumerate(columns) if frame[column].dtype.is_numeric()]
+    numeric = [position for position, column in enumerate(columns) if frame[column].dtype.is_numeric()]
     cells = ([cell(column, row[column], row) for column in columns] for row in rows)
     console.print(FittedTable([heading(column) for column in columns], cells, numeric=numeric))
     if any(len(row[column] or "") > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
@@ -348,7 +354,7 @@ def print_result(console: Console, name: str, result: QueryResult, max_row_count
 
 
 def shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
-    """Return the columns to show, without flags that no row has."""
+    """Return the columns to show, without flags that are set in no row."""
     import polars as pl
 
     if frame.is_empty():
@@ -367,7 +373,7 @@ def shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
 
 
 def heading(column: str) -> str:
-    """Return the words of a column's name, without the unit that its values are shown with."""
+    """Return a column's name in words, without its unit, which the values have."""
     for unit, words in UNITS:
         column = column.replace(unit, words)
     for unit in PLAIN_UNITS:
@@ -380,7 +386,7 @@ def heading(column: str) -> str:
 
 
 def cell(column: str, value: Any, row: dict[str, Any]) -> str:
-    """Return a value as people read it. row: by column, for what stands in several of them."""
+    """Return a value as text with its unit. row: all values by column, for text that is made of several."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -399,15 +405,18 @@ def cell(column: str, value: Any, row: dict[str, Any]) -> str:
 
 
 def number(column: str, value: float, dtype: str | None = None) -> str:
-    """Return a number with the unit that its column's name ends with, whatever extreme of it the column holds.
+    """Return a number with the unit that its column's name ends with, before a suffix such as _min or _sum.
 
-    dtype: of the kernel: operations on integers are no flop.
+    Args:
+        column: name of the column.
+        value: in the unit of the column.
+        dtype: data type of the kernel: operations on integers are not called flop.
     """
     for extreme in ("_min", "_max", "_low", "_high", "_sum"):
         column = column.removesuffix(extreme)
     if column.endswith("_unix_ns"):
         return datetime.fromtimestamp(value / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    if column in ("start_ns", "end_ns"):  # of hours, to the microsecond: what a timeline is searched by
+    if column in ("start_ns", "end_ns"):  # microseconds within hours: users search a timeline by them
         return f"{value / 1e9:.6f} s"
     units: dict[str, Callable[[float], str]] = {
         "_ns": duration,
@@ -419,7 +428,7 @@ def number(column: str, value: float, dtype: str | None = None) -> str:
         "_celsius": lambda value: f"{value:.4g} °C",
         "_bytes": size,
         "_flop": lambda value: rate(value, operation(dtype)),
-        "_ratio": _factor if column.startswith(FACTORS) else percentage,
+        "_ratio": _plain_number if column.startswith(FACTORS) else percentage,
     }
     shown = next((shown for suffix, shown in units.items() if f"_{column}".endswith(suffix)), None)
     if shown is not None:
@@ -427,34 +436,33 @@ def number(column: str, value: float, dtype: str | None = None) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _factor(value: float) -> str:
+def _plain_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-# ---------------------------------------------------------------- best display
-# The best configurations of a run, in words.
+# ---------------------------------------------------------------- best configurations
 
 MAX_PROBLEM_COUNT: Final = 10
-"""More fill the screen; the table has them all."""
+"""Shown at most: more fill the screen, and the table has them all."""
 
 
 def best_lines(best: pl.DataFrame) -> Iterator[str]:
     """Yield one line for each problem with more than one configuration. Input: table best of one run."""
-    contested = best.filter(best["candidate_count"] > 1)
-    for row in contested.head(MAX_PROBLEM_COUNT).iter_rows(named=True):
-        yield _line(row)
-    left = contested.height - MAX_PROBLEM_COUNT
-    if left > 0:
-        yield f"… and the best of {left} more: kernalyse show {best['run_id'][0]} best"
+    with_runner_up = best.filter(best["candidate_count"] > 1)
+    for row in with_runner_up.head(MAX_PROBLEM_COUNT).iter_rows(named=True):
+        yield _best_line(row)
+    remaining_count = with_runner_up.height - MAX_PROBLEM_COUNT
+    if remaining_count > 0:
+        yield f"… and the best of {remaining_count} more: kernalyse show {best['run_id'][0]} best"
 
 
 def _without_parameters(label: str, parameters: str) -> str:
-    """Return what tells the runner-up from the best: parameters are those of the problem, and the same for both."""
+    """Return a label without the parameters of the problem, which are the same for the best and its runner-up."""
     shown = "".join(f" {name}={value}" for name, value in json.loads(parameters).items())
     return label.replace(shown, "", 1)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _best_line(row: dict[str, Any]) -> str:
     name = f"best of {row['candidate_count']}: {row['label']}, {duration(row['duration_median_ns'])}"
     interval = f"{percentage(row['margin_ratio_low'])} to {percentage(row['margin_ratio_high'])}"
     margin = f"{percentage(row['margin_ratio'])} ({interval}) ahead of {_without_parameters(row['runner_up_label'], row['parameters'])}"

@@ -1,4 +1,4 @@
-"""`kernalyse resume` and `kernalyse rerun`: continue or repeat a run."""
+"""The commands `kernalyse resume` and `kernalyse rerun`, which continue or repeat a run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernalyse.services.cli.options import JsonOption, RunArgument, Server, takes_server
-from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import ArtifactNotFoundError, UnmetConditionError
-from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, TableQuery
-from kernalyse.services.core.reruns import KEPT_COLUMNS, SPEC_ARTIFACT, StoppedSweep, bundle_artifact_name
 
 if TYPE_CHECKING:
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
-
-
-# ---------------------------------------------------------------- again
-# `kernalyse resume` and `kernalyse rerun`: a run once more, as far as it is left or all of it.
+    from kernalyse.services.core.model import Run, RunSpec
+    from kernalyse.services.core.reruns import StoppedSweep
 
 
 @takes_server
@@ -44,9 +39,9 @@ def resume(
     budget_ns = parse_budget(budget)
     with analyzer_session(server) as client:
         run = client.run(run_id)
-        kept = kept_spec(client, run)
-        spec = continued(kept.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
-        is_good = _start_and_show(client, run, spec, (*kept.notices, *_left_out(spec)), json_path)
+        stored = kept_spec(client, run)
+        spec = continued(stored.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
+        is_good = _start_and_show(client, run, spec, (*stored.notices, *_skipped_notice(spec)), json_path)
     if not is_good:
         raise typer.Exit(1)
 
@@ -67,13 +62,13 @@ def rerun(
 
     with analyzer_session(server) as client:
         run = client.run(run_id)
-        kept = kept_spec(client, run)
-        is_good = _start_and_show(client, run, repeated(kept.spec), kept.notices, json_path)
+        stored = kept_spec(client, run)
+        is_good = _start_and_show(client, run, repeated(stored.spec), stored.notices, json_path)
     if not is_good:
         raise typer.Exit(1)
 
 
-def _left_out(spec: RunSpec) -> Iterator[str]:
+def _skipped_notice(spec: RunSpec) -> Iterator[str]:
     from kernalyse.services.core.model import KernelSweep
 
     count = len(spec.work.failed_configuration_indexes) if isinstance(spec.work, KernelSweep) else 0
@@ -111,25 +106,32 @@ def _start_and_show(
     return follow_and_show(client, started, json_path, console)
 
 
-# ---------------------------------------------------------------- run specs
-# What a run was told to do, as it is needed to do it again.
+# ---------------------------------------------------------------- specification of the first run
 
 
 @dataclass(frozen=True, slots=True)
 class KeptSpec:
-    """The spec of a run. notices: why a run of it may not be the same, one sentence each."""
+    """The specification of a run that is started again.
+
+    Attributes:
+        notices: one sentence for each reason why the second run may differ.
+    """
 
     spec: RunSpec
     notices: tuple[str, ...] = ()
 
 
 def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
-    """Return the run's spec with the sources, definitions and device that it had.
+    """Return the specification of a run with the kernel sources, definitions and device that it had.
 
     Raises:
-        UnmetConditionError: not the kind of run that can be repeated.
-        InvalidRequestError: another version has written it.
+        UnmetConditionError: runs of this kind cannot be repeated.
+        InvalidRequestError: another version of kernalyse wrote the specification.
     """
+    from kernalyse.services.core import protobuf
+    from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, RunSpec
+    from kernalyse.services.core.reruns import SPEC_ARTIFACT
+
     if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
         return KeptSpec(run.spec)
     if not isinstance(run.spec.work, KernelSweep):
@@ -141,20 +143,26 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         )
     try:
         return KeptSpec(protobuf.decode_json(client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec))
-    except ArtifactNotFoundError:  # it never began, or its artifacts have been deleted
-        catalogue_names = [kernel.kernel_name for kernel in run.spec.work.kernels if kernel.source is None]
-        notice = f"Its node no longer has {SPEC_ARTIFACT}: taken from the catalogue as they are now: {', '.join(catalogue_names)}."
-        return KeptSpec(run.spec, (notice,) if catalogue_names and run.start_time is not None else ())
+    except ArtifactNotFoundError:  # it never started, or its artifacts were deleted
+        catalog_names = [kernel.kernel_name for kernel in run.spec.work.kernels if kernel.source is None]
+        notice = f"Its node no longer has {SPEC_ARTIFACT}: taken from the catalog as they are now: {', '.join(catalog_names)}."
+        return KeptSpec(run.spec, (notice,) if catalog_names and run.start_time is not None else ())
 
 
 def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
-    """Return the run with what it has measured."""
+    """Return a run with the rows that it has measured."""
+    from kernalyse.services.core.model import TableQuery
+    from kernalyse.services.core.reruns import KEPT_COLUMNS, StoppedSweep
+
     frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
     return StoppedSweep(run, **{name: frame.to_dicts() for name, frame in frames.items()})
 
 
 def upload_headers(client: AnalyzerClient, run: Run, spec: RunSpec) -> None:
-    """Give the node the headers that the run had: it may have deleted them since. It says so itself when they are nowhere."""
+    """Upload the headers of a run to its node again, which may have deleted them. The node rejects the run when they are lost."""
+    from kernalyse.services.core.model import KernelSweep
+    from kernalyse.services.core.reruns import bundle_artifact_name
+
     if not isinstance(spec.work, KernelSweep):
         return
     for digest in sorted({kernel.bundle_digest for kernel in spec.work.kernels if kernel.bundle_digest is not None}):

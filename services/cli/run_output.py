@@ -1,4 +1,4 @@
-"""Follow a run on the console, and print its results."""
+"""The progress of a run on the terminal, and its results as tables, notes and JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from kernalyse.services.cli.analyzer_client import AnalyzerClient, RunUpdate
 
 
-# ---------------------------------------------------------------- run display
-# A run on the terminal: a progress bar while it goes on, a table of its results at the end.
+# ---------------------------------------------------------------- progress and results
 
 SHOWN_STOP_REASONS: Final = {
     StopReason.CONFIDENCE_REACHED: "confident",
@@ -37,21 +36,31 @@ SHOWN_STOP_REASONS: Final = {
     StopReason.BUDGET_SPENT: "budget",
 }
 MAX_IMPLAUSIBLE_COUNT: Final = 5
-"""A wrong formula makes a whole sweep implausible, for one reason; the table marks every row."""
+"""Reasons shown at most: a wrong formula makes every configuration implausible for the same reason, and the table marks each row."""
 
-PROGRAM: Final = "program"  # sources of log lines
+# Sources of log lines.
+PROGRAM: Final = "program"
 ANALYZER: Final = "analyzer"
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
 class RunDisplay:
-    """The progress of one run on the terminal, and what its program prints where that is wanted. `run` is its latest state."""
+    """The progress of one run on the terminal.
+
+    Args:
+        run: the run to follow.
+        console: shows progress and log lines.
+        shows_program: whether the output of the run's program is shown.
+
+    Attributes:
+        run: its latest state.
+    """
 
     def __init__(self, run: Run, console: Console, *, shows_program: bool = False) -> None:
         self.run = run
         self._console = console
         self._shows_program = shows_program
-        self._told_problem = ""
+        self._last_problem = ""
         of_configurations = () if isinstance(run.spec.work, CommandProfile) else (BarColumn(), MofNCompleteColumn())
         self._progress = Progress(
             TextColumn("{task.fields[state]}"),
@@ -64,7 +73,7 @@ class RunDisplay:
         self._task = self._progress.add_task("run", total=None, state=run.state, activity="")
 
     def follow(self, client: AnalyzerClient) -> Run:
-        """Show the run until it has ended."""
+        """Show the progress of the run until it has ended, and return its final state."""
         with self._progress:
             for update in client.watch_run(self.run.run_id):
                 self._show(update)
@@ -82,8 +91,8 @@ class RunDisplay:
                 state=self.run.state.lower(),
                 activity=Text(self.run.activity),
             )
-            if self.run.problem and self.run.problem != self._told_problem:
-                self._told_problem = self.run.problem
+            if self.run.problem and self.run.problem != self._last_problem:
+                self._last_problem = self.run.problem
                 self._console.print(Text(f"waiting: {self.run.problem}"))
         for chunk in update.tables:
             if chunk.table_name == "log_lines":
@@ -107,11 +116,11 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTa
         _result_cells(row, latest_roofline.get(row["configuration_index"], {}))
         for row in measurements.sort("configuration_index").iter_rows(named=True)
     )
-    return FittedTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), whole=("kernel",))
+    return FittedTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), unwrapped=("kernel",))
 
 
 def counted_lines(roofline: pl.DataFrame) -> list[str]:
-    """Return of which configurations the rates above stand on hardware counters. Input: table roofline of one run."""
+    """Return a note on configurations whose cost was measured by hardware counters. Input: table roofline of one run."""
     labels = roofline.filter(roofline["work_source"] == "counters")["label"].unique(maintain_order=True).to_list()
     if not labels:
         return []
@@ -138,13 +147,14 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
 
 
 def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> FittedTable:
-    """Return one row per comparison in alternating blocks, with the ratio of the medians that the table of results shows.
+    """Return one row per paired comparison, with the ratio of the medians that the table of results shows.
 
     Args:
-        comparisons, measurements: tables paired_comparisons, with rows, and measurements of one run.
+        comparisons: table paired_comparisons of one run, not empty.
+        measurements: table measurements of that run.
     """
     medians = dict(measurements.select("configuration_index", "duration_median_ns").iter_rows())
-    numeric = ("time in turns", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "of medians", "cycles", "blocks")
+    numeric = ("paired time", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "of medians", "cycles", "blocks")
     rows = (
         (
             str(row["label"]),
@@ -171,22 +181,22 @@ def _ratio(value: float | None) -> str:
 
 
 def implausible_lines(roofline: pl.DataFrame) -> list[str]:
-    """Return why measurements cannot be true, one line each for the first ones. Input: table roofline of one run."""
+    """Return why measurements cannot be true, a line each for the first ones. Input: table roofline of one run."""
     latest = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
     lines = [f"implausible: {row['label']}: {row['implausible_reason']}" for row in latest.values() if row["is_implausible"]]
-    left_count = len(lines) - MAX_IMPLAUSIBLE_COUNT
-    return lines if left_count <= 0 else [*lines[:MAX_IMPLAUSIBLE_COUNT], f"implausible: {left_count} more"]
+    remaining_count = len(lines) - MAX_IMPLAUSIBLE_COUNT
+    return lines if remaining_count <= 0 else [*lines[:MAX_IMPLAUSIBLE_COUNT], f"implausible: {remaining_count} more"]
 
 
 def disturbed_lines(roofline: pl.DataFrame) -> list[str]:
-    """Return how many measurements were disturbed, and by what at worst. Input: table roofline of one run."""
+    """Return a note on how many measurements were disturbed, and the worst cause. Input: table roofline of one run."""
     latest = {row["configuration_index"]: row["disturbance"] for row in roofline.iter_rows(named=True)}
     note = disturbance_note(latest.values())
     return [note] if note else []
 
 
 def failure_lines(failures: pl.DataFrame) -> list[str]:
-    """Return what to say of each configuration without a measurement; the same message is said once, with its count."""
+    """Return one line per error message, with the configurations that it is of. Input: table failures of one run."""
     labels_by_message: dict[str, list[str]] = {}
     for row in failures.sort("configuration_index").iter_rows(named=True):
         labels_by_message.setdefault(row["message"], []).append(row["label"] or f"configuration {row['configuration_index']}")
@@ -197,7 +207,7 @@ def failure_lines(failures: pl.DataFrame) -> list[str]:
 
 
 def outcome_line(run: Run) -> str:
-    """Return how a run ended, in words."""
+    """Return a line on how a run ended, followed by the message of its error."""
     completed_count, total_count = run.completed_configuration_count, run.total_configuration_count
     of_total = f" of {total_count}" if total_count not in (None, completed_count) else ""
     count = "" if run.is_trace else f", {completed_count}{of_total} configurations, {run.failed_configuration_count} failed"
@@ -205,18 +215,20 @@ def outcome_line(run: Run) -> str:
     return text if run.error is None or run.state is RunState.CANCELLED else f"{text}\n{run.error.message}"
 
 
-# ---------------------------------------------------------------- run results
-# A run that was just submitted: followed on the terminal, and its results shown and written.
+# ---------------------------------------------------------------- from the start of a run to its results
 
 SHOWN_TABLES: Final = ("measurements", "roofline", "paired_comparisons", "failures", "best")
 
 
 def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
-    """Follow and show the run, and return whether everything was measured and right.
+    """Follow a run, show its results, and return whether everything was measured and verified.
 
-    json_path: where results are written; "-" for standard output, which then has nothing else.
+    Args:
+        client: the analyzer.
+        run: it was just started.
+        json_path: file for the results; "-" for standard output, which then has nothing else; None: none.
+        console: shows progress and notes.
     """
-
     run = follow(client, run, console)
     frames = {name: client.table(name, [run.run_id]) for name in SHOWN_TABLES}
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
@@ -228,8 +240,14 @@ def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, co
 
 
 def follow(client: AnalyzerClient, run: Run, console: Console, *, shows_program: bool = False) -> Run:
-    """Show the run's progress until it has ended, with what its program prints if that is wanted. Ctrl-C cancels it."""
+    """Show the progress of a run until it has ended, and return its final state. Ctrl-C cancels it.
 
+    Args:
+        client: the analyzer.
+        run: it was just started.
+        console: shows progress and log lines.
+        shows_program: whether the output of the run's program is shown.
+    """
     display = RunDisplay(run, console, shows_program=shows_program)
     try:
         return display.follow(client)
@@ -263,7 +281,7 @@ def _is_verified(measurements: pl.DataFrame) -> bool:
 
 
 def write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
-    """Write everything measured, in the project's format. path: None for standard output."""
+    """Write the results of a run as JSON in the format of docs/results_json.md. path: None for standard output."""
     from kernalyse.services.analyzer.export.results import results_document
     from kernalyse.services.cli.export import run_results
 
@@ -271,8 +289,7 @@ def write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
     write_text(text, path)
 
 
-# ---------------------------------------------------------------- trace display
-# Kernels and layers of a trace on the terminal, with units.
+# ---------------------------------------------------------------- tables of a trace
 
 
 def kernel_table(kernels: pl.DataFrame) -> FittedTable:
@@ -309,4 +326,4 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
         )
         for row in layers.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "bound", "told by"), rows, numeric=numeric)
+    return FittedTable(("layer", *numeric, "bound", "attributed by"), rows, numeric=numeric)

@@ -1,4 +1,4 @@
-"""`kernalyse runs`, and what is done to one: `cancel`, `annotate`, `delete`."""
+"""The commands `kernalyse runs`, `cancel`, `annotate` and `delete`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cancel(
     from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
-        # The analyzer forwards to the run's node, which only knows whole ids.
+        # The analyzer forwards to the run's node, which knows complete ids only.
         run = client.cancel_run(client.run(run_id).run_id)
     typer.echo(f"{run.run_id} {run.state}")
 
@@ -65,8 +65,8 @@ def annotate(
         raise UsageError("annotate", found="nothing to write", expected="--tag, --no-tags or --notes", remedy="Say what is to stand there.")
     with analyzer_session(server, with_profiler=False) as client:
         run = client.run(run_id)
-        kept = () if no_tags else run.tags
-        run = client.annotate_run(run.run_id, tuple(tags) if tags else kept, run.notes if notes is None else notes)
+        current_tags = () if no_tags else run.tags
+        run = client.annotate_run(run.run_id, tuple(tags) if tags else current_tags, run.notes if notes is None else notes)
     typer.echo(f"{run.run_id} {', '.join(run.tags)}".rstrip())
 
 
@@ -81,7 +81,7 @@ def delete(
     from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server, with_profiler=False) as client:
-        # All of them are looked up before the first one goes: "last" would be another one then.
+        # All are looked up before the first is deleted: "last" would be a different run afterwards.
         found = {run.run_id: run for run in map(client.run, run_ids)}
         if not yes:
             _confirm_deletion(found.values())
@@ -91,7 +91,12 @@ def delete(
 
 
 def _confirm_deletion(runs: Iterable[Run]) -> None:
-    """Ask the user. Raises UsageError where nobody can answer, Abort when the answer is no."""
+    """Ask the user to confirm.
+
+    Raises:
+        UsageError: standard input is no terminal, so nobody can answer.
+        Abort: the answer is no.
+    """
     import sys
 
     from kernalyse.services.core.errors import UsageError
@@ -126,14 +131,14 @@ def _print_table(found: tuple[Run, ...]) -> None:
         )
         for run in found
     )
-    console().print(FittedTable(headings, rows, whole=("run", "done", "duration", "started", "device")))
+    console().print(FittedTable(headings, rows, unwrapped=("run", "done", "duration", "started", "device")))
     for run in found:
         if run.problem:
             console().print(Text(f"{run.run_id} is {run.state} for all the analyzer knows: {run.problem}"), soft_wrap=True)
 
 
 def _counts(run: Run) -> tuple[str, str]:
-    """Return configurations done of all, and failed ones; a trace has none."""
+    """Return the count of completed and all configurations, and that of failed ones; a trace has neither."""
     if run.is_trace:
         return UNKNOWN, UNKNOWN
     total = "?" if run.total_configuration_count is None else run.total_configuration_count

@@ -1,4 +1,4 @@
-"""One way to an analyzer for every command: a named one, the one that runs here, or one of its own for its own length."""
+"""Connections of commands to an analyzer: a named one, the one of this machine, or one that is started for the command."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ from kernalyse.services.core.model import NodeHealth, Revision
 from kernalyse.services.core.rpc import Endpoint, is_local
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, find_service
 
-# ---------------------------------------------------------------- children
-# Services as child processes: started, watched, and ended with their parent whatever ends that.
+# ---------------------------------------------------------------- child processes
 
 PARENT_VARIABLE: Final = "KERNALYSE_PARENT_PROCESS_ID"
 PR_SET_PDEATHSIG: Final = 1
@@ -45,7 +44,7 @@ POLL_S: Final = 0.05
 
 
 def end_with_parent() -> None:
-    """Ask the kernel, in a service that `Child` started, for a SIGTERM when the parent ends, by SIGKILL too."""
+    """Make the operating system send SIGTERM to this process when the parent that started it as a `Child` ends, even by SIGKILL."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return
@@ -55,20 +54,26 @@ def end_with_parent() -> None:
 
 
 class Child:
-    """One service in a process of its own.
+    """A service in a child process.
 
-    It gets its own process group, so that Ctrl-C reaches the parent alone, which then ends the services in order.
+    It has its own process group, so that Ctrl-C reaches the parent alone, which then ends the services in order.
+
+    Args:
+        service: profiler, analyzer or ui.
+        arguments: flags of the service.
+        log_path: file for its output.
+        announcement_path: file in which it announces its address.
     """
 
     def __init__(self, service: str, arguments: Sequence[str], *, log_path: Path, announcement_path: Path) -> None:
         self.service = service
         self.log_path = log_path
-        self.arguments = tuple(arguments)  # a later flag wins: what is added counts from the next start
+        self.arguments = tuple(arguments)  # a later flag wins, so an added one applies from the next start
         self._announcement_path = announcement_path
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the service; its output goes to the log."""
+        """Start the service with its output in the log."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # -P: a folder named `services` where the user stands must not hide the package.
         command = [sys.executable, "-P", "-m", "kernalyse.services.cli.main", self.service, *self.arguments]
@@ -84,20 +89,24 @@ class Child:
 
     @property
     def process_id(self) -> int | None:
-        """Return the id of the process, or None before its start."""
+        """Return the process id, or None before the start."""
         return None if self._process is None else self._process.pid
 
     def exit_status(self) -> int | None:
-        """Return None while it runs, and a negative number for the signal that ended it."""
+        """Return the exit status, negative for the signal that ended it, or None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def announcement(self) -> Announcement | None:
-        """Return where it serves, once it does."""
+        """Return the announcement of this process, or None before it serves."""
         found = find_service(self._announcement_path)
         return found if found is not None and found.process_id == self.process_id else None
 
     def wait_until_serving(self, timeout_s: float) -> Announcement:
-        """Return where it serves. Raise UnavailableError with the end of its log when it ends, or does not serve in time."""
+        """Wait for the announcement and return it.
+
+        Raises:
+            UnavailableError: it ended, or does not serve in time; the error has the end of its log.
+        """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             found = self.announcement()
@@ -127,7 +136,7 @@ class Child:
             self._process.send_signal(number)
 
     def log_tail(self) -> str:
-        """Return the last lines of the log, or nothing where it cannot be read."""
+        """Return the last lines of the log; empty where it cannot be read."""
         try:
             lines = self.log_path.read_text(errors="replace").splitlines()
         except OSError:
@@ -136,7 +145,7 @@ class Child:
 
 
 def stop_children(children: Sequence[Child], *, grace_s: float) -> None:
-    """Send TERM to all, KILL to those that still run after the grace, and return when none is left."""
+    """Send SIGTERM to all, SIGKILL to those that still run after grace_s seconds, and return when all have ended."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + grace_s
@@ -160,20 +169,20 @@ def describe_exit(status: int) -> str:
 # ---------------------------------------------------------------- session
 
 START_TIMEOUT_S: Final = 60.0
-"""A cold disk and a busy machine can hold a start up for seconds; a minute means that it hangs."""
+"""A cold disk and a busy machine delay a start by seconds; after a minute it hangs for good."""
 
 STOP_GRACE_S: Final = 6.0
 NODE_TIMEOUT_S: Final = 20.0
 START_POLL_S: Final = 0.02
-WATCH_S: Final = 0.2  # later than that nobody notices; more often is for nothing
+WATCH_S: Final = 0.2  # a user does not notice a delay this short; shorter intervals cost CPU time
 
 
 def named_endpoint(server: Server) -> Endpoint:
-    """Return where the server that is named answers; it has an address.
+    """Return the endpoint of a server with an address.
 
     Raises:
-        UsageError: without a token.
-        InvalidSettingError: for an unreadable file or a token that would travel in the clear.
+        UsageError: there is no token, or it would travel to another machine without TLS.
+        InvalidSettingError: a file cannot be read.
     """
     assert server.address is not None
     if server.ca_file is None and not is_local(server.address) and not server.is_insecure_allowed:
@@ -181,14 +190,14 @@ def named_endpoint(server: Server) -> Endpoint:
             f"option --server {server.address}",
             found="another machine, without TLS",
             expected="--ca-file, so that the token travels encrypted",
-            remedy="Give the analyzer a certificate (README, Security), or say --insecure.",
+            remedy="Give the analyzer a certificate (docs/security.md), or say --insecure.",
         )
     token = _token(server)
     return Endpoint(server.address, token, contents(server.ca_file, "--ca-file"), *_client_pair(server))
 
 
 def _client_pair(server: Server) -> tuple[bytes | None, bytes | None]:
-    """Return the client certificate and its key. Raises InvalidSettingError."""
+    """Return the client certificate and its key, each None where no file is named."""
     return (
         contents(server.client_certificate_file, "--client-certificate-file"),
         contents(server.client_key_file, "--client-key-file"),
@@ -196,7 +205,11 @@ def _client_pair(server: Server) -> tuple[bytes | None, bytes | None]:
 
 
 def contents(path: Path | None, option: str) -> bytes | None:
-    """Return what is in the file that an option names, if it names one. Raises InvalidSettingError."""
+    """Return the content of the file that an option names, or None where it names none.
+
+    Raises:
+        InvalidSettingError: the file cannot be read.
+    """
     return None if path is None else read_file(path, f"option {option}")
 
 
@@ -209,7 +222,11 @@ def _token(server: Server) -> str:
 
 
 def read_file(path: Path, subject: str) -> bytes:
-    """Return what is in a file. Raises InvalidSettingError."""
+    """Return the content of a file.
+
+    Raises:
+        InvalidSettingError: it cannot be read; the error is about `subject`.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
@@ -217,7 +234,11 @@ def read_file(path: Path, subject: str) -> bytes:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file. Raises InvalidSettingError."""
+    """Return the token in a file.
+
+    Raises:
+        InvalidSettingError: the file cannot be read, or is empty.
+    """
     token = read_file(path, "token file").decode(errors="replace").strip()
     if not token:
         raise InvalidSettingError(f"token file {path}", found="nothing in it", expected="a token")
@@ -225,7 +246,11 @@ def read_token(path: Path) -> str:
 
 
 def endpoint_of(announcement: Announcement, server: Server) -> Endpoint:
-    """Return where a service of this machine answers, with the client certificate of `server`. Raises InvalidSettingError."""
+    """Return the endpoint of a service of this machine, with the client certificate of `server`.
+
+    Raises:
+        InvalidSettingError: the token or a certificate cannot be read.
+    """
     token = read_token(Path(announcement.token_file))
     if announcement.ca_file is None:
         return Endpoint(announcement.address, token)
@@ -235,10 +260,11 @@ def endpoint_of(announcement: Announcement, server: Server) -> Endpoint:
 
 @contextmanager
 def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[AnalyzerClient]:
-    """Yield a client of the analyzer that `server` names, else of the one that runs, else of one that lives as long as the block.
+    """Yield a client of the analyzer that `server` names, else of the one of this machine, else of one started for the block.
 
     Args:
-        with_profiler: whether one of its own gets a profiler; commands that only use the store do without.
+        server: the analyzer to use.
+        with_profiler: whether an analyzer that is started here gets a profiler; commands that only use the store need none.
     """
     if server.address is not None:
         with AnalyzerClient(named_endpoint(server)) as client:
@@ -255,34 +281,34 @@ def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[
 
 @contextmanager
 def own_analyzer(server: Server) -> Iterator[AnalyzerClient]:
-    """Yield a client of an analyzer in a thread of this process, on a Unix socket, over the store of the user.
+    """Yield a client of an analyzer in a thread of this process, on a Unix socket, with the store of the user.
 
-    A process of its own would load most of what this one has loaded once more, which is half of a short command's time.
+    A separate process would load most modules a second time, which is half of a short command's time.
 
     Args:
-        server: its client certificate is shown.
+        server: has the client certificate.
     """
-    with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
-        folder = Path(folder_name)
-        settings = AnalyzerSettings.load(address=f"unix:{folder / 'analyzer.sock'}", announcement_file=folder / "analyzer.json")
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory_name:
+        directory = Path(directory_name)
+        settings = AnalyzerSettings.load(address=f"unix:{directory / 'analyzer.sock'}", announcement_file=directory / "analyzer.json")
         with _served_in_thread(settings) as announcement, AnalyzerClient(endpoint_of(announcement, server)) as client:
-            _forget_vanished_sockets(client)
+            _remove_vanished_nodes(client)
             yield client
 
 
 @contextmanager
 def _served_in_thread(settings: AnalyzerSettings) -> Iterator[Announcement]:
-    """Serve an analyzer while the block runs. Raises what `serve_until` raises."""
+    """Serve an analyzer in a thread while the block runs. Raises what `serve_until` raises."""
     from kernalyse.services.analyzer.server import serve_until
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what a service logs is for who runs it, not for who reads a table
-    told_to_stop = asyncio.Event()
+    logging.getLogger().addHandler(logging.NullHandler())  # keeps log lines of the service out of the output of the command
+    stop_requested = asyncio.Event()
     loop: Future[asyncio.AbstractEventLoop] = Future()
     serving: Future[None] = Future()
 
     async def serve() -> None:
         loop.set_result(asyncio.get_running_loop())
-        await serve_until(settings, told_to_stop, partial(serving.set_result, None))
+        await serve_until(settings, stop_requested, partial(serving.set_result, None))
 
     def run() -> None:
         try:
@@ -297,52 +323,55 @@ def _served_in_thread(settings: AnalyzerSettings) -> Iterator[Announcement]:
     try:
         serving.result()
         announcement = find_service(settings.announcement_path())
-        assert announcement is not None  # written before it serves
+        assert announcement is not None  # the announcement is written before it serves
         yield announcement
     finally:
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
-            loop.result().call_soon_threadsafe(told_to_stop.set)
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.result().call_soon_threadsafe(stop_requested.set)
         thread.join()
 
 
 @contextmanager
 def own_services(server: Server) -> Iterator[AnalyzerClient]:
-    """Run profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block.
+    """Run profiler and analyzer on Unix sockets in a private directory, with the store of the user, until the block ends.
 
     Args:
-        server: its client certificate is shown to both.
+        server: has the client certificate for both.
+
+    Raises:
+        UnavailableError: a service does not start, or ends during the block.
     """
-    with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
-        folder = Path(folder_name)
-        children = [_own_child("analyzer", folder), _own_child("profiler", folder)]
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory_name:
+        directory = Path(directory_name)
+        children = [_own_child("analyzer", directory), _own_child("profiler", directory)]
         try:
             for child in children:
                 child.start()
             announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
             with AnalyzerClient(endpoint_of(announcements["analyzer"], server)) as client:
-                _forget_vanished_sockets(client)
-                with _ended_with(children, client), _added_node(client, announcements["profiler"], server):
+                _remove_vanished_nodes(client)
+                with _fail_when_ended(children, client), _registered_node(client, announcements["profiler"], server):
                     yield client
         finally:
-            for child in reversed(children):  # the analyzer last: it collects how the profiler's run ended
+            for child in reversed(children):  # the analyzer last: it collects the last events of the profiler's run
                 stop_children((child,), grace_s=STOP_GRACE_S)
 
 
 @contextmanager
-def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[None]:
-    """End what waits for services of its own when one of them ends: nobody would start it again.
+def _fail_when_ended(children: Sequence[Child], client: AnalyzerClient) -> Iterator[None]:
+    """End the calls of the client when one of the services ends, which nobody would restart.
 
-    The client gives up then, so whatever the command waits for ends. An exception out of a signal handler would be simpler, but
-    one that comes while gRPC starts a thread leaves a channel that never closes.
+    The client gives up then, so every waiting call ends. An exception from a signal handler would be simpler, but one that is raised
+    while gRPC starts a thread leaves a channel that never closes.
 
     Raises:
-        UnavailableError: one has ended, with the end of its log.
+        UnavailableError: a service ended; the error has the end of its log.
     """
     is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(WATCH_S):
-            if _ended_among(children) is not None:
+            if _first_ended(children) is not None:
                 client.give_up()
                 return
 
@@ -351,7 +380,7 @@ def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[N
     try:
         yield
     except Exception as error:
-        ended = _ended_among(children)
+        ended = _first_ended(children)
         if ended is None:
             raise
         child, status = ended
@@ -359,44 +388,49 @@ def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[N
             f"service {child.service} of this command",
             found=f"it {describe_exit(status)}\n{child.log_tail()}\n",
             expected="that it runs as long as the command",
-            remedy="What was measured so far is kept: kernalyse resume last goes on with a sweep.",
+            remedy="What was measured so far is kept: kernalyse resume last continues a sweep.",
         ) from error
     finally:
         is_over.set()
         watcher.join()
 
 
-def _ended_among(children: Sequence[Child]) -> tuple[Child, int] | None:
-    """Return the first that has ended, with its exit status."""
+def _first_ended(children: Sequence[Child]) -> tuple[Child, int] | None:
+    """Return the first service that has ended, with its exit status, or None while all run."""
     return next(((child, status) for child in children if (status := child.exit_status()) is not None), None)
 
 
-def _own_child(service: str, folder: Path) -> Child:
-    announcement_path = folder / f"{service}.json"
-    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path)}
+def _own_child(service: str, directory: Path) -> Child:
+    announcement_path = directory / f"{service}.json"
+    settings = {"address": f"unix:{directory / service}.sock", "announcement-file": str(announcement_path)}
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
     if service == "profiler":
         arguments += ["--drain-s", "0"]
-    return Child(service, arguments, log_path=folder / f"{service}.log", announcement_path=announcement_path)
+    return Child(service, arguments, log_path=directory / f"{service}.log", announcement_path=announcement_path)
 
 
 @contextmanager
-def _added_node(client: AnalyzerClient, profiler: Announcement, server: Server) -> Iterator[None]:
+def _registered_node(client: AnalyzerClient, profiler: Announcement, server: Server) -> Iterator[None]:
     connect_node(client, endpoint_of(profiler, server))
     try:
         yield
     finally:
-        if not client.is_given_up:  # else the next session forgets the node
+        if not client.is_given_up:  # after that the next session removes the node
             with contextlib.suppress(KernalyseError):  # the analyzer may be gone already
                 client.remove_node(profiler.address)
 
 
 def connect_node(client: AnalyzerClient, endpoint: Endpoint) -> None:
-    """Add a running profiler to the analyzer, and wait until it is collected from. Raises what AddNode raises."""
+    """Register a running profiler with the analyzer, and wait until the analyzer collects from it.
+
+    Raises:
+        NodeUnreachableError: the analyzer does not reach it in time.
+        KernalyseError: the analyzer rejects the node.
+    """
     try:
         client.add_node(endpoint)
     except NodeExistsError:
-        return  # it serves: only then is a node refused as known
+        return  # it serves: only a node that serves is rejected as known
     deadline = time.monotonic() + NODE_TIMEOUT_S
     while True:
         status = next((node for node in client.nodes() if node.address == endpoint.address), None)
@@ -411,8 +445,8 @@ def connect_node(client: AnalyzerClient, endpoint: Endpoint) -> None:
         time.sleep(START_POLL_S)
 
 
-def _forget_vanished_sockets(client: AnalyzerClient) -> None:
-    """Remove profilers of sessions that were killed before they could do it."""
+def _remove_vanished_nodes(client: AnalyzerClient) -> None:
+    """Remove the profilers of sessions that were killed before they removed them."""
     for node in client.nodes():
         _, is_socket, path = node.address.partition("unix:")
         if is_socket and node.health is not NodeHealth.SERVING and not Path(path).exists():
@@ -420,10 +454,9 @@ def _forget_vanished_sockets(client: AnalyzerClient) -> None:
 
 
 # ---------------------------------------------------------------- revision
-# The git checkout that a run is submitted from.
 
 
-def revision_of(folder: Path) -> Revision | None:
-    """Return the commit of a folder, or None outside a checkout, without commits or without git."""
-    found = git_revision(folder)
+def revision_of(directory: Path) -> Revision | None:
+    """Return the commit of the git checkout at a directory, or None outside a checkout, without commits or without git."""
+    found = git_revision(directory)
     return None if found is None else Revision(*found)

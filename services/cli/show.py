@@ -1,4 +1,4 @@
-"""`kernalyse show`: tables of a run, to read or to take elsewhere."""
+"""The command `kernalyse show`, which prints tables of a run or a file, or writes them to files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from kernalyse.services.cli.file_tables import is_trace_path
 from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from kernalyse.services.cli.table_files import checked_output, write_table, write_tables, write_text
+from kernalyse.services.cli.table_files import checked_output, is_trace_path, write_table, write_tables, write_text
 from kernalyse.services.core.formatting import name_inside
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN_ROWS: Final = 200
-"""A terminal is no place for a million samples; the other formats have them all."""
+"""Rows of a table on the terminal: more scroll out of view; the other formats have all of them."""
 
 
 class OutputFormat(StrEnum):
@@ -98,9 +97,9 @@ def show(
     if is_trace_path(run_or_file):
         from kernalyse.services.cli.file_tables import FileQuestion, tables_of_file
 
-        asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
-        of_file, notes = tables_of_file(Path(run_or_file), asked)
-        results = {name: replace(result, frame=of_its_kind(result.frame)) for name, result in of_file.items()}
+        query = FileQuestion(table_names or [], choice, counters or [], op_registry)
+        file_results, notes = tables_of_file(Path(run_or_file), query)
+        results = {name: replace(result, frame=of_its_kind(result.frame)) for name, result in file_results.items()}
     elif counters:
         raise UsageError(
             "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
@@ -130,17 +129,17 @@ def _tables_of_run(
     choice: RowChoice,
     server: Server,
 ) -> tuple[dict[str, QueryResult], list[str]]:
-    """Return the tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
+    """Return the tables of a run, and notes on it. Without names: measurements; of a model models and layers; of a trace kernels."""
     from kernalyse.services.analyzer.queries.filters import QueryResult
     from kernalyse.services.cli.session import analyzer_session
     from kernalyse.services.core.model import ModelRun
 
-    queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
+    queries = choice.queries(table_names)  # first, so that a typing error is reported before anything is started
     with analyzer_session(server, with_profiler=False) as client:
         run = client.run(text)
         results = {}
-        usual = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if run.is_trace else "measurements"]
-        for query in queries or choice.queries(usual):
+        default_names = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if run.is_trace else "measurements"]
+        for query in queries or choice.queries(default_names):
             frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
             results[query.table_name] = QueryResult(of_its_kind(frame), total_row_count)
     earlier = run.spec.continues_run_id
@@ -149,7 +148,7 @@ def _tables_of_run(
 
 
 def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without the columns of the other kind: kernels of sweeps and of traces share one."""
+    """Return table kernels without the columns of the other kind of run, which sweeps and traces share; other tables unchanged."""
     from kernalyse.services.analyzer.tables.derived import KERNEL_FIGURES
 
     figures = [column.name for column in KERNEL_FIGURES]
@@ -163,7 +162,7 @@ def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
-    """Return one object: an array of row objects for every table."""
+    """Return a JSON object with an array of row objects for each table."""
     import json
 
     from kernalyse.services.analyzer.export.results import table_document
@@ -200,32 +199,36 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
             print_result(console, name, result, max_row_count)
 
 
-# ---------------------------------------------------------------- tree order
-# Rows of table layer_tree as a tree on the terminal: each layer below the one that it is in.
+# ---------------------------------------------------------------- order of a tree
 
 INDENT: Final = "  "
 KEYS: Final = ("variant", "layer_path", "parent_path", "layer")
 
 
 def in_tree_order(tree: pl.DataFrame, max_row_count: int) -> pl.DataFrame:
-    """Return the first rows of one run, those inside of a layer below it with indented names, then the others.
+    """Return table layer_tree in depth-first order: each layer follows its parent, with an indented name.
 
-    As they are where the layer around one is not among them.
+    Args:
+        tree: rows of one run.
+        max_row_count: number of rows to order; the others follow unchanged.
+
+    Returns:
+        The table unchanged where a column is missing, or a parent is not among the first rows.
     """
     if not set(KEYS) <= set(tree.columns):
         return tree
     first = tree.head(max_row_count)
-    parts: defaultdict[tuple[object, ...], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
-    for place, row in enumerate(first.select(KEYS).to_dicts()):
-        parts[row["variant"], row["parent_path"]].append((place, row))
+    children: defaultdict[tuple[object, ...], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+    for index, row in enumerate(first.select(KEYS).to_dicts()):
+        children[row["variant"], row["parent_path"]].append((index, row))
     order: list[int] = []
     names: list[str] = []
-    waiting = [(0, part) for key, some in parts.items() if key[-1] is None for part in some][::-1]
-    while waiting:
-        depth, (place, row) = waiting.pop()
-        order.append(place)
+    stack = [(0, child) for key, some in children.items() if key[-1] is None for child in some][::-1]
+    while stack:
+        depth, (index, row) = stack.pop()
+        order.append(index)
         names.append(INDENT * depth + name_inside(row["layer"], row["parent_path"]))
-        waiting += [(depth + 1, part) for part in parts[row["variant"], row["layer_path"]][::-1]]
+        stack += [(depth + 1, child) for child in children[row["variant"], row["layer_path"]][::-1]]
     if len(order) < first.height:
         return tree
     import polars as pl

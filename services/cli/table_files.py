@@ -1,4 +1,4 @@
-"""What commands write: text, and tables as CSV for spreadsheets or Parquet for programs."""
+"""Files that commands read and write: traces on the command line, text, and tables as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -19,11 +19,24 @@ TableFormat = Literal["csv", "parquet"]
 STANDARD_OUTPUT: Final = "-"
 
 
+def is_trace_path(text: str) -> bool:
+    """Return whether text is the path of a trace, rather than the name of a run that a directory happens to have too."""
+    path = Path(text)
+    if not path.is_dir():
+        return path.is_file()
+    from kernalyse.services.analyzer.readers.registry import is_trace
+
+    return "/" in text or is_trace(path)
+
+
 def checked_output(path: Path | None) -> Path | None:
-    """Return the path as it is: what is measured for minutes is not to end at a place that cannot be written to.
+    """Check that a file can be written and return its path. Called before a run, so that its results are not lost at the end.
+
+    Args:
+        path: None, or - for standard output, is returned unchecked.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     if path is None or str(path) == STANDARD_OUTPUT:
         return path
@@ -39,7 +52,15 @@ def checked_output(path: Path | None) -> Path | None:
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Write text to a file. output: None for standard output. Raises UsageError."""
+    """Write text to a file.
+
+    Args:
+        text: written as UTF-8.
+        output: None for standard output.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     checked_output(output)
     if output is None:
         typer.echo(text, nl=False)
@@ -47,15 +68,15 @@ def write_text(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
 
 
-def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, folder: Path) -> None:
-    """Write one file a table in the folder, which is made where it is missing; empty tables get a file too, with its columns."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, directory: Path) -> None:
+    """Write one file per table, also for empty ones, to a directory that is created where it does not exist."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
-        write_table(frame, table_format, folder / f"{name}.{table_format}")
+        write_table(frame, table_format, directory / f"{name}.{table_format}")
 
 
 def write_table(frame: pl.DataFrame, table_format: TableFormat, path: Path) -> None:
-    """Write a table to a file."""
+    """Write a table to a CSV or Parquet file."""
     if table_format == "parquet":
         frame.write_parquet(path)
     else:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 UNKNOWN: Final = "unknown"
 """The text of a cell or fact whose value is not known."""
@@ -78,15 +79,21 @@ class DrawingTask:
 
     def write(self, folder: Path) -> None:
         """Write the task to the directory."""
-        (folder / TASK_NAME).write_bytes(_TASKS.dump_json(self))
+        (folder / TASK_NAME).write_bytes(_tasks().dump_json(self))
 
     @staticmethod
     def read(folder: Path) -> DrawingTask:
         """Read the task from the directory."""
-        return _TASKS.validate_json((folder / TASK_NAME).read_bytes())
+        return _tasks().validate_json((folder / TASK_NAME).read_bytes())
 
 
 TASK_NAME: Final = "task.json"
 TABLE_SUFFIX: Final = ".arrow"
 DOCUMENT_NAME: Final = "document"
-_TASKS: Final = TypeAdapter(DrawingTask)
+
+
+def _tasks() -> TypeAdapter[DrawingTask]:
+    """Return the conversion of tasks. pydantic takes 0.1 s to load, and every command loads this module for the names of formats."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(DrawingTask)

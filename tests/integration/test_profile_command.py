@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.cli.profile import PROMPT_MAX_DURATION_NS
+from kernalyse.services.cli.profile_request import PROMPT_MAX_DURATION_NS
 from kernalyse.services.core.model import (
     CommandProfile,
     LogLevel,

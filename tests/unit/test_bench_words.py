@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernalyse.services.cli.bench import KernelWords, SweepRequest, build_sweep, split_word
+from kernalyse.services.cli.bench_request import KernelWords, SweepRequest, build_sweep, split_word
 from kernalyse.services.core.errors import InvalidCatalogError, InvalidExpressionError, UnknownKernelError, UsageError
 from kernalyse.services.core.model import (
     Axis,

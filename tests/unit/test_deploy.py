@@ -16,8 +16,8 @@ import pytest
 import typer
 import yaml
 
-from kernalyse.services.cli.local_services import flag_parser
 from kernalyse.services.cli.main import app
+from kernalyse.services.cli.serve import flag_parser
 from kernalyse.services.core.settings import SETTINGS_CLASSES
 
 ROOT = Path(__file__).parents[2]

@@ -28,7 +28,9 @@ PAIRS = frame_of(PAIRED_COMPARISONS, [PAIR])
 def test_variants_of_a_model_are_compared_in_turns_and_by_their_medians() -> None:
     models = frame_of(MODELS, [{"variant": name, "duration_median_ns": median_ns} for name, median_ns in MEDIANS_NS.items()])
     (line,) = pair_lines(PAIRS, models)
-    assert line == "fused against baseline: faster, ×3.75 (×3.5 to ×4) the speed in turns; ×3.5 by the medians; -73.33 % of time."
+    assert (
+        line == "fused against baseline: faster, ×3.75 (×3.5 to ×4) the speed in alternating blocks; ×3.5 by the medians; -73.33 % of time."
+    )
     (alone,) = pair_lines(PAIRS, models.head(1))
     assert "by the medians" not in alone
 
@@ -39,6 +41,6 @@ def test_kernels_are_compared_in_turns_and_by_their_medians(median_ns: float | N
     rows = [{"configuration_index": index, "duration_median_ns": value} for index, value in enumerate(medians_ns)]
     console = Console(width=200, record=True)
     console.print(paired_table(PAIRS, frame_of(MEASUREMENTS, rows)))
-    heading, row = (line for line in console.export_text().splitlines() if "gpt" in line or "in turns" in line)
-    assert "time in turns" in heading
+    heading, row = (line for line in console.export_text().splitlines() if "gpt" in line or "paired time" in line)
+    assert "paired time" in heading
     assert row.split()[row.split().index("0.2667") :][:-4] == ["0.2667", "0.2500", "to", "0.2857", *expected, "20"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernalyse.services.cli.bundles import bundle_of_model, files_of_command, files_of_folder, pack_files
-from kernalyse.services.cli.profile import ProfileWords, build_profile
+from kernalyse.services.cli.profile_request import ProfileWords, build_profile
 from kernalyse.services.core.errors import BackendUnavailableError, CompileError, KernalyseError, UsageError
 
 COMMAND = ("python", "train.py")

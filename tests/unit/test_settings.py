@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic.fields import FieldInfo
 
-from kernalyse.services.cli.local_services import flag_parser
+from kernalyse.services.cli.serve import flag_parser
 from kernalyse.services.core.errors import InvalidSettingError
 from kernalyse.services.core.settings import SETTINGS_CLASSES, AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 from tests.certificates import CertificateFiles, make_certificate

@@ -83,7 +83,7 @@ def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certi
             f"analyzer {address}",
             found="another machine, without TLS",
             expected="ca_file, so that the token travels encrypted",
-            remedy="Give the analyzer a certificate (README, Security), or pass insecure=True.",
+            remedy="Give the analyzer a certificate (docs/security.md), or pass insecure=True.",
         )
     return Endpoint(address, known, ca_certificate)
 

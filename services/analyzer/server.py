@@ -338,7 +338,7 @@ async def serve(settings: AnalyzerSettings) -> None:
 
 def _load_analyses() -> None:
     """Import what the servicer imports when it needs it: the answers of a service that stays are not to wait for that."""
-    for name in ("hardware_settings", "run_reports", "table_answers"):
+    for name in ("export.run_reports", "queries.hardware_settings", "queries.service"):
         import_module(f"kernalyse.services.analyzer.{name}")
 
 

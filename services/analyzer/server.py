@@ -53,12 +53,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     The analyses are imported by the methods that need them: a command that has an analyzer of its own only to list runs does without.
     """
 
-    def __init__(self, store: Store, nodes: Nodes, importing: Importing, run_watching: RunWatching, node_watching: NodeWatching) -> None:
+    def __init__(
+        self, store: Store, nodes: Nodes, importing: Importing, run_subscriptions: RunWatching, node_subscriptions: NodeWatching
+    ) -> None:
         self._store = store
         self._nodes = nodes
         self._importing = importing
-        self._run_watching = run_watching
-        self._node_watching = node_watching
+        self._run_subscriptions = run_subscriptions
+        self._node_subscriptions = node_subscriptions
 
     @cached_property
     def _tables(self) -> TableAnswers:
@@ -92,7 +94,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         return messages.RemoveNodeResponse()
 
     async def WatchNodes(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        async for update in self._node_watching.watch(self._nodes.statuses, self._newest_runs):
+        async for update in self._node_subscriptions.watch(self._nodes.statuses, self._newest_runs):
             yield messages.WatchNodesResponse(
                 nodes=[protobuf.encode(status) for status in update.nodes],
                 runs=[protobuf.encode(self._nodes.with_problem(run)) for run in update.runs],
@@ -108,9 +110,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ forwarded to a node
 
     async def StartRun(self, request: Any, context: Any) -> Any:
-        link = await self._nodes.link(request.node_id)
-        with node_errors(link.address):
-            answer = await link.stub.StartRun(
+        client = await self._nodes.client(request.node_id)
+        with node_errors(client.address):
+            answer = await client.stub.StartRun(
                 profiler.ProfilerServiceStartRunRequest(
                     spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
                 )
@@ -120,23 +122,23 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         run = protobuf.decode(answer.run, Run)
         # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
-        self._node_watching.publish(runs=[run])
+        self._node_subscriptions.publish(runs=[run])
         return messages.AnalyzerServiceStartRunResponse(run=answer.run)
 
     async def CancelRun(self, request: Any, context: Any) -> Any:
         run = await self._run(request.run_id)
         if run.is_imported:
             return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
-        link = await self._nodes.link(run.node_id)
-        with node_errors(link.address):
-            answer = await link.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
+        client = await self._nodes.client(run.node_id)
+        with node_errors(client.address):
+            answer = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
         return messages.AnalyzerServiceCancelRunResponse(run=answer.run)
 
     async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
         first = await anext(aiter(request_iterator), None)
         if first is None:
             raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
-        link = await self._nodes.link(first.node_id)
+        client = await self._nodes.client(first.node_id)
         problems: list[Exception] = []  # of the request: gRPC keeps them to itself, and ends the call to the node
 
         async def forwarded() -> AsyncIterator[Any]:
@@ -149,8 +151,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 raise
 
         try:
-            with node_errors(link.address):
-                answer = await link.stub.UploadBundle(forwarded())
+            with node_errors(client.address):
+                answer = await client.stub.UploadBundle(forwarded())
         except NodeUnreachableError:
             if problems:
                 raise problems[0] from None
@@ -168,18 +170,18 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 expected="a run of a node",
                 remedy="What was read from its file is in the tables.",
             )
-        link = await self._nodes.link(run.node_id)
+        client = await self._nodes.client(run.node_id)
         forwarded = profiler.ProfilerServiceReadArtifactRequest(
             run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
         )
-        with node_errors(link.address):
-            async for part in link.stub.ReadArtifact(forwarded):
+        with node_errors(client.address):
+            async for part in client.stub.ReadArtifact(forwarded):
                 yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
 
     async def ListKernels(self, request: Any, context: Any) -> Any:
-        link = await self._nodes.link(request.node_id)
-        with node_errors(link.address):
-            answer = await link.stub.ListKernels(
+        client = await self._nodes.client(request.node_id)
+        with node_errors(client.address):
+            answer = await client.stub.ListKernels(
                 profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
             )
         return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels, notices=answer.notices)
@@ -202,19 +204,19 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def UpdateRun(self, request: Any, context: Any) -> Any:
         run_id = await self._resolved(request.run_id)
         run = await asyncio.to_thread(self._store.runs.annotate, run_id, tuple(request.tags), request.notes)
-        await self._run_watching.publish_run(run)
-        self._node_watching.publish(runs=[run])
+        await self._run_subscriptions.publish_run(run)
+        self._node_subscriptions.publish(runs=[run])
         return messages.UpdateRunResponse(run=protobuf.encode(run))
 
     async def DeleteRun(self, request: Any, context: Any) -> Any:
         run_id = await self._resolved(request.run_id)
         await asyncio.to_thread(self._store.delete_run, run_id)
-        self._node_watching.publish(deleted_run_ids=[run_id])
+        self._node_subscriptions.publish(deleted_run_ids=[run_id])
         return messages.DeleteRunResponse()
 
     async def WatchRun(self, request: Any, context: Any) -> AsyncIterator[Any]:
         run_id = await self._resolved(request.run_id)
-        async for update in self._run_watching.watch(run_id, request.next_event_index):
+        async for update in self._run_subscriptions.watch(run_id, request.next_event_index):
             yield messages.AnalyzerServiceWatchRunResponse(
                 next_event_index=update.next_event_index,
                 run=None if update.run is None else protobuf.encode(self._nodes.with_problem(update.run)),
@@ -231,7 +233,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         )
         taken_in = await self._importing.receive(parts)
         if not taken_in.is_known:
-            self._node_watching.publish(runs=[taken_in.run])
+            self._node_subscriptions.publish(runs=[taken_in.run])
         return messages.ImportTraceResponse(run=protobuf.encode(taken_in.run), is_known=taken_in.is_known)
 
     async def ResumeUpload(self, request: Any, context: Any) -> Any:
@@ -280,8 +282,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         by_hand = [protobuf.decode(message, Ceiling) for message in request.ceilings]
         thresholds = protobuf.decode(request.thresholds, Thresholds) if request.HasField("thresholds") else None
         current = await asyncio.to_thread(self._hardware.update, key, by_hand, thresholds, request.etag)
-        await self._run_watching.publish_ceilings(key.node_id, key.device_id)
-        self._node_watching.publish(changed_hardware=[key])
+        await self._run_subscriptions.publish_ceilings(key.node_id, key.device_id)
+        self._node_subscriptions.publish(changed_hardware=[key])
         return messages.UpdateHardwareResponse(
             ceilings=[protobuf.encode(ceiling) for ceiling in current.ceilings],
             thresholds=protobuf.encode(current.thresholds),
@@ -330,10 +332,10 @@ async def serve(settings: AnalyzerSettings) -> None:
     """Run the service until SIGTERM or SIGINT. Raises what `serve_until` raises."""
     _load_analyses()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    await serve_until(settings, told_to_stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    await serve_until(settings, stop_requested)
 
 
 def _load_analyses() -> None:
@@ -342,7 +344,7 @@ def _load_analyses() -> None:
         import_module(f"kernalyse.services.analyzer.{name}")
 
 
-async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, on_serving: Callable[[], None] = lambda: None) -> None:
+async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event, on_serving: Callable[[], None] = lambda: None) -> None:
     """Run the service until it is told to stop, then end streams, collecting and calls, in this order.
 
     Args:
@@ -352,10 +354,10 @@ async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, o
         StoreLockedError: another analyzer has the store open.
         InvalidSettingError: the address cannot be listened on.
     """
-    async with _reading(settings) as processes, _opened(settings, processes) as (store, nodes, run_watching, node_watching):
+    async with _reading(settings) as processes, _opened(settings, processes) as (store, nodes, run_subscriptions, node_subscriptions):
         server, address = build_server(settings.address, settings.security())
         importing = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
-        servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
+        servicer = AnalyzerServicer(store, nodes, importing, run_subscriptions, node_subscriptions)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         # What was loaded so far stays: without it a full collection, which every answer then waits for, is soon over.
@@ -367,12 +369,12 @@ async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, o
                 health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
                 on_serving()
-                await told_to_stop.wait()
+                await stop_requested.wait()
         finally:
             logger.info("Analyzer stops")
             health.set_serving(False)
-            run_watching.close()
-            node_watching.close()
+            run_subscriptions.close()
+            node_subscriptions.close()
             await server.stop(STOPPING_S)
 
 
@@ -390,12 +392,19 @@ async def _opened(settings: AnalyzerSettings, processes: ReadingProcesses) -> As
     """The store, collecting into it, and who watches; collecting has ended when the store closes."""
     store = await asyncio.to_thread(Store, settings.data_folder)
     try:
-        run_watching, node_watching = RunWatching(store), NodeWatching()
-        left_traces = LeftTraces(store, ArrivedReading(processes), settings.import_max_bytes, run_watching, node_watching)
-        nodes = Nodes(store, run_watching, node_watching, left_traces, retry_s=settings.node_retry_s, is_insecure_allowed=settings.insecure)
+        run_subscriptions, node_subscriptions = RunWatching(store), NodeWatching()
+        trace_fetcher = LeftTraces(store, ArrivedReading(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)
+        nodes = Nodes(
+            store,
+            run_subscriptions,
+            node_subscriptions,
+            trace_fetcher,
+            retry_s=settings.node_retry_s,
+            is_insecure_allowed=settings.insecure,
+        )
         try:
             await nodes.start()
-            yield store, nodes, run_watching, node_watching
+            yield store, nodes, run_subscriptions, node_subscriptions
         finally:
             await nodes.stop()
     finally:

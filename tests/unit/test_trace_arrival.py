@@ -343,6 +343,6 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 async def test_a_disk_without_room_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(StorageFullError, match=r"folder of arriving traces .*Free space on that disk"):
+    with pytest.raises(StorageFullError, match=r"directory of uploads .*Free space on that disk"):
         await arrived(parts_of("a", *[b"x" * 32_768] * 3), tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -44,35 +44,35 @@ FIRST_RETRY_S: Final = 0.1
 """A profiler that restarts is back within a second; waiting longer at first would only delay its events."""
 
 RUN_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-"""A run_id names a folder of the store: one with a slash or leading dot must not come in from outside."""
+"""A run_id names a directory of the store: one with a slash or leading dot must not come in from outside."""
 
 logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """One node's. `status` is what it knows of the node; `link` is open while the node answers."""
+    """One node's. `status` is what it knows of the node; `client` is open while the node answers."""
 
     def __init__(
         self,
         *,
         store: Store,
-        run_watching: RunWatching,
-        node_watching: NodeWatching,
-        left_traces: LeftTraces,
+        run_subscriptions: RunWatching,
+        node_subscriptions: NodeWatching,
+        trace_fetcher: LeftTraces,
         record: NodeRecord,
         endpoint: Endpoint,
         retry_s: float,
     ) -> None:
         self._store = store
-        self._run_watching = run_watching
-        self._node_watching = node_watching
-        self._left_traces = left_traces
+        self._run_subscriptions = run_subscriptions
+        self._node_subscriptions = node_subscriptions
+        self._trace_fetcher = trace_fetcher
         self._record = record
         self._endpoint = endpoint
         self._retry_s = retry_s
         self._compactions: set[asyncio.Task[None]] = set()
         self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
-        self.link: NodeLink | None = None
+        self.client: NodeLink | None = None
         self.is_settled = asyncio.Event()
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
@@ -81,10 +81,10 @@ class Collector:
         pause_s = FIRST_RETRY_S
         try:
             while True:
-                self.link = NodeLink(self._endpoint)
+                self.client = NodeLink(self._endpoint)
                 begin_s = time.monotonic()
                 try:
-                    await self._collect(self.link)
+                    await self._collect(self.client)
                     problem = unreachable(self._record.address, "the node closed the stream").message
                 except KernalyseError as error:
                     problem = error.message
@@ -93,8 +93,8 @@ class Collector:
                     logger.exception("Collecting from %s failed", self._record.address)
                     problem = f"{type(error).__name__}: {error}"
                 finally:
-                    link, self.link = self.link, None
-                    await link.close()
+                    client, self.client = self.client, None
+                    await client.close()
                 # Only a connection that held counts: a node may answer and yet fail its stream every time.
                 has_held = time.monotonic() - begin_s > self._retry_s
                 pause_s = FIRST_RETRY_S if has_held else min(2 * pause_s, self._retry_s)
@@ -103,21 +103,21 @@ class Collector:
         finally:
             await asyncio.gather(*self._compactions)
 
-    async def _collect(self, link: NodeLink) -> None:
-        node = await link.describe()
+    async def _collect(self, client: NodeLink) -> None:
+        node = await client.describe()
         await self._describe(node)
-        await self._lose_forgotten_runs(link, node.node_id)
-        await self._left_traces.begin(link, node.node_id)
+        await self._lose_forgotten_runs(client, node.node_id)
+        await self._trace_fetcher.begin(client, node.node_id)
         next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
         try:
-            await self._follow(link, node, next_event_index)
+            await self._follow(client, node, next_event_index)
         except EventExpiredError as error:
             await self._note_gap(node.node_id, next_event_index, error)
-            await self._follow(link, node, 0)
+            await self._follow(client, node, 0)
 
-    async def _follow(self, link: NodeLink, node: Node, next_event_index: int) -> None:
+    async def _follow(self, client: NodeLink, node: Node, next_event_index: int) -> None:
         request = messages.WatchNodeRequest(next_event_index=next_event_index, journal_id=node.journal_id)
-        stream = link.stub.WatchNode(request)
+        stream = client.stub.WatchNode(request)
         queue: asyncio.Queue[Any] = asyncio.Queue(READ_AHEAD_COUNT)
         reader = asyncio.create_task(_read_ahead(stream, queue))
         try:
@@ -126,7 +126,7 @@ class Collector:
                 while not queue.empty():
                     responses.append(queue.get_nowait())
                 end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
-                await self._take(link, node.node_id, responses)
+                await self._take(client, node.node_id, responses)
                 if end is not None:
                     end.raise_error(self._record.address)
                     return
@@ -136,44 +136,44 @@ class Collector:
             with suppress(asyncio.CancelledError):
                 await reader
 
-    async def _take(self, link: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
+    async def _take(self, client: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
         for response in responses:
             if response.HasField("node"):
                 await self._describe(protobuf.decode(response.node, Node))
         events = list(_decoded(event for response in responses for event in response.events))
         for journal_id, part in itertools.groupby(events, lambda event: event.journal_id):
-            await self._commit(link, node_id, journal_id, list(part))
+            await self._commit(client, node_id, journal_id, list(part))
         idle = [protobuf.decode(reading, Telemetry) for response in responses for reading in response.idle_telemetry]
         busy = [event.payload for event in events if isinstance(event.payload, Telemetry)]
-        self._node_watching.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
+        self._node_subscriptions.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
 
-    async def _commit(self, link: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
-        new_runs = await self._unknown_runs(link, node_id, {event.run_id for event in events})
-        reports = {event.event_index: await _report(link, event) for event in events if isinstance(event.payload, CountersStored)}
+    async def _commit(self, client: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
+        new_runs = await self._unknown_runs(client, node_id, {event.run_id for event in events})
+        reports = {event.event_index: await _report(client, event) for event in events if isinstance(event.payload, CountersStored)}
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
-        await self._run_watching.publish(commits)
+        await self._run_subscriptions.publish(commits)
         changed = {HardwareKey(node_id, device_id): None for commit in commits for device_id in sorted(commit.changed_device_ids)}
-        told = {commit.run_id for commit in commits if commit.has_new_ceilings}
+        informed = {commit.run_id for commit in commits if commit.has_new_ceilings}
         for key in changed:
-            await self._run_watching.publish_ceilings(key.node_id, key.device_id, told)
-        self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
+            await self._run_subscriptions.publish_ceilings(key.node_id, key.device_id, informed)
+        self._node_subscriptions.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
         finished = [commit.run_id for commit in commits if commit.run is not None and commit.run.state.is_final]
         for run_id in finished:
             self._compact(run_id)
         if finished:
-            await self._left_traces.begin(link, node_id)
+            await self._trace_fetcher.begin(client, node_id)
 
-    async def _unknown_runs(self, link: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
+    async def _unknown_runs(self, client: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
         """Runs that the catalogue lacks, as the node describes them."""
         found = []
         for run_id in run_ids - await asyncio.to_thread(self._store.runs.known, sorted(run_ids)):
             if RUN_ID_PATTERN.fullmatch(run_id) is None:
-                logger.warning("Events of a run %r from %s are left out: no such name can be stored.", run_id, link.address)
+                logger.warning("Events of a run %r from %s are left out: no such name can be stored.", run_id, client.address)
                 continue
             try:
-                found.append(replace(await link.run(run_id), node_id=node_id))
+                found.append(replace(await client.run(run_id), node_id=node_id))
             except RunNotFoundError:
-                logger.warning("Events of run %s from %s are left out: the node no longer knows it.", run_id, link.address)
+                logger.warning("Events of run %s from %s are left out: the node no longer knows it.", run_id, client.address)
         return found
 
     async def _describe(self, node: Node) -> None:
@@ -188,11 +188,11 @@ class Collector:
             await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
         await self._set_status(NodeHealth.SERVING, "")
 
-    async def _lose_forgotten_runs(self, link: NodeLink, node_id: str) -> None:
+    async def _lose_forgotten_runs(self, client: NodeLink, node_id: str) -> None:
         """Ends runs that the node no longer knows: their last events will not come any more."""
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
             try:
-                await link.run(record.run.run_id)
+                await client.run(record.run.run_id)
             except RunNotFoundError:
                 await self._change_run(partial(self._store.runs.lose, record.run.run_id, datetime.now(UTC)))
                 self._compact(record.run.run_id)
@@ -210,8 +210,8 @@ class Collector:
         await self._show_run(await asyncio.to_thread(change))
 
     async def _show_run(self, run: Run) -> None:
-        await self._run_watching.publish_run(run)
-        self._node_watching.publish(runs=[run])
+        await self._run_subscriptions.publish_run(run)
+        self._node_subscriptions.publish(runs=[run])
 
     def _compact(self, run_id: str) -> None:
         """Beside the collecting: a long run takes seconds to write."""
@@ -225,7 +225,7 @@ class Collector:
         if status == before:
             return
         self.status = status
-        self._node_watching.publish(nodes=[status])
+        self._node_subscriptions.publish(nodes=[status])
         if status.collecting_problem != before.collecting_problem:
             await self._show_unfinished_runs()
 
@@ -238,7 +238,7 @@ class Collector:
             logger.exception("Runs of %s could not be shown anew", self._record.address)
 
 
-async def _report(link: NodeLink, event: RunEvent) -> CounterReport:
+async def _report(client: NodeLink, event: RunEvent) -> CounterReport:
     """What a run's report says, read before its event is committed: both are stored together, or both come again.
 
     Raises UnavailableError: the node went away; the event comes again with the next connection.
@@ -246,7 +246,7 @@ async def _report(link: NodeLink, event: RunEvent) -> CounterReport:
     stored = event.payload
     assert isinstance(stored, CountersStored)
     try:
-        data = await link.artifact(event.run_id, stored.artifact_name, MAX_REPORT_BYTES)
+        data = await client.artifact(event.run_id, stored.artifact_name, MAX_REPORT_BYTES)
     except UnavailableError:
         raise
     except KernalyseError as error:  # gone, too large, unreadable: asking again would get the same answer for ever

@@ -63,7 +63,7 @@ class NodeLink:
     async def artifact_chunks(self, run_id: str, artifact_name: str, offset: int = 0) -> AsyncIterator[bytes]:
         """A file that the run left, from a byte on, in chunks of at most 1 MiB.
 
-        Raises RunNotFoundError, ArtifactNotFoundError; NodeUnreachableError when the node stalls too, or this link is closed.
+        Raises RunNotFoundError, ArtifactNotFoundError; NodeUnreachableError when the node stalls too, or this client is closed.
         """
         request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name, offset=offset)
         call = self.stub.ReadArtifact(request)

@@ -1,6 +1,6 @@
 """Changes of nodes, their runs and their telemetry, for any number of watchers.
 
-Each watcher has a mailbox in which later news of the same node or run replaces earlier: one that stalls holds the latest
+Each watcher has a mailbox in which later changed of the same node or run replaces earlier: one that stalls holds the latest
 state of each, never a growing queue.
 """
 
@@ -42,7 +42,7 @@ class Mailbox:
     changed_hardware: dict[HardwareKey, None] = field(default_factory=dict)
     removed_addresses: dict[str, None] = field(default_factory=dict)
     deleted_run_ids: dict[str, None] = field(default_factory=dict)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, update: NodesUpdate) -> None:
         for address in update.removed_addresses:
@@ -59,7 +59,7 @@ class Mailbox:
             self.deleted_run_ids[run_id] = None
         self.telemetry.extend(update.telemetry)
         self.changed_hardware.update(dict.fromkeys(update.changed_hardware))
-        self.news.set()
+        self.changed.set()
 
     def take(self) -> NodesUpdate:
         update = NodesUpdate(
@@ -76,7 +76,7 @@ class Mailbox:
         self.changed_hardware.clear()
         self.removed_addresses.clear()
         self.deleted_run_ids.clear()
-        self.news.clear()
+        self.changed.clear()
         return update
 
 
@@ -130,7 +130,7 @@ class NodeWatching:
             for begin in range(0, len(rest), UPDATE_READING_COUNT):
                 yield NodesUpdate(telemetry=tuple(rest[begin : begin + UPDATE_READING_COUNT]))
             while not self._is_closed:
-                await mailbox.news.wait()
+                await mailbox.changed.wait()
                 update = mailbox.take()
                 if update != NodesUpdate():
                     yield update
@@ -142,7 +142,7 @@ class NodeWatching:
         """Ends every stream with ShuttingDownError."""
         self._is_closed = True
         for mailbox in self._mailboxes:
-            mailbox.news.set()
+            mailbox.changed.set()
 
     def _new(self, telemetry: Iterable[NodeTelemetry]) -> Iterator[NodeTelemetry]:
         """A node that is connected to again sends what it remembers again; and much of that is older than anybody shows."""

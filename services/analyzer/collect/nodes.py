@@ -30,17 +30,17 @@ class Nodes:
     def __init__(
         self,
         store: Store,
-        run_watching: RunWatching,
-        node_watching: NodeWatching,
-        left_traces: LeftTraces,
+        run_subscriptions: RunWatching,
+        node_subscriptions: NodeWatching,
+        trace_fetcher: LeftTraces,
         *,
         retry_s: float,
         is_insecure_allowed: bool,
     ) -> None:
         self._store = store
-        self._run_watching = run_watching
-        self._node_watching = node_watching
-        self._left_traces = left_traces
+        self._run_subscriptions = run_subscriptions
+        self._node_subscriptions = node_subscriptions
+        self._trace_fetcher = trace_fetcher
         self._retry_s = retry_s
         self._is_insecure_allowed = is_insecure_allowed
         self._collectors: dict[str, Collector] = {}
@@ -60,7 +60,7 @@ class Nodes:
         """Ends collecting; what was committed stays, the rest comes again at the next start."""
         for address in list(self._tasks):
             await self._end(address)
-        await self._left_traces.close()
+        await self._trace_fetcher.close()
         await asyncio.gather(*self._compactions)
 
     async def add(self, endpoint: Endpoint) -> NodeStatus:
@@ -72,11 +72,11 @@ class Nodes:
             NodeUnreachableError, TlsHandshakeError, UnauthenticatedError: it does not answer, or not to these certificates, this token.
         """
         self._check(endpoint)
-        link = NodeLink(endpoint)
+        client = NodeLink(endpoint)
         try:
-            node = await link.describe(FIRST_ANSWER_TIMEOUT_S)
+            node = await client.describe(FIRST_ANSWER_TIMEOUT_S)
         finally:
-            await link.close()
+            await client.close()
         known = [
             status
             for status in self.statuses()
@@ -97,7 +97,7 @@ class Nodes:
         await asyncio.to_thread(self._store.secrets.keep, endpoint.address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
         status = self._collect(record, endpoint).status
-        self._node_watching.publish(nodes=[status])
+        self._node_subscriptions.publish(nodes=[status])
         return status
 
     async def remove(self, address: str) -> None:
@@ -121,7 +121,7 @@ class Nodes:
         of_node = (status for status in self.statuses() if status.node is not None and status.node.node_id == run.node_id)
         return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
 
-    async def link(self, node_id: str) -> NodeLink:
+    async def client(self, node_id: str) -> NodeLink:
         """An open connection to the node; for an empty node_id, to the first that serves. Waits for one just being connected to.
 
         Raises:
@@ -140,14 +140,14 @@ class Nodes:
                 expected="a node that this analyzer collects from",
                 remedy="Add the node first.",
             )
-        if (link := _serving(candidates)) is not None:
-            return link
+        if (client := _serving(candidates)) is not None:
+            return client
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_TIMEOUT_S):
                 for collector in candidates:
                     await collector.is_settled.wait()
-        if (link := _serving(candidates)) is not None:
-            return link
+        if (client := _serving(candidates)) is not None:
+            return client
         status = candidates[0].status
         raise unreachable(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")
 
@@ -199,9 +199,9 @@ class Nodes:
     def _collect(self, record: NodeRecord, endpoint: Endpoint) -> Collector:
         collector = Collector(
             store=self._store,
-            run_watching=self._run_watching,
-            node_watching=self._node_watching,
-            left_traces=self._left_traces,
+            run_subscriptions=self._run_subscriptions,
+            node_subscriptions=self._node_subscriptions,
+            trace_fetcher=self._trace_fetcher,
             record=record,
             endpoint=endpoint,
             retry_s=self._retry_s,
@@ -214,7 +214,7 @@ class Nodes:
         await self._end(address)
         await asyncio.to_thread(self._store.nodes.delete, address)
         await asyncio.to_thread(self._store.secrets.forget, address)
-        self._node_watching.publish(removed_addresses=[address])
+        self._node_subscriptions.publish(removed_addresses=[address])
 
     async def _end(self, address: str) -> None:
         del self._collectors[address]
@@ -225,4 +225,4 @@ class Nodes:
 
 
 def _serving(collectors: Sequence[Collector]) -> NodeLink | None:
-    return next((collector.link for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.link), None)
+    return next((collector.client for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.client), None)

@@ -69,7 +69,7 @@ class Segment:
     def row_count(self) -> int:
         return sum(frame.height for frame in self.frames.values())
 
-    def is_news_at(self, position: int) -> bool:
+    def is_new_at(self, position: int) -> bool:
         return self.next_event_index > position or self.first_event_index == self.next_event_index
 
     def after(self, position: int) -> Segment:
@@ -88,9 +88,9 @@ class RunFeed:
     segments: deque[Segment] = field(default_factory=deque)
     next_number: int = 0
     byte_count: int = 0
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    hardware_count: int = 0  # of changes of ceilings and thresholds that were told
-    roofs: tuple[int, Roofs] | None = None  # that measurements are held against, and how many changes had been told before
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    hardware_change_count: int = 0  # of changes of ceilings and thresholds that were told
+    roofline_model: tuple[int, Roofs] | None = None  # that measurements are held against, and how many changes had been told before
     encodings: OrderedDict[tuple[int, int], asyncio.Task[tuple[TableChunk, ...]]] = field(default_factory=OrderedDict)
 
     @property
@@ -105,16 +105,16 @@ class RunFeed:
             self.byte_count -= self.segments.popleft().byte_count
         self.wake()
 
-    def roofs_now(self, work_out: Callable[[], Roofs]) -> Roofs:
+    def current_roofline_model(self, compute: Callable[[], Roofs]) -> Roofs:
         """Worked out when something has changed since."""
-        count = self.hardware_count
-        if self.roofs is None or self.roofs[0] != count:
-            self.roofs = (count, work_out())
-        return self.roofs[1]
+        count = self.hardware_change_count
+        if self.roofline_model is None or self.roofline_model[0] != count:
+            self.roofline_model = (count, compute())
+        return self.roofline_model[1]
 
     def wake(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def since(self, number: int) -> list[Segment]:
         """Segments from a number on, as many as fit one response; at least one if there is one."""
@@ -163,14 +163,14 @@ class RunWatching:
         if feed is not None:
             feed.append(Segment(0, 0, run, {}))
 
-    async def publish_ceilings(self, node_id: str, device_id: str, told_run_ids: Collection[str] = ()) -> None:
+    async def publish_ceilings(self, node_id: str, device_id: str, informed_run_ids: Collection[str] = ()) -> None:
         """Shows ceilings and roofline anew to those who watch a run on the device, but for runs whose watchers have been told."""
         for run_id, feed in list(self._feeds.items()):
-            if run_id in told_run_ids:
+            if run_id in informed_run_ids:
                 continue
             run = (await asyncio.to_thread(self._store.runs.get, run_id)).run
             if (run.node_id, run.device_id) == (node_id, device_id):
-                feed.hardware_count += 1
+                feed.hardware_change_count += 1
                 feed.append(Segment(0, 0, None, await asyncio.to_thread(_ceiling_frames, self._store, run_id)))
 
     async def watch(self, run_id: str, next_event_index: int) -> AsyncIterator[RunUpdate]:
@@ -195,7 +195,7 @@ class RunWatching:
                 position = max(position, end)
                 if record.run.is_settled:
                     return
-                async for update in self._follow(feed, number, position):
+                async for update in self._follow_ring(feed, number, position):
                     yield update
                     position = update.next_event_index
                     if update.run is not None and update.run.is_settled:
@@ -211,17 +211,17 @@ class RunWatching:
         for feed in self._feeds.values():
             feed.wake()
 
-    async def _follow(self, feed: RunFeed, number: int, position: int) -> AsyncIterator[RunUpdate]:
+    async def _follow_ring(self, feed: RunFeed, number: int, position: int) -> AsyncIterator[RunUpdate]:
         """Updates from the ring, until the watcher has fallen out of it."""
         while number >= feed.first_number:
-            news = feed.news
+            changed = feed.changed
             segments = feed.since(number)
             if not segments:
                 if self._is_closed:
                     raise ShuttingDownError("analyzer", found="it stops", expected="a service that goes on", remedy="Watch again later.")
-                await news.wait()
+                await changed.wait()
                 continue
-            fresh = [segment.after(position) for segment in segments if segment.is_news_at(position)]
+            fresh = [segment.after(position) for segment in segments if segment.is_new_at(position)]
             is_shared = [id(segment) for segment in fresh] == [id(segment) for segment in segments]
             tables = await (feed.encoded(number, segments) if is_shared else asyncio.to_thread(_encode, _merged(fresh)))
             number += len(segments)
@@ -253,14 +253,16 @@ def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
     if commit.samples:
         frames[SAMPLES.table_name] = samples_frame(commit.samples)
     if commit.has_new_ceilings:
-        feed.hardware_count += 1
+        feed.hardware_change_count += 1
         between = pl.col("event_index").is_between(commit.first_event_index, commit.next_event_index - 1)
         for name, frame in _ceiling_frames(store, commit.run_id).items():
             frames[name] = frame.filter(between)
     elif MEASUREMENTS.table_name in frames:
-        roofs = feed.roofs_now(lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out())
+        model = feed.current_roofline_model(
+            lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out()
+        )
         # Counters come when all is measured, with new rows of the roofline.
-        points = roofline_under(roofs, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
+        points = roofline_under(model, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
         frames[ROOFLINE.table_name] = points.collect()
         if frames[MEASUREMENTS.table_name]["layer_path"].count():
             from kernalyse.services.analyzer.queries.run_tables import (

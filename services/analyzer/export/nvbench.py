@@ -73,7 +73,7 @@ CARRIED_COLUMNS: Final = frozenset(figure.column for figure in COLD_FIGURES) | {
 
 @dataclass(frozen=True, slots=True)
 class WrittenDocument:
-    """files: samples, by their paths from the document's folder. notices: what the format could not carry, one sentence each."""
+    """files: samples, by their paths from the document's directory. notices: what the format could not carry, one sentence each."""
 
     text: str
     files: Mapping[str, bytes]

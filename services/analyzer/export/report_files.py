@@ -224,21 +224,21 @@ def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
     """
     _require_libraries()
     with tempfile.TemporaryDirectory(prefix="kernalyse-report-") as name:
-        folder = Path(name)
-        task.write(folder)
+        directory = Path(name)
+        task.write(directory)
         for table_name, frame in frames.items():
-            frame.write_ipc(folder / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
-        with (folder / "errors").open("w+b") as errors:
-            status = _run(task, folder, errors.fileno())
+            frame.write_ipc(directory / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
+        with (directory / "errors").open("w+b") as errors:
+            status = _run(task, directory, errors.fileno())
             if status != 0:
-                raise _failure(task, status, (folder / "errors").read_text(errors="replace"))
-        return (folder / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
+                raise _failure(task, status, (directory / "errors").read_text(errors="replace"))
+        return (directory / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
 
 
-def _run(task: DrawingTask, folder: Path, errors: int) -> int:
+def _run(task: DrawingTask, directory: Path, errors: int) -> int:
     try:
         return run_limited(
-            [sys.executable, "-P", "-m", PROGRAM, str(folder)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
+            [sys.executable, "-P", "-m", PROGRAM, str(directory)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
         )
     except subprocess.TimeoutExpired as error:
         raise LimitReachedError(_subject(task), found=f"more than {TIME_LIMIT_S:g} s of drawing", remedy="Draw a smaller run.") from error

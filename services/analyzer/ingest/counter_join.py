@@ -63,8 +63,8 @@ def with_own_counters(tables: ImportedTables) -> ImportedTables:
     notes = [tables.notes]
     if untimed_count:
         notes.append(f"{untimed_count} of its {filled.height} launches have no duration: it has to count gpu__time_duration.sum.")
-    work = _worked(counted).with_columns(work_source=pl.lit(COUNTERS_SOURCE))
-    frames = {**tables.frames, KERNEL_LAUNCHES.table_name: filled.sort("launch_index"), LAUNCH_WORK.table_name: _work_rows([work])}
+    work = _known_costs(counted).with_columns(work_source=pl.lit(COUNTERS_SOURCE))
+    frames = {**tables.frames, KERNEL_LAUNCHES.table_name: filled.sort("launch_index"), LAUNCH_WORK.table_name: _merge_work([work])}
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 
@@ -81,12 +81,12 @@ def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> Im
     found = [own.filter(~is_modelled)]
     notes = [tables.notes]
     for file_name, report in reports.items():
-        joined = _Joining.of(launches, names, report)
+        joined = _JoinedCounters.of(launches, names, report)
         if joined.work.is_empty():
-            raise _unrelated(file_name, report)
+            raise _unrelated_report(file_name, report)
         found.append(joined.work)
         notes += [f"{file_name}: {note}" for note in (*joined.notes(), *report.notes)]
-    frames = {**tables.frames, LAUNCH_WORK.table_name: _work_rows([*found, own.filter(is_modelled)])}
+    frames = {**tables.frames, LAUNCH_WORK.table_name: _merge_work([*found, own.filter(is_modelled)])}
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 
@@ -95,17 +95,17 @@ def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> Im
 
 def _counted(counters: pl.DataFrame) -> pl.DataFrame:
     """Table counted_work of the rows of one report."""
-    return counted_work(_of_one_report(counters), COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()).collect()
+    return counted_work(_as_store_rows(counters), COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()).collect()
 
 
-def _of_one_report(counters: pl.DataFrame) -> pl.LazyFrame:
+def _as_store_rows(counters: pl.DataFrame) -> pl.LazyFrame:
     """As rows of a store are: what belongs to a report shares run and event."""
     return COUNTERS.conform(counters.lazy().with_columns(run_id=pl.lit(""), event_index=pl.lit(0)))
 
 
 def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
     return (
-        in_project_units(_of_one_report(counters))
+        in_project_units(_as_store_rows(counters))
         .group_by(LAUNCH_KEYS)
         .agg(of_metric(metric).round().alias(column) for column, metric in LAUNCH_STATISTICS.items())
         .select(
@@ -116,7 +116,7 @@ def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _worked(counted: pl.DataFrame) -> pl.DataFrame:
+def _known_costs(counted: pl.DataFrame) -> pl.DataFrame:
     """Launches of which some work is known."""
     return counted.select(
         pl.col("launch_index").cast(INDEX), "flop", pl.col("dram_bytes").alias("bytes"), "l2_bytes", "l1_bytes", *KINDS
@@ -127,7 +127,7 @@ def _is_known() -> pl.Expr:
     return pl.any_horizontal(pl.col(name).is_not_null() for name in AMOUNTS)
 
 
-def _work_rows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """One row per launch, of several the first that knows a figure."""
     columns = LAUNCH_WORK.column_names[2:]
     together = pl.concat([LAUNCH_WORK.empty().select(columns), *(part.select(columns) for part in parts)])
@@ -143,7 +143,7 @@ def _work_rows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joining:
+class _JoinedCounters:
     """work: rows of launch_work for launches of the trace. Counts and times are of launches; missing: kernels not found."""
 
     work: pl.DataFrame
@@ -155,21 +155,21 @@ class _Joining:
     missing: tuple[str, ...]
 
     @classmethod
-    def of(cls, launches: pl.DataFrame, names: pl.DataFrame, report: NcuReport) -> _Joining:
+    def of(cls, launches: pl.DataFrame, names: pl.DataFrame, report: NcuReport) -> _JoinedCounters:
         keys = _shared_keys(names["name"].to_list(), report.launches["kernel_name"].unique(maintain_order=True).to_list())
-        there, counted = _of_trace(launches, names, keys), _of_report(report, keys)
-        there, counted = _in_places(there, counted)
-        by_order = there.join(counted, on=["place", "process", "order"], maintain_order="left")
-        typical = counted.group_by("place").agg(_typical())
-        averaged = there.join(by_order, on="launch_index", how="anti").join(typical, on="place")
+        traced, counted = _of_trace(launches, names, keys), _of_report(report, keys)
+        traced, counted = _with_key_and_order(traced, counted)
+        by_order = traced.join(counted, on=["shape_index", "process", "order"], maintain_order="left")
+        typical = counted.group_by("shape_index").agg(_typical_costs())
+        averaged = traced.join(by_order, on="launch_index", how="anti").join(typical, on="shape_index")
         work = pl.concat(
             [
-                _known(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
-                _known(averaged).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
+                _launches_with_costs(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
+                _launches_with_costs(averaged).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
             ]
         )
         total_ns, counted_ns = (int(part["duration_ns"].sum()) for part in (launches, launches.join(work, on="launch_index", how="semi")))
-        used = counted.join(there, on="place", how="semi")
+        used = counted.join(traced, on="shape_index", how="semi")
         missing = [name for name in report.launches["kernel_name"].unique(maintain_order=True) if name not in keys.of_report]
         return cls(
             work,
@@ -191,7 +191,7 @@ class _Joining:
             f"{self.used_count} of its {self.report_launch_count} launches were found in the trace.",
         ]
         if self.missing:
-            notes.append(f"Not in the trace: {_listed(self.missing)}.")
+            notes.append(f"Not in the trace: {_list_names(self.missing)}.")
         return notes
 
 
@@ -211,9 +211,9 @@ def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None])
     of_report: dict[str, int] = {}
     numbers: dict[tuple[str, str], int] = {}
     for function in trace_groups.keys() & report_groups.keys():
-        ours, theirs = trace_groups[function], report_groups[function]
-        depth = 2 if _tells_instances(ours) and _tells_instances(theirs) else 3
-        for our_forms, their_forms in islice(zip(_by_fineness(ours), _by_fineness(theirs), strict=True), depth):
+        trace_group, report_group = trace_groups[function], report_groups[function]
+        depth = 2 if _has_template_arguments(trace_group) and _has_template_arguments(report_group) else 3
+        for our_forms, their_forms in islice(zip(_finest_forms_first(trace_group), _finest_forms_first(report_group), strict=True), depth):
             shared = set(our_forms.values()) & set(their_forms.values())
             if shared:
                 for found, names_there in ((of_trace, our_forms), (of_report, their_forms)):
@@ -232,11 +232,11 @@ def _by_function(names: Sequence[str]) -> dict[str, dict[str, KernelForms]]:
     return groups
 
 
-def _tells_instances(group: Mapping[str, KernelForms]) -> bool:
+def _has_template_arguments(group: Mapping[str, KernelForms]) -> bool:
     return any("<" in forms.instance for forms in group.values())
 
 
-def _by_fineness(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
+def _finest_forms_first(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
     """Names with their finest forms, then with the next."""
     for forms in zip(*(forms.finest_first for forms in group.values()), strict=True):
         yield dict(zip(group, forms, strict=True))
@@ -246,63 +246,63 @@ def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.Da
     """Launches of kernels that the report has, in order."""
     key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": TEXT, "key": INDEX})
     known = names.select("name_index", "name").join(key_of, on="name").drop("name")
-    there = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
-    return _in_order(there.join(known, on="name_index", maintain_order="left").drop("name_index"))
+    traced = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
+    return _with_process_order(traced.join(known, on="name_index", maintain_order="left").drop("name_index"))
 
 
 def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
     """Launches of kernels that the trace has, in order, with their work."""
     key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=INDEX)
     launches = report.launches.select(pl.col("launch_index").cast(INDEX), process_id=pl.col("process_id").cast(COUNT, strict=False))
-    work = _worked(_counted(report_counters(report)))
-    there = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
-    return _in_order(there).join(work, on="launch_index", how="left", maintain_order="left").drop("launch_index")
+    work = _known_costs(_counted(report_counters(report)))
+    traced = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
+    return _with_process_order(traced).join(work, on="launch_index", how="left", maintain_order="left").drop("launch_index")
 
 
-def _in_order(launches: pl.DataFrame) -> pl.DataFrame:
+def _with_process_order(launches: pl.DataFrame) -> pl.DataFrame:
     """With the process by order of appearance, from 0: numbers of processes differ from run to run."""
     processes = launches.select("process_id").unique(maintain_order=True).with_row_index("process")
     return launches.join(processes, on="process_id", nulls_equal=True, maintain_order="left").drop("process_id")
 
 
-def _in_places(there: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with place and order within it instead of kernel and configuration; of the trace, what the report has places of.
+def _with_key_and_order(traced: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both with place and order within it instead of kernel and configuration; of the trace, what the report has shapes of.
     Kernels whose configuration one side does not tell have one place."""
     is_partial = pl.any_horizontal(pl.col(name).is_null() for name in CONFIGURATION)
-    partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (there, counted)])["key"]
+    partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (traced, counted)])["key"]
     if partial.len():
-        is_told = ~pl.col("key").is_in(partial.implode())
-        there, counted = (
-            side.with_columns(pl.when(is_told).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (there, counted)
+        is_recorded = ~pl.col("key").is_in(partial.implode())
+        traced, counted = (
+            side.with_columns(pl.when(is_recorded).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (traced, counted)
         )
-    places = counted.select(PLACE).unique(maintain_order=True).with_row_index("place")
+    shapes = counted.select(PLACE).unique(maintain_order=True).with_row_index("shape_index")
 
     def ordered(side: pl.DataFrame) -> pl.DataFrame:
-        placed = side.join(places, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
-        return placed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("place", "process"))
+        keyed = side.join(shapes, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
+        return keyed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("shape_index", "process"))
 
-    return ordered(there), ordered(counted)
+    return ordered(traced), ordered(counted)
 
 
-def _typical() -> list[pl.Expr]:
+def _typical_costs() -> list[pl.Expr]:
     return [*(pl.col(name).mean() for name in AMOUNTS), *(pl.col(kind).drop_nulls().mode().sort().first() for kind in KINDS)]
 
 
-def _known(launches: pl.DataFrame) -> pl.DataFrame:
+def _launches_with_costs(launches: pl.DataFrame) -> pl.DataFrame:
     """Those of which some work is known."""
     return launches.filter(_is_known()).select("launch_index", *AMOUNTS, *KINDS)
 
 
-def _unrelated(file_name: str, report: NcuReport) -> InvalidTraceError:
+def _unrelated_report(file_name: str, report: NcuReport) -> InvalidTraceError:
     kernels = [name or "one without a name" for name in report.launches["kernel_name"].unique(maintain_order=True)]
     return InvalidTraceError(
         f"report {file_name}",
-        found=f"counters of {_listed(kernels)}" if kernels else "no launch",
+        found=f"counters of {_list_names(kernels)}" if kernels else "no launch",
         expected="work of kernels that the trace has",
         remedy="Give a report of the same program, that counts flop or bytes.",
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - MAX_NAMED_KERNELS
     return ", ".join(names[:MAX_NAMED_KERNELS]) + (f" and {rest} more" if rest > 0 else "")

@@ -42,9 +42,9 @@ class Importing:
         self._store = store
         self._reading = ArrivedReading(processes, op_registry_folder)
         self._op_registry_folder = op_registry_folder
-        self._arrivals = Arrivals(store.arrivals_folder, max_bytes, reader_of_head)
+        self._uploads = Arrivals(store.uploads_directory, max_bytes, reader_of_head)
         self._processes = processes
-        self._under_way = ImportsUnderWay()
+        self._jobs = ImportsUnderWay()
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
         """Stores a stream's traces as a run; the same files once more answer with the run that they have become.
@@ -60,50 +60,50 @@ class Importing:
         stream = aiter(parts)
         first = await anext(stream, None)
         upload_id = "" if first is None else first.upload_id
-        under_way = await self._under_way.begin(upload_id)
+        job = await self._jobs.begin(upload_id)
         source_id = "" if first is None else first.source_id
-        work = asyncio.create_task(self._take_in(_with_first(first, stream), under_way, source_id))
-        cancellation = asyncio.create_task(under_way.is_cancelled.wait())
+        ingestion = asyncio.create_task(self._ingest(_with_first(first, stream), job, source_id))
+        cancellation = asyncio.create_task(job.is_cancelled.wait())
         try:
-            await asyncio.wait({work, cancellation}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
+            await asyncio.wait({ingestion, cancellation}, return_when=asyncio.FIRST_COMPLETED)
+            if ingestion.done():
+                return ingestion.result()
         finally:
-            await ended(work, cancellation)
-            self._under_way.end(upload_id, under_way)
+            await ended(ingestion, cancellation)
+            self._jobs.end(upload_id, job)
         raise cancelled(upload_id)
 
     def resumed(self, upload_id: str) -> Extent:
         """How far a stream of that upload came which broke off."""
-        return self._arrivals.resumed(upload_id)
+        return self._uploads.resumed(upload_id)
 
     def progress(self, upload_id: str) -> AsyncIterator[ImportProgress]:
         """How far an import is, until it is over."""
-        return self._under_way.watch(upload_id)
+        return self._jobs.watch(upload_id)
 
     def cancel(self, upload_id: str) -> None:
         """Also one that begins only now, or whose sender hangs up meanwhile."""
-        self._under_way.cancel(upload_id)
-        self._arrivals.forget(upload_id)
+        self._jobs.cancel(upload_id)
+        self._uploads.forget(upload_id)
 
-    async def _take_in(self, parts: AsyncIterable[TracePart], under_way: ImportUnderWay, source_id: str) -> TakenIn:
+    async def _ingest(self, parts: AsyncIterable[TracePart], job: ImportUnderWay, source_id: str) -> TakenIn:
         self._processes.prepare()
-        async with self._arrivals.received(parts) as traces:
+        async with self._uploads.received(parts) as traces:
             identity = _identity(traces)
             if source_id:
                 identity = await asyncio.to_thread(self._with_registry, identity)
-            named = hashlib.sha256(f"source {source_id}".encode()).hexdigest() if source_id else identity
-            run_id = f"imported-{named[:IDENTITY_LENGTH]}"
+            id_source = hashlib.sha256(f"source {source_id}".encode()).hexdigest() if source_id else identity
+            run_id = f"imported-{id_source[:IDENTITY_LENGTH]}"
             if not await asyncio.to_thread(self._store.has_imported, run_id, f"sha256:{identity}" if source_id else ""):
-                under_way.tell(ImportStage.READING, len(traces))
+                job.report(ImportStage.READING, len(traces))
                 rows = self._store.reserve_rows(run_id)
-                async with private_folder(self._store.arrivals_folder) as folder:
+                async with private_folder(self._store.uploads_directory) as directory:
                     task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
-                    answer = await self._reading.carried_out(task, traces, folder, under_way)
+                    answer = await self._reading.carried_out(task, traces, directory, job)
                     assert answer.run is not None
-                    is_new = await self._added(answer.run, rows, answer.next_event_index)
+                    is_new = await self._add(answer.run, rows, answer.next_event_index)
                     return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 
@@ -113,9 +113,9 @@ class Importing:
         content = path.read_bytes() if path is not None and path.is_file() else b""
         return hashlib.sha256(identity.encode() + content).hexdigest()
 
-    async def _added(self, run: Run, folder: Path, next_event_index: int) -> bool:
+    async def _add(self, run: Run, directory: Path, next_event_index: int) -> bool:
         """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""
-        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, folder, next_event_index))
+        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, directory, next_event_index))
         try:
             return await asyncio.shield(adding)
         except asyncio.CancelledError:
@@ -164,10 +164,10 @@ class ImportUnderWay:
     is_cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self, stage: ImportStage, trace_count: int) -> None:
+    def report(self, stage: ImportStage, trace_count: int) -> None:
         self._set(replace(self.progress, stage=stage, trace_count=trace_count))
 
-    def tell_read(self) -> None:
+    def count_read_trace(self) -> None:
         """One more trace has been read."""
         self._set(replace(self.progress, read_trace_count=self.progress.read_trace_count + 1))
 
@@ -198,9 +198,9 @@ class ImportsUnderWay:
                 self._begun.notify_all()
         return found
 
-    def end(self, upload_id: str, under_way: ImportUnderWay) -> None:
-        under_way.end()
-        if self._imports.get(upload_id) is under_way:  # not when another stream continues the upload by now
+    def end(self, upload_id: str, job: ImportUnderWay) -> None:
+        job.end()
+        if self._imports.get(upload_id) is job:  # not when another stream continues the upload by now
             del self._imports[upload_id]
 
     def cancel(self, upload_id: str) -> None:
@@ -215,13 +215,13 @@ class ImportsUnderWay:
                 await self._begun.wait_for(lambda: upload_id in self._imports)
         except TimeoutError:
             return
-        under_way = self._imports.get(upload_id)
+        job = self._imports.get(upload_id)
         version = None
-        while under_way is not None and not under_way.is_over:
-            changed = under_way.changed
-            if under_way.version != version:
-                version = under_way.version
-                yield under_way.progress
+        while job is not None and not job.is_over:
+            changed = job.changed
+            if job.version != version:
+                version = job.version
+                yield job.progress
             else:
                 await changed.wait()
 
@@ -241,56 +241,56 @@ class ArrivedReading:
         self,
         task: ReadingTask,
         traces: Sequence[ArrivedTrace],
-        folder: Path,
-        under_way: ImportUnderWay,
-        left_out: list[InvalidTraceError] | None = None,
+        directory: Path,
+        job: ImportUnderWay,
+        skipped: list[InvalidTraceError] | None = None,
     ) -> ReadingAnswer:
         """The task with these traces: one as it is, several read each by a process and joined.
 
         Args:
-            folder: for rows on their way; somebody else's to delete.
-            left_out: takes what is wrong with those of several traces that cannot be read, as long as one can; None: each has to be.
+            directory: for rows on their way; somebody else's to delete.
+            skipped: takes what is wrong with those of several traces that cannot be read, as long as one can; None: each has to be.
 
-        Raises what ReadingProcesses raises; the task's own folder is gone then.
+        Raises what ReadingProcesses raises; the task's own directory is gone then.
         """
         try:
-            return await self._read(task, traces, folder, under_way, left_out)
+            return await self._read(task, traces, directory, job, skipped)
         except BaseException:
-            shutil.rmtree(task.folder, ignore_errors=True)
+            shutil.rmtree(task.directory, ignore_errors=True)
             raise
 
     async def _read(
         self,
         task: ReadingTask,
         traces: Sequence[ArrivedTrace],
-        folder: Path,
-        under_way: ImportUnderWay,
-        left_out: list[InvalidTraceError] | None,
+        directory: Path,
+        job: ImportUnderWay,
+        skipped: list[InvalidTraceError] | None,
     ) -> ReadingAnswer:
         if len(traces) == 1:
             return await self._processes.carried_out(replace(task, traces=(self._files(traces[0]),)))
-        staged = await self._staged(traces, folder, under_way, left_out)
-        if not staged and left_out:
-            raise left_out[0]
-        under_way.tell(ImportStage.STORING, len(traces))
+        staged = await self._stage_all(traces, directory, job, skipped)
+        if not staged and skipped:
+            raise skipped[0]
+        job.report(ImportStage.STORING, len(traces))
         return await self._processes.carried_out(replace(task, staged=staged))
 
-    async def _staged(
-        self, traces: Sequence[ArrivedTrace], folder: Path, under_way: ImportUnderWay, left_out: list[InvalidTraceError] | None
+    async def _stage_all(
+        self, traces: Sequence[ArrivedTrace], directory: Path, job: ImportUnderWay, skipped: list[InvalidTraceError] | None
     ) -> tuple[Path, ...]:
         """Folders with the rows of each trace, in their order; all end when one fails that may not be left out."""
 
         async def staged(number: int, trace: ArrivedTrace) -> Path | None:
-            task = ReadingTask(folder / str(number), (self._files(trace, has_folders=True),), file_name=trace.files[0].file_name)
+            task = ReadingTask(directory / str(number), (self._files(trace, keeps_directories=True),), file_name=trace.files[0].file_name)
             try:
                 await self._processes.carried_out(task)
             except InvalidTraceError as error:
-                if left_out is None:
+                if skipped is None:
                     raise
-                left_out.append(error)
+                skipped.append(error)
                 return None
-            under_way.tell_read()
-            return task.folder
+            job.count_read_trace()
+            return task.directory
 
         tasks = [asyncio.create_task(staged(number, trace)) for number, trace in enumerate(traces)]
         try:
@@ -298,10 +298,10 @@ class ArrivedReading:
         finally:
             await ended(*tasks)
 
-    def _files(self, trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
-        """has_folders: in its name, which ranks often differ in alone."""
+    def _files(self, trace: ArrivedTrace, *, keeps_directories: bool = False) -> TraceFiles:
+        """keeps_directories: in its name, which ranks often differ in alone."""
         first, *others = trace.files
-        name = first.file_name if has_folders else trace.file_name
+        name = first.file_name if keeps_directories else trace.file_name
         companions = {file.file_name: file.path for file in others}
         return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
 

@@ -105,24 +105,25 @@ def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
     known = [start for start in starts if start is not None]
     origin_ns = min(known) if len(known) == len(parts) else None
     shifts_ns = [0 if start is None or origin_ns is None else start - origin_ns for start in starts]
-    ranks, rank_notes = _ranks(parts)
-    stacks: dict[str, _Stack] = {}
-    process_ids = _process_ids(parts)
-    names, name_stack = _names(parts)
-    stacks[TRACE_NAMES.table_name] = name_stack
+    ranks, rank_notes = _ranks_from_names(parts)
+    row_maps: dict[str, _RowMap] = {}
+    process_ids = _unique_process_ids(parts)
+    names, name_row_map = _merge_names(parts)
+    row_maps[TRACE_NAMES.table_name] = name_row_map
     frames: dict[str, list[pl.DataFrame]] = {}
     for table in (*TRACE_TABLES, COUNTERS):
         if table is not TRACE_NAMES:
             frames[table.table_name] = [
-                _told_apart(part.frame(table), ids, shift_ns) for part, ids, shift_ns in zip(parts, process_ids, shifts_ns, strict=True)
+                _disambiguate(part.frame(table), ids, shift_ns) for part, ids, shift_ns in zip(parts, process_ids, shifts_ns, strict=True)
             ]
             if table is TRACE_PROCESSES:
                 frames[table.table_name] = [
-                    _named(frame, part, rank, origin_ns) for frame, part, rank in zip(frames[table.table_name], parts, ranks, strict=True)
+                    _describe_processes(frame, part, rank, origin_ns)
+                    for frame, part, rank in zip(frames[table.table_name], parts, ranks, strict=True)
                 ]
-            stacks[table.table_name] = _Stack.of(table, frames[table.table_name])
+            row_maps[table.table_name] = _RowMap.of(table, frames[table.table_name])
     found = {TRACE_NAMES.table_name: names}
-    found |= {name: _referring(name, parts_of_it, stacks) for name, parts_of_it in frames.items()}
+    found |= {name: _renumber(name, part_frames, row_maps) for name, part_frames in frames.items()}
     return JoinedTrace(found, (_clock_note(origin_ns), *rank_notes))
 
 
@@ -130,18 +131,18 @@ def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stack:
-    """Where the rows of each part are in the whole.
+class _RowMap:
+    """Where the rows of each part are in the combined.
 
-    offsets: of the parts, one after the other. places: then the row of each in the order of the whole; None: the same.
+    offsets: of the parts, one after the other. positions: then the row of each in the order of the combined; None: the same.
     """
 
     offsets: tuple[int, ...]
     order: Order | None
-    places: npt.NDArray[np.int64] | None
+    positions: npt.NDArray[np.int64] | None
 
     @classmethod
-    def of(cls, table: Table, frames: Sequence[pl.DataFrame]) -> _Stack:
+    def of(cls, table: Table, frames: Sequence[pl.DataFrame]) -> _RowMap:
         offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
         if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
             return cls(offsets, None, None)
@@ -152,48 +153,50 @@ class _Stack:
             order = start_order(start_ns)
         if order is None:
             return cls(offsets, None, None)
-        places = np.empty(order.size, dtype=np.int64)
-        places[order] = np.arange(order.size)
-        return cls(offsets, order, places)
+        positions = np.empty(order.size, dtype=np.int64)
+        positions[order] = np.arange(order.size)
+        return cls(offsets, order, positions)
 
-    def moved(self, part_number: int, rows: pl.Series) -> pl.Series:
-        """Rows of a part as rows of the whole; null stays null."""
-        moved = rows.cast(COUNT) + self.offsets[part_number]
-        return (moved if self.places is None else pl.Series(self.places, dtype=COUNT).gather(moved)).cast(rows.dtype).alias(rows.name)
+    def mapped(self, part_number: int, rows: pl.Series) -> pl.Series:
+        """Rows of a part as rows of the combined; null stays null."""
+        mapped = rows.cast(COUNT) + self.offsets[part_number]
+        return (
+            (mapped if self.positions is None else pl.Series(self.positions, dtype=COUNT).gather(mapped)).cast(rows.dtype).alias(rows.name)
+        )
 
 
-def _referring(table_name: str, frames: Sequence[pl.DataFrame], stacks: Mapping[str, _Stack]) -> pl.DataFrame:
-    """The whole table: rows that its columns refer to as rows of the whole, its own numbers anew."""
+def _renumber(table_name: str, frames: Sequence[pl.DataFrame], row_maps: Mapping[str, _RowMap]) -> pl.DataFrame:
+    """The combined table: rows that its columns refer to as rows of the combined, its own numbers anew."""
     own_index = OWN_INDEXES.get(table_name)
-    referring = [
+    renumbered = [
         frame.with_columns(
-            stacks[target.table_name].moved(number, frame[column])
+            row_maps[target.table_name].mapped(number, frame[column])
             for column, target in REFERENCES.items()
             if column in frame.columns and column != own_index
         )
         for number, frame in enumerate(frames)
     ]
-    whole, order = pl.concat(referring), stacks[table_name].order
-    ordered = whole if order is None else whole[order]
+    combined, order = pl.concat(renumbered), row_maps[table_name].order
+    ordered = combined if order is None else combined[order]
     return ordered if own_index is None else ordered.with_columns(pl.int_range(pl.len(), dtype=INDEX).alias(own_index))
 
 
-def _names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _Stack]:
+def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:
     """Every name once, in order of first appearance; rows of the parts' tables of names are rows of it."""
     indexes: dict[str | None, int] = {}
     tables = [[indexes.setdefault(name, len(indexes)) for name in part.frame(TRACE_NAMES)["name"]] for part in parts]
     offsets = tuple(np.cumsum([0, *map(len, tables)]).tolist())
-    places = np.array([index for table in tables for index in table], dtype=np.int64)
+    positions = np.array([index for table in tables for index in table], dtype=np.int64)
     names = TRACE_NAMES.empty().drop("run_id", "event_index")
     names = pl.DataFrame({"name_index": range(len(indexes)), "name": list(indexes)}, schema=names.schema)
-    return names, _Stack(offsets, None, places)
+    return names, _RowMap(offsets, None, positions)
 
 
 # ---------------------------------------------------------------- processes and clocks
 
 
-def _process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None]]:
-    """For each part its process ids as those of the whole."""
+def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None]]:
+    """For each part its process ids as those of the combined."""
     used: set[int | None] = set()
     found = []
     for number, part in enumerate(parts):
@@ -201,23 +204,23 @@ def _process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None
         own = {value for column in tables for value in column.unique().to_list()}
         ids: dict[int | None, int | None] = {}
         for process_id in sorted(own, key=lambda value: -1 if value is None else value):
-            whole_id = process_id
-            while whole_id in used:
-                whole_id = (whole_id or 0) + PROCESS_STEP * number
-            ids[process_id] = whole_id
-            used.add(whole_id)
+            combined_id = process_id
+            while combined_id in used:
+                combined_id = (combined_id or 0) + PROCESS_STEP * number
+            ids[process_id] = combined_id
+            used.add(combined_id)
         found.append(ids)
     return found
 
 
-def _told_apart(frame: pl.DataFrame, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.DataFrame:
+def _disambiguate(frame: pl.DataFrame, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.DataFrame:
     changed = {old: new for old, new in process_ids.items() if old != new}
     if changed and "process_id" in frame.columns:
         frame = frame.with_columns(pl.col("process_id").replace(list(changed), list(changed.values())))
     return frame.with_columns(pl.col(name) + shift_ns for name in TIMES if name in frame.columns) if shift_ns else frame
 
 
-def _named(frame: pl.DataFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.DataFrame:
+def _describe_processes(frame: pl.DataFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.DataFrame:
     """Processes with the file that they are from."""
     rank = pl.lit(rank_index, dtype=INDEX)
     return frame.with_columns(
@@ -227,7 +230,7 @@ def _named(frame: pl.DataFrame, part: RankTrace, rank_index: int | None, origin_
     )
 
 
-def _ranks(parts: Sequence[RankTrace]) -> tuple[list[int | None], list[str]]:
+def _ranks_from_names(parts: Sequence[RankTrace]) -> tuple[list[int | None], list[str]]:
     """Of each part the rank that its name tells, where no part says its own."""
     if any(part.frame(TRACE_PROCESSES)["rank_index"].null_count() < part.frame(TRACE_PROCESSES).height for part in parts):
         return [None] * len(parts), []
@@ -255,7 +258,7 @@ def _clock_note(origin_ns: int | None) -> str:
 
 
 # ---------------------------------------------------------------- job parts
-# Which traces are of processes of one job, told by a look into each of them: reading them whole comes later.
+# Which traces are of processes of one job, told by a look into each of them: reading them combined comes later.
 
 HEAD_BYTES: Final = 1024 * 1024
 """A Kineto trace says its rank behind the properties of up to sixteen devices and before its first event; lists of process
@@ -288,7 +291,7 @@ class JobPart:
     start_ns: int
     end_ns: int | None = None
 
-    def is_beside(self, other: JobPart) -> bool:
+    def is_compatible(self, other: JobPart) -> bool:
         """Whether both can be of one job: of the same, at the same time, and not the same part of it."""
         if self.key != other.key or self.members & other.members:
             return False
@@ -303,14 +306,14 @@ def by_job(paths: Sequence[Path]) -> list[list[Path]]:
     parts = {path: part_of(path) for path in paths}
     jobs: list[list[Path]] = []
     for path in sorted(parts, key=lambda path: _start(parts[path])):
-        found = next((job for job in reversed(jobs) if _belongs(parts[path], [parts[other] for other in job])), None)
+        found = next((job for job in reversed(jobs) if _fits_job(parts[path], [parts[other] for other in job])), None)
         if found is None:
             jobs.append([path])
         else:
             found.append(path)
-    places = {path: number for number, path in enumerate(paths)}
-    ordered = [sorted(job, key=lambda path: (_rank(parts[path]), places[path])) for job in jobs]
-    return sorted(ordered, key=lambda job: min(places[path] for path in job))
+    positions = {path: number for number, path in enumerate(paths)}
+    ordered = [sorted(job, key=lambda path: (_rank(parts[path]), positions[path])) for job in jobs]
+    return sorted(ordered, key=lambda job: min(positions[path] for path in job))
 
 
 def part_of(path: Path) -> JobPart | None:
@@ -319,14 +322,14 @@ def part_of(path: Path) -> JobPart | None:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
         if KinetoReader().matches(head):
-            return _of_kineto(unpacked_head(head, HEAD_BYTES))
-        return _of_nsys(path) if NsysSqliteReader().matches(head) else None
+            return _kineto_part(unpacked_head(head, HEAD_BYTES))
+        return _nsys_part(path) if NsysSqliteReader().matches(head) else None
     except (OSError, KernalyseError):
         return None
 
 
-def _belongs(part: JobPart | None, others: Iterable[JobPart | None]) -> bool:
-    return part is not None and all(other is not None and part.is_beside(other) for other in others)
+def _fits_job(part: JobPart | None, others: Iterable[JobPart | None]) -> bool:
+    return part is not None and all(other is not None and part.is_compatible(other) for other in others)
 
 
 def _start(part: JobPart | None) -> int:
@@ -337,7 +340,7 @@ def _rank(part: JobPart | None) -> int:
     return min((member for member in part.members if isinstance(member, int)), default=0) if part is not None else 0
 
 
-def _of_kineto(head: bytes) -> JobPart | None:
+def _kineto_part(head: bytes) -> JobPart | None:
     found, first = DISTRIBUTED.search(head), FIRST_TIME.search(head)
     if found is None or first is None:
         return None
@@ -345,7 +348,7 @@ def _of_kineto(head: bytes) -> JobPart | None:
         info: Any = json.JSONDecoder().raw_decode(head[found.end() :].decode(errors="replace"))[0]
     except ValueError:
         return None
-    rank, world_size = (_whole(info.get(name)) for name in ("rank", "world_size")) if isinstance(info, dict) else (None, None)
+    rank, world_size = (_integer(info.get(name)) for name in ("rank", "world_size")) if isinstance(info, dict) else (None, None)
     if rank is None or world_size is None or world_size < 2:
         return None
     base = BASE_TIME.search(head)
@@ -353,7 +356,7 @@ def _of_kineto(head: bytes) -> JobPart | None:
     return JobPart(("kineto", str(info.get("backend")), world_size), frozenset({rank}), start_ns)
 
 
-def _of_nsys(path: Path) -> JobPart | None:
+def _nsys_part(path: Path) -> JobPart | None:
     with closing(SqliteFile.open(path, path.name)) as file:
         environment = read_environment(file)
     start_ns, first_ns, last_ns = environment.session_start_unix_ns, environment.first_ns, environment.last_ns
@@ -364,6 +367,6 @@ def _of_nsys(path: Path) -> JobPart | None:
     return JobPart(("nsys", programs), members, start_ns + first_ns, start_ns + last_ns)
 
 
-def _whole(value: object) -> int | None:
+def _integer(value: object) -> int | None:
     is_number = isinstance(value, int | str) and str(value).isascii() and str(value).isdigit()
     return int(str(value)) if is_number else None

@@ -82,16 +82,16 @@ def answer(line: str) -> str:
 
 def carried_out(task: ReadingTask) -> ReadingAnswer:
     """Raises what readers raise, and StorageFullError."""
-    task.folder.mkdir()
+    task.directory.mkdir()
     if not task.run_id:
         _stage(task)
         return ReadingAnswer()
-    tables, reader_format = _read(task.traces[0]) if task.traces else _joined(task.staged)
+    tables, reader_format = _read(task.traces[0]) if task.traces else _read_staged(task.staged)
     tables = bounded(tables, task.file_name)
     work = ImportedTrace(shortened(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
     frames, next_event_index = numbered(task.run_id, tables.frames)
-    with _room(task):
-        write_frames(task.folder, frames)
+    with _storage_errors(task):
+        write_frames(task.directory, frames)
     return ReadingAnswer(imported_run(task.run_id, work, tables), next_event_index)
 
 
@@ -110,18 +110,18 @@ def _stage(task: ReadingTask) -> None:
             expected="a trace, as the other files of its run",
             remedy="Import it alone.",
         )
-    with _room(task):
+    with _storage_errors(task):
         for table_name, frame in tables.frames.items():
-            frame.write_ipc(task.folder / f"{table_name}{STAGED_SUFFIX}", compression="uncompressed")
-        (task.folder / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
+            frame.write_ipc(task.directory / f"{table_name}{STAGED_SUFFIX}", compression="uncompressed")
+        (task.directory / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
 
 
-def _joined(folders: Sequence[Path]) -> tuple[ImportedTables, str]:
-    staged = [StagedTrace.of_line((folder / STAGED_NAME).read_text()) for folder in folders]
+def _read_staged(directories: Sequence[Path]) -> tuple[ImportedTables, str]:
+    staged = [StagedTrace.of_line((directory / STAGED_NAME).read_text()) for directory in directories]
     _check_kinds(staged)
     parts = [
-        RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{STAGED_SUFFIX}"))})
-        for trace, folder in zip(staged, folders, strict=True)
+        RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
+        for trace, directory in zip(staged, directories, strict=True)
     ]
     whole = joined(parts)
     tables = ImportedTables(
@@ -159,7 +159,7 @@ def _notes(staged: Sequence[StagedTrace]) -> Iterator[str]:
 
 
 @contextmanager
-def _room(task: ReadingTask) -> Iterator[None]:
+def _storage_errors(task: ReadingTask) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.ComputeError) as error:
@@ -176,6 +176,6 @@ def _subject(task: ReadingTask) -> str:
 
 
 if __name__ == "__main__":
-    own_answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
-    main(sys.stdin, own_answers)
+    main(sys.stdin, results)

@@ -31,7 +31,7 @@ WATCH_S: Final = 0.1
 """Between two looks at the memory. A process takes about 1 GB/s of new memory: it is caught a tenth of that over the limit."""
 
 IDLE_S: Final = 20.0
-"""That a process waits for its next task. Starting one takes over a second, mostly of imports: a folder of small files is read
+"""That a process waits for its next task. Starting one takes over a second, mostly of imports: a directory of small files is read
 by one process. Longer, and every import would leave 200 MB behind for nothing."""
 
 MAX_IDLE_BYTES: Final = 512 * 1024**2
@@ -58,7 +58,7 @@ class ReadingProcesses:
         self._max_memory_bytes = max_memory_bytes
         self._changed = asyncio.Condition()
         self._running: list[_ReadingProcess] = []  # in order of their tasks' start
-        self._promised: list[int] = []  # bytes that the tasks are expected to take
+        self._reserved_bytes: list[int] = []  # bytes that the tasks are expected to take
         self._idle: list[_ReadingProcess] = []
         self._preparing: asyncio.Task[None] | None = None
 
@@ -81,31 +81,31 @@ class ReadingProcesses:
             LimitReachedError: it takes more than max_memory_bytes.
             StorageFullError: there is no room for the rows.
         """
-        needed_bytes = min(_needed_bytes(task), self._max_memory_bytes)
+        needed_bytes = min(_estimate_bytes(task), self._max_memory_bytes)
         try:
-            return await self._in_turn(task, needed_bytes)
-        except _CrowdedError:  # together with others it took too much: once more, alone
-            return await self._in_turn(task, self._max_memory_bytes)
+            return await self._run_task(task, needed_bytes)
+        except _MemoryCrowdedError:  # together with others it took too much: once more, alone
+            return await self._run_task(task, self._max_memory_bytes)
 
-    async def _in_turn(self, task: ReadingTask, needed_bytes: int) -> ReadingAnswer:
-        async with self._turn(needed_bytes), self._process() as process:
-            return ReadingAnswer.of_line(await self._watched(process, task))
+    async def _run_task(self, task: ReadingTask, needed_bytes: int) -> ReadingAnswer:
+        async with self._reserve(needed_bytes), self._process() as process:
+            return ReadingAnswer.of_line(await self._run_watched(process, task))
 
     @asynccontextmanager
-    async def _turn(self, needed_bytes: int) -> AsyncIterator[None]:
+    async def _reserve(self, needed_bytes: int) -> AsyncIterator[None]:
         """A place among those that run, once there is one."""
 
         def fits() -> bool:
-            is_room = sum(self._promised) + needed_bytes <= self._max_memory_bytes
-            return not self._promised or (len(self._promised) < self._max_count and is_room)
+            is_room = sum(self._reserved_bytes) + needed_bytes <= self._max_memory_bytes
+            return not self._reserved_bytes or (len(self._reserved_bytes) < self._max_count and is_room)
 
         async with self._changed:
             await self._changed.wait_for(fits)
-            self._promised.append(needed_bytes)
+            self._reserved_bytes.append(needed_bytes)
         try:
             yield
         finally:
-            self._promised.remove(needed_bytes)
+            self._reserved_bytes.remove(needed_bytes)
             async with self._changed:
                 self._changed.notify_all()
 
@@ -121,14 +121,14 @@ class ReadingProcesses:
         finally:
             self._running.remove(process)
             if process.is_ready and not self._idle and process.memory_bytes < MAX_IDLE_BYTES:
-                self._keep(process)
+                self._keep_idle(process)
             else:
                 await process.end()
 
     async def _start_idle(self) -> None:
-        self._keep(await _ReadingProcess.start())
+        self._keep_idle(await _ReadingProcess.start())
 
-    def _keep(self, process: _ReadingProcess) -> None:
+    def _keep_idle(self, process: _ReadingProcess) -> None:
         self._idle.append(process)
         asyncio.get_running_loop().call_later(IDLE_S, self._retire, process, process.task_count)
 
@@ -137,7 +137,7 @@ class ReadingProcesses:
             self._idle.remove(process)
             process.close_input()
 
-    async def _watched(self, process: _ReadingProcess, task: ReadingTask) -> str:
+    async def _run_watched(self, process: _ReadingProcess, task: ReadingTask) -> str:
         answering = asyncio.create_task(process.answer(task))
         try:
             while not (await asyncio.wait({answering}, timeout=WATCH_S))[0]:
@@ -152,7 +152,7 @@ class ReadingProcesses:
         if taken_bytes <= self._max_memory_bytes or process is not self._running[-1]:
             return
         if len(self._running) > 1:
-            raise _CrowdedError(task.file_name)
+            raise _MemoryCrowdedError(task.file_name)
         raise LimitReachedError(
             _subject(task),
             found=f"{taken_bytes} bytes of memory taken by reading it",
@@ -161,7 +161,7 @@ class ReadingProcesses:
         )
 
 
-class _CrowdedError(Exception):
+class _MemoryCrowdedError(Exception):
     """Its memory and that of those beside it are over the limit."""
 
 
@@ -173,7 +173,7 @@ class _ReadingProcess:
 
     @classmethod
     async def start(cls) -> Self:
-        # -P: a folder named `services` where the user stands must not hide the package. Its own session: Ctrl-C is not for it.
+        # -P: a directory named `services` where the user stands must not hide the package. Its own session: Ctrl-C is not for it.
         command = [sys.executable, "-P", "-m", PROGRAM]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=MAX_LINE_BYTES, start_new_session=True))
 
@@ -188,7 +188,7 @@ class _ReadingProcess:
             await self.process.stdin.drain()
         line = await self.process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise _ended(task, await self.process.wait())
+            raise _exit_error(task, await self.process.wait())
         self.is_ready = True
         return line.decode()
 
@@ -223,7 +223,7 @@ def _anonymous_bytes(process_id: int) -> int:
     return 0
 
 
-def _ended(task: ReadingTask, status: int) -> KernalyseError:
+def _exit_error(task: ReadingTask, status: int) -> KernalyseError:
     if status == -signal.SIGKILL:
         return LimitReachedError(
             _subject(task),
@@ -244,10 +244,10 @@ def _subject(task: ReadingTask) -> str:
     return f"file {task.file_name}"
 
 
-def _needed_bytes(task: ReadingTask) -> int:
+def _estimate_bytes(task: ReadingTask) -> int:
     """What the task is expected to take; a guess, for memory is watched as well."""
     files = [path for trace in task.traces for path in (trace.path, *trace.companions.values())]
-    staged = [Path(entry.path) for folder in task.staged for entry in os.scandir(folder)]
+    staged = [Path(entry.path) for directory in task.staged for entry in os.scandir(directory)]
     return sum(path.stat().st_size * (PACKED_RATIO if _is_packed(path) else PLAIN_RATIO) for path in (*files, *staged))
 
 
@@ -267,13 +267,13 @@ class ReadingTask:
     """Reads traces into a run, or one trace for another task.
 
     traces: those to read.
-    staged: folders of traces that other tasks have read.
-    folder: for the rows; made here. Nothing but this task writes below it.
+    staged: directories of traces that other tasks have read.
+    directory: for the rows; made here. Nothing but this task writes below it.
     run_id: of the run to make; empty: rows of one trace are left for another task.
     file_name, digest: of the run.
     """
 
-    folder: Path
+    directory: Path
     traces: tuple[TraceFiles, ...] = ()
     staged: tuple[Path, ...] = ()
     run_id: str = ""
@@ -297,7 +297,7 @@ class ReadingTask:
             for trace in fields["traces"]
         )
         staged = tuple(map(Path, fields["staged"]))
-        return cls(Path(fields["folder"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"])
+        return cls(Path(fields["directory"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"])
 
 
 @dataclass(frozen=True, slots=True)

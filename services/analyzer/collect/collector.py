@@ -1,7 +1,7 @@
-"""Collects everything that one profiler journals, for as long as the node is known.
+"""Collects the journal of one profiler for as long as the node is known.
 
-Responses are read ahead while the batch before is committed; the cursor moves with the commit, so what was read and not
-committed when the process dies is read again.
+Responses are prefetched while the previous batch is committed. The cursor moves with the commit, so responses that were read
+but not committed when the process dies are read again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from kernalyse.services.core.rpc import Endpoint
 from kernalyse.v1 import profiler_service_pb2 as messages
 
 READ_AHEAD_COUNT: Final = 64
-"""Responses waiting for the commit before: bounds memory; past it, flow control holds the node back."""
+"""Most responses that wait for the commit before them. It bounds memory; beyond it, flow control holds the node back."""
 
 MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
-"""Of a report of counters: thousands of configurations with every metric there is. A larger one would fill this host's memory."""
+"""Largest report of counters: enough for thousands of configurations with every metric. A larger one could fill the memory."""
 
 FIRST_RETRY_S: Final = 0.1
 """A profiler that restarts is back within a second; waiting longer at first would only delay its events."""
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """One node's. `status` is what it knows of the node; `client` is open while the node answers."""
+    """The collector of one node. `status` describes the node; `client` is open while the node answers."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Collector:
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
     async def run(self) -> None:
-        """Collects, connecting anew whenever the node is lost, until cancelled."""
+        """Collect until cancelled, reconnecting whenever the node is lost."""
         pause_s = FIRST_RETRY_S
         try:
             while True:
@@ -89,13 +89,13 @@ class Collector:
                 except KernalyseError as error:
                     problem = error.message
                 except Exception as error:
-                    # Whatever one node sends, the others and this one's next attempt go on.
+                    # Whatever one node sends must stop neither the other collectors nor this one's next attempt.
                     logger.exception("Collecting from %s failed", self._record.address)
                     problem = f"{type(error).__name__}: {error}"
                 finally:
                     client, self.client = self.client, None
                     await client.close()
-                # Only a connection that held counts: a node may answer and yet fail its stream every time.
+                # Only a connection that lasted resets the pause: a node may answer and yet fail its stream every time.
                 has_held = time.monotonic() - begin_s > self._retry_s
                 pause_s = FIRST_RETRY_S if has_held else min(2 * pause_s, self._retry_s)
                 await self._set_status(NodeHealth.UNREACHABLE, problem)
@@ -164,7 +164,7 @@ class Collector:
             await self._trace_fetcher.begin(client, node_id)
 
     async def _unknown_runs(self, client: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
-        """Runs that the catalogue lacks, as the node describes them."""
+        """Return the runs that the store lacks, as the node describes them."""
         found = []
         for run_id in run_ids - await asyncio.to_thread(self._store.runs.known, sorted(run_ids)):
             if RUN_ID_PATTERN.fullmatch(run_id) is None:
@@ -177,7 +177,7 @@ class Collector:
         return found
 
     async def _describe(self, node: Node) -> None:
-        """Keeps what the node says of itself, and what datasheets say of its devices."""
+        """Store the node's description, and the datasheet ceilings of its devices."""
         if self.status.health is NodeHealth.SERVING and node == self.status.node:
             return
         self._record = replace(self._record, node=node)
@@ -189,7 +189,7 @@ class Collector:
         await self._set_status(NodeHealth.SERVING, "")
 
     async def _lose_forgotten_runs(self, client: NodeLink, node_id: str) -> None:
-        """Ends runs that the node no longer knows: their last events will not come any more."""
+        """Mark runs as lost that the node no longer knows: their last events will never come."""
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
             try:
                 await client.run(record.run.run_id)
@@ -198,7 +198,7 @@ class Collector:
                 self._compact(record.run.run_id)
 
     async def _note_gap(self, node_id: str, next_event_index: int, error: EventExpiredError) -> None:
-        """Says on every run that may miss events that it may."""
+        """Add a note to every run that may miss events."""
         line = f"Events from {next_event_index} on had expired on the node before they were collected ({error.found})."
         logger.warning("%s: %s", self._record.address, line)
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
@@ -214,7 +214,7 @@ class Collector:
         self._node_subscriptions.publish(runs=[run])
 
     def _compact(self, run_id: str) -> None:
-        """Beside the collecting: a long run takes seconds to write."""
+        """Compact in the background: writing a long run takes seconds."""
         task = asyncio.create_task(asyncio.to_thread(compact, self._store, run_id))
         self._compactions.add(task)
         task.add_done_callback(self._compactions.discard)
@@ -230,7 +230,7 @@ class Collector:
             await self._show_unfinished_runs()
 
     async def _show_unfinished_runs(self) -> None:
-        """Shows them anew, with the problem that has come or gone."""
+        """Publish the node's unfinished runs again, as a problem has appeared or gone."""
         try:
             for record in await asyncio.to_thread(self._store.runs.unfinished, self._record.node.node_id):
                 await self._show_run(record.run)
@@ -239,9 +239,10 @@ class Collector:
 
 
 async def _report(client: NodeLink, event: RunEvent) -> CounterReport:
-    """What a run's report says, read before its event is committed: both are stored together, or both come again.
+    """Return the counters of a run's report, read before its event is committed: both are stored together, or both are fetched again.
 
-    Raises UnavailableError: the node went away; the event comes again with the next connection.
+    Raises:
+        UnavailableError: the node went away; the event comes again with the next connection.
     """
     stored = event.payload
     assert isinstance(stored, CountersStored)
@@ -255,7 +256,7 @@ async def _report(client: NodeLink, event: RunEvent) -> CounterReport:
 
 
 class _StreamEnd:
-    """Follows the last response in the queue."""
+    """The last item in the queue, behind all responses."""
 
     def __init__(self, error: Exception | None) -> None:
         self._error = error
@@ -285,10 +286,10 @@ def _decoded(events: Iterable[Any]) -> Iterable[RunEvent]:
 
 
 def compact(store: Store, run_id: str) -> None:
-    """Logs what goes wrong: the rows stay in the database then, and the next start tries again."""
+    """Compact a run. Failures are only logged: the rows stay in the database, and the next start tries again."""
     try:
         store.compact(run_id)
     except RunNotFoundError:
         pass  # deleted meanwhile
     except Exception:
-        logger.exception("Run %s stays in the catalogue: it could not be written to Parquet", run_id)
+        logger.exception("Run %s stays in the database: it could not be written to Parquet", run_id)

@@ -1,4 +1,9 @@
-"""Fetch and read the traces that runs left on nodes."""
+"""Fetches and reads the traces that runs left on their nodes.
+
+Traces are fetched when their run has ended, read, and added to the run's tables, independently of collecting. The database
+records which traces are still to be read in the same commit as their event, so they are resumed with the next connection to
+the node, whatever has died meanwhile. An interrupted transfer resumes where it stopped, even after a restart.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +31,98 @@ from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_NAM
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError, UnavailableError
 from kernalyse.services.core.model import LogLevel
 
-# ---------------------------------------------------------------- left traces
-# Traces that runs leave on their nodes: fetched when a run has ended, read, and added to its tables, beside the collecting.
-#
-# Which are still to be read stands in the catalogue since the commit that brought the event: whatever dies in between, they are taken
-# up again with the next connection to their node. A transfer that breaks off goes on where it broke, after a restart too.
-
 MAX_FETCH_COUNT: Final = 2
-"""At once, of all nodes. One alone would let a node behind a slow line hold up the others; many share the same line and disk."""
+"""Fetches in progress at once, of all nodes. With one, a node behind a slow line would hold up the others; many would only share
+the same line and disk."""
 
 FULL_RETRY_S: Final = 30.0
-"""Until room is looked for again. Somebody has to make it by hand; a trace is not given up for it."""
+"""Pause until the next attempt when the disk is full. Somebody has to free space; no trace is given up because of it."""
 
 RESULTS: Final = {CONFIGURATIONS.table_name, MEASUREMENTS.table_name}
 
 logger = logging.getLogger(__name__)
 
 
+# ---------------------------------------------------------------- transfer
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFile:
+    """An artifact to fetch, as the run's journal describes it. is_trace: the first file of a trace, which the next ones belong to."""
+
+    artifact_name: str
+    digest: str
+    size_bytes: int
+    is_trace: bool
+
+
+class ArtifactFetch:
+    """The transfer of one run's files from its node.
+
+    The bytes on the disk are all that is remembered of it: whoever continues, even another process, counts them, computes their
+    digest and asks for the rest.
+
+    Args:
+        directory: of this run; may hold what an earlier fetch left. It stays until `discard`.
+    """
+
+    def __init__(self, files: Sequence[WantedFile], directory: Path, max_bytes: int) -> None:
+        directory.mkdir(exist_ok=True, mode=0o700)
+        self.is_continued = any(directory.iterdir())
+        self._files = files
+        self._upload = Arrival(directory, max_bytes)
+
+    async def resume(self, client: NodeLink, run_id: str) -> None:
+        """Fetch what is still missing.
+
+        Raises:
+            InvalidTraceError: the bytes do not have the digest in the journal, perhaps because of what an earlier fetch left.
+            LimitReachedError: they are more than the upload accepts.
+            NodeUnreachableError: the node is gone or stalls.
+            RunNotFoundError: the node does not know the run.
+            ArtifactNotFoundError: the run left no such file.
+            OSError: there is no room.
+        """
+        try:
+            await asyncio.to_thread(self._adopt_files)
+            extent = self._upload.extent
+            offset_bytes = extent.offset_bytes
+            for number, file in enumerate(self._files[extent.whole_file_count :], extent.whole_file_count):
+                self._upload.take(self._beginning(number, "", offset_bytes))
+                async for chunk in client.artifact_chunks(run_id, file.artifact_name, offset_bytes):
+                    self._upload.take(TracePart("", chunk, ""))
+                self._upload.take(TracePart("", b"", file.digest))
+                offset_bytes = 0
+        finally:
+            self._upload.pause()
+
+    def _adopt_files(self) -> None:
+        for number, file in enumerate(self._files):
+            if not self._upload.adopt(self._beginning(number, file.digest), file.size_bytes):
+                return
+
+    def _beginning(self, number: int, digest: str, offset_bytes: int = 0) -> TracePart:
+        file = self._files[number]
+        return TracePart(file.artifact_name, b"", digest, offset_bytes=offset_bytes, is_further_trace=file.is_trace and number > 0)
+
+    def whole(self) -> tuple[ArrivedTrace, ...]:
+        """Return all traces, once everything has been fetched."""
+        return self._upload.whole()
+
+    def discard(self) -> None:
+        """Delete the files."""
+        self._upload.discard()
+
+
+# ---------------------------------------------------------------- fetcher
+
+
 class LeftTraces:
-    """Of all nodes of one analyzer. max_bytes: of one run's traces, as of one import."""
+    """The fetcher for all nodes of one analyzer.
+
+    Args:
+        max_bytes: of one run's traces, as of one import.
+    """
 
     def __init__(
         self, store: Store, reading: ArrivedReading, max_bytes: int, run_subscriptions: RunWatching, node_subscriptions: NodeWatching
@@ -59,7 +137,7 @@ class LeftTraces:
         self._clients: dict[str, NodeLink] = {}  # the newest, by node_id
 
     async def begin(self, client: NodeLink, node_id: str) -> None:
-        """Takes up what waits on the node, as far as it is not under way."""
+        """Start fetching the traces that wait on the node, except those in progress."""
         self._clients[node_id] = client
         for run_id in await asyncio.to_thread(self._store.traces.waiting_run_ids, node_id):
             if run_id not in self._tasks:
@@ -71,11 +149,11 @@ class LeftTraces:
         self._tasks.pop(run_id, None)
 
     async def close(self) -> None:
-        """What is not read by now is taken up by the next analyzer."""
+        """Stop. The next process resumes what has not been read by now."""
         await ended(*self._tasks.values())
 
     async def _complete(self, node_id: str, run_id: str) -> None:
-        """Ends with the traces in the run's tables, or with the reason for their absence in its log; unless its node is gone."""
+        """Fetch and read the traces of a run, or write to its log why they are missing; return early when its node is gone."""
         try:
             while True:
                 client = self._clients[node_id]
@@ -135,7 +213,7 @@ class LeftTraces:
         await self._publish(run_id, None, f"The trace could not be read: {' '.join(reason.split())}", LogLevel.WARNING)
 
     async def _publish(self, run_id: str, directory: Path | None, notes: str, level: LogLevel = LogLevel.INFO) -> None:
-        """Settles the run. Carried through once begun: the rows must not go while the store takes them over."""
+        """Publish the rows, and complete the run. This is not interrupted: the rows must stay while the store takes them over."""
         storing = asyncio.create_task(asyncio.to_thread(self._store.settle_traces, run_id, directory, notes, level=level))
         try:
             commit = await asyncio.shield(storing)
@@ -150,13 +228,13 @@ class LeftTraces:
     # ------------------------------------------------------------ from the node
 
     async def _fetch(self, client: NodeLink, run_id: str, left: Sequence[LeftTrace]) -> tuple[ArrivedTrace, ...]:
-        """The files of all traces of the run, which are there until it is settled.
+        """Return the files of all traces of the run, which are there until it is complete.
 
         Raises:
             InvalidTraceError: an artifact is missing, or its bytes do not have the digest of the journal.
             LimitReachedError: more than max_bytes.
             StorageFullError: there is no room.
-            UnavailableError: the node went away; what it has sent is kept for the next attempt.
+            UnavailableError: the node went away; the next attempt resumes after the bytes that it has sent.
         """
         while True:
             fetch = await self._start_fetch(run_id, left)
@@ -206,71 +284,3 @@ class LeftTraces:
 
 def _row_count(path: Path) -> int:
     return int(pl.scan_parquet(path).select(pl.len()).collect().item()) if path.exists() else 0
-
-
-# ---------------------------------------------------------------- artifact fetch
-# Files that a run left on its node, on their way into private files here; a transfer that breaks off goes on where it broke.
-#
-# Their bytes are what is remembered of it: whoever comes next, another process too, counts them and their digest, and asks for the
-# rest.
-
-
-@dataclass(frozen=True, slots=True)
-class WantedFile:
-    """An artifact as its run has announced it. is_trace: the first of its trace; those after it belong to it."""
-
-    artifact_name: str
-    digest: str
-    size_bytes: int
-    is_trace: bool
-
-
-class ArtifactFetch:
-    """Of one run. What has come stays in the directory until `discard`.
-
-    Args:
-        directory: of this run; may hold what an earlier one of its fetches has left.
-    """
-
-    def __init__(self, files: Sequence[WantedFile], directory: Path, max_bytes: int) -> None:
-        directory.mkdir(exist_ok=True, mode=0o700)
-        self.is_continued = any(directory.iterdir())
-        self._files = files
-        self._upload = Arrival(directory, max_bytes)
-
-    async def resume(self, client: NodeLink, run_id: str) -> None:
-        """Fetches what is still missing.
-
-        Raises:
-            InvalidTraceError: the bytes do not have the digest that the run announced. Those that were there before may be why.
-            LimitReachedError: they are more than the arrival takes.
-            NodeUnreachableError, RunNotFoundError, ArtifactNotFoundError: as the node answers.
-            OSError: there is no room.
-        """
-        try:
-            await asyncio.to_thread(self._adopt_files)
-            extent = self._upload.extent
-            offset_bytes = extent.offset_bytes
-            for number, file in enumerate(self._files[extent.whole_file_count :], extent.whole_file_count):
-                self._upload.take(self._beginning(number, "", offset_bytes))
-                async for chunk in client.artifact_chunks(run_id, file.artifact_name, offset_bytes):
-                    self._upload.take(TracePart("", chunk, ""))
-                self._upload.take(TracePart("", b"", file.digest))
-                offset_bytes = 0
-        finally:
-            self._upload.pause()
-
-    def _adopt_files(self) -> None:
-        for number, file in enumerate(self._files):
-            if not self._upload.adopt(self._beginning(number, file.digest), file.size_bytes):
-                return
-
-    def _beginning(self, number: int, digest: str, offset_bytes: int = 0) -> TracePart:
-        file = self._files[number]
-        return TracePart(file.artifact_name, b"", digest, offset_bytes=offset_bytes, is_further_trace=file.is_trace and number > 0)
-
-    def whole(self) -> tuple[ArrivedTrace, ...]:
-        return self._upload.whole()
-
-    def discard(self) -> None:
-        self._upload.discard()

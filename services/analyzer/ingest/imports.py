@@ -1,4 +1,4 @@
-"""Import an uploaded trace as a run, and report progress."""
+"""Import of uploaded traces as runs, with progress and cancellation."""
 
 from __future__ import annotations
 
@@ -29,14 +29,19 @@ IDENTITY_LENGTH: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class TakenIn:
-    """is_known: the run was there before, from the same files."""
+    """The result of an import. is_known: the run was there before, from the same files."""
 
     run: Run
     is_known: bool
 
 
 class Importing:
-    """max_bytes: of one run's traces with all that belongs to them. op_registry_folder: of TraceFiles."""
+    """The importer of uploaded traces: it receives them, has them read by processes, and stores the run completely or not at all.
+
+    Args:
+        max_bytes: of one run's traces with all files that belong to them.
+        op_registry_folder: directory of the registry of operations, for `TraceFiles`.
+    """
 
     def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._store = store
@@ -47,15 +52,15 @@ class Importing:
         self._jobs = ImportsUnderWay()
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
-        """Stores a stream's traces as a run; the same files once more answer with the run that they have become.
+        """Store the traces of a stream as a run, and return it; the same files once more return the run that is there.
 
-        Of what changes, a later state takes the earlier one's place in its run.
+        A stream with a source_id holds a state of something that changes: it replaces the run of an earlier state.
 
         Raises:
-            InvalidTraceError: damaged on the way, or no reader takes it, which shows before the rest has arrived.
-            LimitReachedError: it is over a limit; names the limit.
-            StorageFullError: there is no room for it.
-            CancelledError: somebody has cancelled it.
+            InvalidTraceError: the files are damaged, or no reader accepts them; the latter shows before everything has arrived.
+            LimitReachedError: a limit is exceeded, which the error names.
+            StorageFullError: there is no room.
+            CancelledError: the import was cancelled.
         """
         stream = aiter(parts)
         first = await anext(stream, None)
@@ -74,15 +79,15 @@ class Importing:
         raise cancelled(upload_id)
 
     def resumed(self, upload_id: str) -> Extent:
-        """How far a stream of that upload came which broke off."""
+        """Return where an interrupted upload has to continue."""
         return self._uploads.resumed(upload_id)
 
     def progress(self, upload_id: str) -> AsyncIterator[ImportProgress]:
-        """How far an import is, until it is over."""
+        """Yield the progress of an import until it is over."""
         return self._jobs.watch(upload_id)
 
     def cancel(self, upload_id: str) -> None:
-        """Also one that begins only now, or whose sender hangs up meanwhile."""
+        """Cancel an import, even one that begins only later or whose sender has disconnected."""
         self._jobs.cancel(upload_id)
         self._uploads.forget(upload_id)
 
@@ -108,13 +113,13 @@ class Importing:
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 
     def _with_registry(self, identity: str) -> str:
-        """That of the traces together with the registry of operations that they are read by: another one reads other rows."""
+        """Return an identity that includes the registry of operations: with another registry the same traces give other rows."""
         path = None if self._op_registry_folder is None else self._op_registry_folder / REGISTRY_NAME
         content = path.read_bytes() if path is not None and path.is_file() else b""
         return hashlib.sha256(identity.encode() + content).hexdigest()
 
     async def _add(self, run: Run, directory: Path, next_event_index: int) -> bool:
-        """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""
+        """Store the run and return whether it was new. This is not interrupted: the rows must stay while the store takes them over."""
         adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, directory, next_event_index))
         try:
             return await asyncio.shield(adding)
@@ -124,7 +129,7 @@ class Importing:
 
 
 def _identity(traces: Sequence[ArrivedTrace]) -> str:
-    """64 hexadecimal digits that stand for the traces, in whatever order they came. Raises InvalidTraceError for a repeated one."""
+    """Return 64 hexadecimal digits that identify the traces in any order. Raises InvalidTraceError for a repeated one."""
     identities: dict[str, ArrivedTrace] = {}
     for trace in traces:
         if trace.identity in identities:
@@ -156,7 +161,7 @@ BEGIN_TIMEOUT_S: Final = 10.0
 
 @dataclass(slots=True)
 class ImportUnderWay:
-    """One upload. version: counts what was told."""
+    """An import in progress. version: counts changes of its progress."""
 
     progress: ImportProgress = field(default_factory=ImportProgress)
     version: int = 0
@@ -165,13 +170,15 @@ class ImportUnderWay:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def report(self, stage: ImportStage, trace_count: int) -> None:
+        """Set the stage."""
         self._set(replace(self.progress, stage=stage, trace_count=trace_count))
 
     def count_read_trace(self) -> None:
-        """One more trace has been read."""
+        """Count one more trace that has been read."""
         self._set(replace(self.progress, read_trace_count=self.progress.read_trace_count + 1))
 
     def end(self) -> None:
+        """Mark the import as over."""
         self.is_over = True
         self._set(self.progress)
 
@@ -183,14 +190,14 @@ class ImportUnderWay:
 
 
 class ImportsUnderWay:
-    """By upload_id."""
+    """The imports in progress by upload_id, for those who watch or cancel them."""
 
     def __init__(self) -> None:
         self._imports: dict[str, ImportUnderWay] = {}
         self._begun = asyncio.Condition()
 
     async def begin(self, upload_id: str) -> ImportUnderWay:
-        """Of an upload without an id nobody can ask."""
+        """Return a new import in progress. Without an upload_id nobody can watch it."""
         found = ImportUnderWay()
         if upload_id:
             async with self._begun:
@@ -199,17 +206,18 @@ class ImportsUnderWay:
         return found
 
     def end(self, upload_id: str, job: ImportUnderWay) -> None:
+        """Remove an import that is over."""
         job.end()
         if self._imports.get(upload_id) is job:  # not when another stream continues the upload by now
             del self._imports[upload_id]
 
     def cancel(self, upload_id: str) -> None:
-        """Nothing happens when there is none."""
+        """Cancel an import; does nothing when there is none."""
         if upload_id in self._imports:
             self._imports[upload_id].is_cancelled.set()
 
     async def watch(self, upload_id: str) -> AsyncIterator[ImportProgress]:
-        """How far it is now, and each change, until it is over. Nothing when it does not begin in time."""
+        """Yield the progress now and after each change, until the import is over. Yields nothing if it does not begin in time."""
         try:
             async with asyncio.timeout(BEGIN_TIMEOUT_S), self._begun:
                 await self._begun.wait_for(lambda: upload_id in self._imports)
@@ -231,7 +239,11 @@ class ImportsUnderWay:
 
 
 class ArrivedReading:
-    """op_registry_folder: of TraceFiles."""
+    """The reading of uploaded traces into the rows of one run, by processes.
+
+    Args:
+        op_registry_folder: directory of the registry of operations, for `TraceFiles`.
+    """
 
     def __init__(self, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._processes = processes
@@ -245,13 +257,17 @@ class ArrivedReading:
         job: ImportUnderWay,
         skipped: list[InvalidTraceError] | None = None,
     ) -> ReadingAnswer:
-        """The task with these traces: one as it is, several read each by a process and joined.
+        """Execute the task with these traces: one is read as it is, several are each read by a process and then joined.
 
         Args:
-            directory: for rows on their way; somebody else's to delete.
-            skipped: takes what is wrong with those of several traces that cannot be read, as long as one can; None: each has to be.
+            directory: for staged rows; the caller deletes it.
+            skipped: filled with the errors of those of several traces that cannot be read, as long as one can; None: all have to be
+                readable.
 
-        Raises what ReadingProcesses raises; the task's own directory is gone then.
+        Raises:
+            InvalidTraceError: a trace, or each of them, cannot be read. As after any error the task's own directory is gone.
+            LimitReachedError: reading takes too much memory.
+            StorageFullError: there is no room for the rows.
         """
         try:
             return await self._read(task, traces, directory, job, skipped)
@@ -278,7 +294,7 @@ class ArrivedReading:
     async def _stage_all(
         self, traces: Sequence[ArrivedTrace], directory: Path, job: ImportUnderWay, skipped: list[InvalidTraceError] | None
     ) -> tuple[Path, ...]:
-        """Folders with the rows of each trace, in their order; all end when one fails that may not be left out."""
+        """Return directories with the rows of each trace, in their order; all tasks end when one fails that may not be skipped."""
 
         async def staged(number: int, trace: ArrivedTrace) -> Path | None:
             task = ReadingTask(directory / str(number), (self._files(trace, keeps_directories=True),), file_name=trace.files[0].file_name)
@@ -299,7 +315,7 @@ class ArrivedReading:
             await ended(*tasks)
 
     def _files(self, trace: ArrivedTrace, *, keeps_directories: bool = False) -> TraceFiles:
-        """keeps_directories: in its name, which ranks often differ in alone."""
+        """Return a trace as readers take it. keeps_directories: in its name, which is often all that ranks differ in."""
         first, *others = trace.files
         name = first.file_name if keeps_directories else trace.file_name
         companions = {file.file_name: file.path for file in others}
@@ -307,7 +323,7 @@ class ArrivedReading:
 
 
 async def ended(*tasks: asyncio.Task[object]) -> None:
-    """Cancelled, and over."""
+    """Cancel the tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Read a trace with its ncu reports into tables and a run."""
+"""Reading of a trace with its ncu reports into tables, and into the run that they make."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> ImportedTables:
-    """The trace; reports of ncu among the files that belong to it tell the work of its launches.
+    """Return the tables of a trace. Reports of ncu among its companion files give the costs of its launches.
 
     Args:
-        selection: what of it somebody wants.
+        selection: tables and columns that are requested.
 
     Raises:
-        InvalidTraceError: no reader takes it, it is damaged, or a report is of another program.
+        InvalidTraceError: no reader accepts it, it is damaged, or a report is of another program.
     """
     reader = reader_of(files)
     reports = _reports(files) if files.companions else {}
@@ -87,7 +87,7 @@ def _with_own_counters(tables: ImportedTables) -> ImportedTables:
 
 
 def _reports(files: TraceFiles) -> dict[str, NcuReport]:
-    """By name; whatever else belongs to the trace is its reader's."""
+    """Return the ncu reports among the companion files by name; the other companions are for the trace's reader."""
     from kernalyse.services.analyzer.readers.ncu.reader import NcuReader, read_report
 
     ncu = NcuReader()
@@ -117,7 +117,7 @@ STORED_ORDER: Final = (
 
 
 def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Run:
-    """The run that has succeeded when its rows are stored."""
+    """Return the run of an imported trace. Its state is SUCCEEDED: it is stored only together with its rows."""
     heights = {table.table_name: tables.frames[table.table_name].height for table in STORED_TABLES if table.table_name in tables.frames}
     failed_count = heights.get("failures", 0)
     return Run(
@@ -138,9 +138,12 @@ def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Ru
 
 
 def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
-    """The frames with run_id and event_index as if a journal had brought them, and one more than the last index.
+    """Add run_id and event_index, as if a journal had brought the rows.
 
     Rows keep their order: of two ceilings of one kind the later one counts.
+
+    Returns:
+        The frames, and one more than the last event_index.
     """
     stored: dict[str, pl.DataFrame] = {}
     next_event_index = 0
@@ -155,7 +158,7 @@ def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str,
 
 
 def _event_offset(table: Table) -> pl.Expr:
-    """Events before each row, of those that its table takes."""
+    """Return an expression for the number of the event that each row belongs to, within its table."""
     if table is SAMPLES:
         return pl.int_range(pl.len(), dtype=pl.Int64) // SAMPLES_PER_EVENT
     if table in TRACE_TABLES:  # nobody watches a trace arrive: each of its tables is one event
@@ -176,9 +179,9 @@ HOW_TO_GIVE_PEAKS: Final = f"give its peaks on the Roofline page under Hardware,
 
 
 def with_known_peaks(tables: ImportedTables) -> ImportedTables:
-    """Return the tables with what data sheets say of each device that they name and what they do not say themselves.
+    """Add datasheet ceilings of the devices that the tables name, except those that they state themselves.
 
-    Notes name the data sheet, and devices that nothing is known of, with the remedy.
+    Notes name the datasheet, and devices without one, with the remedy.
     """
     measurements = tables.frames.get(MEASUREMENTS.table_name)
     if measurements is None or not any(measurements[name].count() for name in WORK):
@@ -205,7 +208,7 @@ def with_known_peaks(tables: ImportedTables) -> ImportedTables:
 
 
 def _devices(tables: ImportedTables, measurements: pl.DataFrame) -> Iterator[Device]:
-    """Those that measurements name, as far as they are described; one that is not is taken for a GPU of that name."""
+    """Yield the devices that measurements name; one without a description is taken for a GPU of that name."""
     described = {device.device_id: device for device in tables.devices}
     for device_id in measurements["device_id"].drop_nulls().unique(maintain_order=True):
         yield described.get(device_id) or Device(device_id, device_id, DeviceKind.GPU, ())

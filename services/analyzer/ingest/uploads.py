@@ -31,12 +31,12 @@ STREAM: Final = "the stream of ImportTrace"
 
 @dataclass(frozen=True, slots=True)
 class TracePart:
-    """One message of the stream.
+    """One message of the upload stream.
 
-    file_name: set where a file begins; digest: set where it ends. upload_id: set in the first message of a stream that can be
-    resumed; offset_bytes: where a file goes on that another stream began; is_last: set in the last message; is_further_trace: set
-    where a file begins that is a trace as the first one is; source_id: set in the first message of a stream whose trace is a
-    state of something that changes.
+    file_name: set where a file begins. digest: set where it ends. upload_id: set in the first message of a stream that can be
+    resumed. offset_bytes: where a file continues that another stream began. is_last: set in the last message. is_further_trace:
+    set where a file begins that is another trace, not a companion. source_id: set in the first message of a stream whose trace
+    is one state of something that changes.
     """
 
     file_name: str
@@ -51,7 +51,7 @@ class TracePart:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """file_name: as the sender wrote it."""
+    """An uploaded file. file_name: as the sender wrote it; digest: "sha256:" and hexadecimal digits."""
 
     file_name: str
     path: Path
@@ -61,23 +61,24 @@ class ArrivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedTrace:
-    """The first file is the trace, the others belong to it."""
+    """An uploaded trace: the first file is the trace, the others are its companions."""
 
     files: tuple[ArrivedFile, ...]
 
     @property
     def digest(self) -> str:
+        """Digest of the trace file."""
         return self.files[0].digest
 
     @property
     def file_name(self) -> str:
-        """Without directories: what lists call it."""
+        """Name of the trace file without directories, as lists show it."""
         name = re.split(r"[/\\]", self.files[0].file_name)[-1]
         return name[-MAX_NAME_LENGTH:]
 
     @property
     def identity(self) -> str:
-        """64 hexadecimal digits that stand for the trace with all that belongs to it, whatever the trace itself is called."""
+        """64 hexadecimal digits that identify the trace and its companions, whatever the trace file is called."""
         if len(self.files) == 1:
             return self.digest.removeprefix("sha256:")
         companions = sorted(f"{file.file_name}\0{file.digest}" for file in self.files[1:])
@@ -86,7 +87,7 @@ class ArrivedTrace:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Of a trace. head: its first HEAD_BYTES, or all of it."""
+    """The beginning of a trace. head: its first HEAD_BYTES, or all of it."""
 
     file_name: str
     head: bytes
@@ -94,7 +95,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far an upload came: files that are whole, and bytes of the one after them."""
+    """The position at which an upload continues: complete files, and bytes of the next one."""
 
     whole_file_count: int = 0
     offset_bytes: int = 0
@@ -102,7 +103,7 @@ class Extent:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """head: what has arrived of a trace's beginning; None: that has been told of, or it is a file that belongs to one."""
+    """A file that is being received. head: the beginning so far of a trace; None: it has been handed out, or this is a companion."""
 
     file_name: str
     path: Path
@@ -114,11 +115,12 @@ class _OpenFile:
 
     @classmethod
     def create(cls, file_name: str, path: Path, *, is_trace: bool, is_further_trace: bool) -> Self:
+        """Return a new, empty file."""
         return cls(file_name, path, is_further_trace, path.open("wb"), hashlib.sha256(), b"" if is_trace else None)
 
     @classmethod
     def reopen_partial(cls, file_name: str, path: Path, *, is_further_trace: bool) -> Self:
-        """One that another process began to write; closed."""
+        """Return a closed file that an earlier process has begun to write, with the hash of its bytes."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
             return cls(file_name, path, is_further_trace, file, digest, None, file.tell())
@@ -131,7 +133,7 @@ class _OpenFile:
             self.head += chunk[: HEAD_BYTES - len(self.head)]
 
     def beginning(self, *, is_complete: bool) -> Beginning | None:
-        """Once, as soon as it is there."""
+        """Return the beginning of a trace once, as soon as it is there; else None."""
         if self.head is None or (len(self.head) < HEAD_BYTES and not is_complete):
             return None
         head, self.head = self.head, None
@@ -142,10 +144,10 @@ class _OpenFile:
 
 
 class Arrival:
-    """The files of one upload, by number: the names that a sender gives never become paths.
+    """The files of one upload, stored by number: names that a sender gives never become paths.
 
     Args:
-        directory: its own, empty or with what `adopt` goes on with; `discard` deletes it.
+        directory: of this upload, empty or with the files that `adopt` takes over; `discard` deletes it.
         max_bytes: of all files together.
     """
 
@@ -160,16 +162,18 @@ class Arrival:
 
     @property
     def extent(self) -> Extent:
+        """Position at which the upload continues."""
         return Extent(len(self._files), 0 if self._partial is None else self._partial.size_bytes)
 
     def adopt(self, part: TracePart, size_bytes: int) -> bool:
-        """Goes on with the next file as a process that has ended left it here. Answers whether it is whole.
+        """Take over the next file as an earlier process has left it, and return whether it is complete.
 
         Args:
-            part: its name and digest. size_bytes: of the whole file.
+            part: its name and digest.
+            size_bytes: of the complete file.
 
         Raises:
-            InvalidTraceError: it has the size, and another digest.
+            InvalidTraceError: it has the size, but another digest.
         """
         path = self._directory / str(len(self._files))
         if not path.exists():
@@ -183,9 +187,12 @@ class Arrival:
         return True
 
     def take(self, part: TracePart) -> Beginning | None:
-        """Answers with the beginning of a trace when it has arrived.
+        """Store one message; return the beginning of a trace when it is there, else None.
 
-        Raises InvalidTraceError, LimitReachedError; OSError when there is no room.
+        Raises:
+            InvalidTraceError: the message does not follow on the one before it, or a digest is not that of the bytes.
+            LimitReachedError: a chunk, the upload or its number of files is too large.
+            OSError: there is no room.
         """
         if part.file_name:
             self._begin(part)
@@ -201,7 +208,7 @@ class Arrival:
         return arriving.beginning(is_complete=bool(part.digest))
 
     def whole(self) -> tuple[ArrivedTrace, ...]:
-        """Every trace, once the stream has ended."""
+        """Return every trace, once the stream has ended. Raises InvalidTraceError."""
         if self._open is not None:
             raise unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
         if self._partial is not None:
@@ -213,12 +220,13 @@ class Arrival:
         return tuple(ArrivedTrace(tuple(self._files[start:end])) for start, end in zip(starts, ends, strict=True))
 
     def pause(self) -> None:
-        """The stream broke off. Raises OSError when what is still in memory cannot be written."""
+        """Close the file that an interrupted stream was sending. Raises OSError when buffered bytes cannot be written."""
         if self._open is not None:
             self._partial, self._open = self._open, None
             self._partial.file.close()
 
     def discard(self) -> None:
+        """Delete all files of the upload."""
         if self._open is not None:
             with suppress(OSError):  # a full disk refuses once more what is still in memory
                 self._open.file.close()
@@ -283,7 +291,7 @@ class Arrival:
 
 
 def unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
-    """A stream that is not as the contract says."""
+    """Return the error for a stream that violates the contract."""
     return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")
 
 
@@ -303,7 +311,7 @@ FORGOTTEN_COUNT: Final = 1024
 
 @dataclass(slots=True)
 class _Stream:
-    """upload_id: empty when it cannot be resumed."""
+    """A stream in progress. upload_id: empty when it cannot be resumed."""
 
     upload_id: str
     upload: Arrival
@@ -318,7 +326,7 @@ class _PausedUpload:
 
 @asynccontextmanager
 async def private_folder(parent: Path) -> AsyncIterator[Path]:
-    """For rows on their way; it goes, whatever is in it."""
+    """Yield a new directory that is deleted at the end, with everything in it."""
     directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=parent))
     try:
         yield directory
@@ -327,11 +335,12 @@ async def private_folder(parent: Path) -> AsyncIterator[Path]:
 
 
 class Arrivals:
-    """Below one directory, which holds nothing else.
+    """The uploads in progress, and those that were interrupted, until they are resumed or expire.
 
     Args:
-        max_bytes: of one trace with all that belongs to it.
-        recognize: called with name and beginning of each trace, in a thread; what it raises ends the stream. None: any is taken.
+        directory: for one directory per upload; holds nothing else.
+        max_bytes: of one trace with all its companions.
+        recognize: called with name and head of each trace, in a thread; an error that it raises ends the stream. None: any is accepted.
         clock: seconds.
     """
 
@@ -351,13 +360,13 @@ class Arrivals:
         self._cancelled_ids: deque[str] = deque(maxlen=FORGOTTEN_COUNT)
 
     def resumed(self, upload_id: str) -> Extent:
-        """How far an upload came. A stream of it that still seems open is taken for broken: its sender has come back."""
+        """Return where an upload continues. A stream of it that still seems open is treated as broken: its sender has come back."""
         self._replace_stream(upload_id)
         partial = self._partial.get(upload_id)
         return Extent() if partial is None else partial.upload.extent
 
     def forget(self, upload_id: str) -> None:
-        """Throws away what an upload has left that broke off, and what it still brings."""
+        """Cancel an upload: delete what an interrupted stream has left, and reject what still comes."""
         if upload_id:
             self._cancelled_ids.append(upload_id)
         if upload_id in self._partial:
@@ -365,13 +374,13 @@ class Arrivals:
 
     @asynccontextmanager
     async def received(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
-        """The traces of a stream, whose files are there until the block ends.
+        """Yield the traces of a stream; their files are there until the block ends.
 
         Raises:
-            InvalidTraceError: the stream is not as the contract says, a digest is not that of the bytes, or a trace is not recognized.
+            InvalidTraceError: the stream violates the contract, a digest is wrong, or a trace is not recognized.
             LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
             StorageFullError: there is no room.
-            CancelledError: it has been forgotten before it began.
+            CancelledError: the upload was cancelled before it began.
         """
         upload = await self._receive_all(parts)
         try:
@@ -380,7 +389,7 @@ class Arrivals:
             upload.discard()
 
     async def _receive_all(self, parts: AsyncIterable[TracePart]) -> Arrival:
-        """Every part of the stream. What a stream leaves that breaks off is kept when it can be resumed."""
+        """Store every message of the stream. What an interrupted stream leaves is kept if it can be resumed."""
         stream: _Stream | None = None
         is_complete = False
         try:
@@ -409,7 +418,7 @@ class Arrivals:
         return stream.upload
 
     def _begin_stream(self, upload_id: str) -> _Stream:
-        """A stream from its first message on."""
+        """Return a new stream, or one that continues an interrupted upload."""
         if upload_id in self._cancelled_ids:
             raise cancelled(upload_id)
         self._replace_stream(upload_id)
@@ -422,7 +431,7 @@ class Arrivals:
         return stream
 
     def _replace_stream(self, upload_id: str) -> None:
-        """Sets an open stream of the upload aside."""
+        """Set aside a stream of the upload that is still open, as its sender has come back."""
         if upload_id in self._running:
             previous = self._running[upload_id]
             self._end(previous, is_resumable=True)
@@ -430,13 +439,13 @@ class Arrivals:
         self._discard_expired()
 
     def _discard_expired(self) -> None:
-        """Throws away what nobody has come back for, and the oldest of too many."""
+        """Delete uploads that nobody has resumed in time, and the oldest ones of too many."""
         earliest_s = self._clock() - KEPT_S
         while self._partial and (len(self._partial) > MAX_CUT_COUNT or next(iter(self._partial.values())).paused_s < earliest_s):
             self._partial.pop(next(iter(self._partial))).upload.discard()
 
     def _end(self, stream: _Stream | None, *, is_resumable: bool) -> None:
-        """Keeps what a stream brought, or throws it away."""
+        """Keep or delete what a stream brought."""
         if stream is None or stream.is_replaced:
             return
         self._running.pop(stream.upload_id, None)
@@ -462,4 +471,5 @@ class Arrivals:
 
 
 def cancelled(upload_id: str) -> CancelledError:
+    """Return the error for an import that was cancelled."""
     return CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")

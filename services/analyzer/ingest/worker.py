@@ -1,7 +1,7 @@
-"""A process that reads traces for the analyzer: tasks come as lines, answers go as lines, rows into files.
+"""A process that reads traces for the analyzer: tasks come as lines, results go as lines, rows into files.
 
-What a damaged file can do to it - a crash, memory without end, an hour of work - ends with this process, which the analyzer
-may kill at any moment. It ends by itself when the analyzer does: nobody writes its input any more.
+A damaged file may crash it, take all memory or keep it busy for an hour: the analyzer may kill this process at any moment. It
+exits when the analyzer does, as its input ends then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARENT_GONE_STATUS: Final = 3
 
 
 def main(commands: TextIO, answers: TextIO) -> None:
-    """Carries tasks out, one after the other, until there is no more input."""
+    """Execute tasks one after the other until the input ends."""
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(commands, lines), daemon=True).start()
     while True:
@@ -44,14 +44,14 @@ def main(commands: TextIO, answers: TextIO) -> None:
 
 
 def _listen(commands: TextIO, lines: SimpleQueue[str]) -> None:
-    """Beside the work: the end of the input ends the process in the middle of it."""
+    """Queue the tasks from a thread of its own, so that the end of the input ends the process in the middle of a task."""
     for line in commands:
         lines.put(line)
     os._exit(PARENT_GONE_STATUS)
 
 
 def answer(line: str) -> str:
-    """The answer to one task; errors are answers too."""
+    """Return the line that answers one task: its result or its error."""
     task = ReadingTask.of_line(line)
     try:
         return carried_out(task).line()
@@ -81,7 +81,13 @@ def answer(line: str) -> str:
 
 
 def carried_out(task: ReadingTask) -> ReadingAnswer:
-    """Raises what readers raise, and StorageFullError."""
+    """Execute one task.
+
+    Raises:
+        InvalidTraceError: the content is damaged.
+        LimitReachedError: a trace exceeds a limit of its reader.
+        StorageFullError: there is no room for the rows.
+    """
     task.directory.mkdir()
     if not task.run_id:
         _stage(task)
@@ -100,7 +106,7 @@ def _read(files: TraceFiles) -> tuple[ImportedTables, str]:
 
 
 def _stage(task: ReadingTask) -> None:
-    """Leaves the rows of a trace where another process joins them with those of others. Raises InvalidTraceError."""
+    """Write the rows of a trace to files from which another task joins them with those of others. Raises InvalidTraceError."""
     files = task.traces[0]
     tables, reader_format = _read(files)
     if TRACE_NAMES.table_name not in tables.frames:
@@ -137,7 +143,7 @@ def _read_staged(directories: Sequence[Path]) -> tuple[ImportedTables, str]:
 
 
 def _check_kinds(staged: Sequence[StagedTrace]) -> None:
-    """A report of ncu says what the launches of another trace did; as a process beside it, it would count them twice."""
+    """Raise InvalidTraceError if a report of ncu is among the traces: as another process it would count their launches twice."""
     reports = [trace.file_name for trace in staged if trace.format == REPORT_FORMAT]
     if reports and len(reports) < len(staged):
         raise InvalidTraceError(
@@ -149,7 +155,7 @@ def _check_kinds(staged: Sequence[StagedTrace]) -> None:
 
 
 def _notes(staged: Sequence[StagedTrace]) -> Iterator[str]:
-    """What the readers say, each line once, with the files that it is of."""
+    """Yield the notes of the readers, each line once, with the files it applies to."""
     files: dict[str, list[str]] = {}
     for trace in staged:
         for line in trace.notes.splitlines():

@@ -1,4 +1,4 @@
-"""Processes that read traces, with a budget of memory, and the messages of their tasks."""
+"""A pool of processes that read traces within a memory budget, and the messages of their tasks."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ ANONYMOUS: Final = re.compile(rb"RssAnon:\s+(\d+) kB")
 
 
 class ReadingProcesses:
-    """Of one analyzer.
+    """A pool of reading processes. They are started on demand, and ended when no task comes.
 
     Args:
-        max_count: that read at once.
-        max_memory_bytes: of all together, apart from files that they have mapped.
+        max_count: processes that read at once.
+        max_memory_bytes: memory of all of them together, except mapped files.
     """
 
     def __init__(self, max_count: int, max_memory_bytes: int) -> None:
@@ -63,22 +63,23 @@ class ReadingProcesses:
         self._preparing: asyncio.Task[None] | None = None
 
     def prepare(self) -> None:
-        """Starts a process in advance, while its task is still arriving."""
+        """Start a process in advance, while the files of its task are still arriving."""
         if not self._idle and not self._running and (self._preparing is None or self._preparing.done()):
             self._preparing = asyncio.create_task(self._start_idle())
 
     async def close(self) -> None:
+        """End the processes that wait for a task."""
         if self._preparing is not None:
             await asyncio.wait({self._preparing})  # cancelled half-way it would leave a process that nobody ends
         while self._idle:
             await self._idle.pop().end()
 
     async def carried_out(self, task: ReadingTask) -> ReadingAnswer:
-        """The answer of a process. When this is cancelled, the process has ended before it returns.
+        """Execute a task in a process, and return its result. When this is cancelled, the process has ended before it returns.
 
         Raises:
-            InvalidTraceError: the content is damaged, or such that the reader died of it.
-            LimitReachedError: it takes more than max_memory_bytes.
+            InvalidTraceError: the content is damaged, or makes the reader crash.
+            LimitReachedError: reading takes more than max_memory_bytes.
             StorageFullError: there is no room for the rows.
         """
         needed_bytes = min(_estimate_bytes(task), self._max_memory_bytes)
@@ -93,7 +94,7 @@ class ReadingProcesses:
 
     @asynccontextmanager
     async def _reserve(self, needed_bytes: int) -> AsyncIterator[None]:
-        """A place among those that run, once there is one."""
+        """Wait until a process may run and its memory fits the budget, and reserve both."""
 
         def fits() -> bool:
             is_room = sum(self._reserved_bytes) + needed_bytes <= self._max_memory_bytes
@@ -111,7 +112,7 @@ class ReadingProcesses:
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[_ReadingProcess]:
-        """One for a task; it is kept when it has answered, and ended when it has not."""
+        """Yield a process for one task. It is reused if it has answered, and ended if it has not."""
         if self._preparing is not None:
             await asyncio.wait({self._preparing})
         process = self._idle.pop() if self._idle else await _ReadingProcess.start()
@@ -147,7 +148,7 @@ class ReadingProcesses:
             answering.cancel()
 
     def _check_memory(self, process: _ReadingProcess, task: ReadingTask) -> None:
-        """The last to come gives way when together they are over the limit."""
+        """Raise if this process was the last to start and all of them together exceed the limit."""
         taken_bytes = sum(other.memory_bytes for other in self._running)
         if taken_bytes <= self._max_memory_bytes or process is not self._running[-1]:
             return
@@ -162,11 +163,13 @@ class ReadingProcesses:
 
 
 class _MemoryCrowdedError(Exception):
-    """Its memory and that of those beside it are over the limit."""
+    """Several processes together exceed the memory limit."""
 
 
 @dataclass(slots=True)
 class _ReadingProcess:
+    """One process of the pool. is_ready: it has answered its last task."""
+
     process: Process
     task_count: int = 0
     is_ready: bool = field(default=True)  # for another task
@@ -178,7 +181,12 @@ class _ReadingProcess:
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=MAX_LINE_BYTES, start_new_session=True))
 
     async def answer(self, task: ReadingTask) -> str:
-        """Raises InvalidTraceError, LimitReachedError when it ends without one."""
+        """Send a task and return the line that answers it.
+
+        Raises:
+            InvalidTraceError: the process ended without an answer.
+            LimitReachedError: the system has killed it.
+        """
         self.task_count += 1
         self.is_ready = False
         assert self.process.stdin is not None
@@ -193,20 +201,20 @@ class _ReadingProcess:
         return line.decode()
 
     async def end(self) -> None:
-        """At once, whatever it does, with the processes that it has started: all of its session."""
+        """Kill the process with all processes that it has started: its whole session."""
         with suppress(ProcessLookupError):
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
 
     def close_input(self) -> None:
-        """Ends it as the end of the analyzer would."""
+        """Let the process exit, as the end of the analyzer would."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
     @property
     def memory_bytes(self) -> int:
-        """Resident, without mapped files, with what processes that it has started take.
+        """Resident memory without mapped files, with that of processes that it has started.
 
         0 where the system does not tell, and when it has ended.
         """
@@ -245,7 +253,7 @@ def _subject(task: ReadingTask) -> str:
 
 
 def _estimate_bytes(task: ReadingTask) -> int:
-    """What the task is expected to take; a guess, for memory is watched as well."""
+    """Return the memory that the task is expected to take: a rough estimate, as memory is watched as well."""
     files = [path for trace in task.traces for path in (trace.path, *trace.companions.values())]
     staged = [Path(entry.path) for directory in task.staged for entry in os.scandir(directory)]
     return sum(path.stat().st_size * (PACKED_RATIO if _is_packed(path) else PLAIN_RATIO) for path in (*files, *staged))
@@ -264,12 +272,12 @@ def _is_packed(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadingTask:
-    """Reads traces into a run, or one trace for another task.
+    """A task to read traces into a run, or one trace into staged rows that another task joins.
 
-    traces: those to read.
+    traces: the traces to read.
     staged: directories of traces that other tasks have read.
-    directory: for the rows; made here. Nothing but this task writes below it.
-    run_id: of the run to make; empty: rows of one trace are left for another task.
+    directory: for the rows; made by the task, and nothing else writes below it.
+    run_id: of the run to make; empty: stage the rows of one trace.
     file_name, digest: of the run.
     """
 
@@ -281,10 +289,12 @@ class ReadingTask:
     digest: str = ""
 
     def line(self) -> str:
+        """Return the task as one line of JSON."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
     @classmethod
     def of_line(cls, line: str) -> Self:
+        """Return the task of a line."""
         fields = json.loads(line)
         traces = tuple(
             TraceFiles(
@@ -302,18 +312,19 @@ class ReadingTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadingAnswer:
-    """run: None where none was to be made. next_event_index: one more than that of its last row."""
+    """The result of a task. run: None for staged rows. next_event_index: one more than that of the run's last row."""
 
     run: Run | None = None
     next_event_index: int = 0
 
     def line(self) -> str:
+        """Return the result as one line of JSON."""
         run = None if self.run is None else protobuf.encode_json(self.run).decode()
         return json.dumps({"run": run, "next_event_index": self.next_event_index})
 
     @classmethod
     def of_line(cls, line: str) -> Self:
-        """Raises the KernalyseError that the process has answered with."""
+        """Return the result of a line. Raises the KernalyseError that the process has answered with."""
         fields = json.loads(line)
         if "reason" in fields:
             raise error_class(fields.pop("reason"))(fields.pop("subject"), **fields)
@@ -322,6 +333,7 @@ class ReadingAnswer:
 
 
 def error_line(error: KernalyseError) -> str:
+    """Return an error as one line of JSON, which `ReadingAnswer.of_line` raises."""
     return json.dumps(
         {
             "reason": error.reason,
@@ -335,7 +347,7 @@ def error_line(error: KernalyseError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedTrace:
-    """What is known of a trace that was read, besides its rows."""
+    """What is known about a staged trace besides its rows."""
 
     file_name: str
     format: str
@@ -345,13 +357,16 @@ class StagedTrace:
 
     @classmethod
     def of(cls, file_name: str, reader_format: str, tables: ImportedTables) -> Self:
+        """Return the description of a trace that was read."""
         return cls(file_name, reader_format, tables.notes, tables.start_time, tables.end_time)
 
     def line(self) -> str:
+        """Return the description as one line of JSON."""
         return json.dumps(dataclasses.asdict(self), default=datetime.isoformat)
 
     @classmethod
     def of_line(cls, line: str) -> Self:
+        """Return the description of a line."""
         fields: dict[str, Any] = json.loads(line)
         for name in ("start_time", "end_time"):
             fields[name] = None if fields[name] is None else datetime.fromisoformat(fields[name])

@@ -219,6 +219,6 @@ def test_nodes_of_a_store_from_before_client_certificates_keep_their_tokens(node
     with closing(Store(tmp_path)) as store:
         assert store.nodes.all() == [NodeRecord("gpu-host:7001", node.node, b"ca", None)]
         assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
-        store.secrets.keep("other:7001", NodeSecret("another", "key"))
+        store.secrets.put("other:7001", NodeSecret("another", "key"))
         assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
         assert store.secrets.secret("other:7001") == NodeSecret("another", "key")

@@ -73,7 +73,7 @@ class Collector:
         self._compactions: set[asyncio.Task[None]] = set()
         self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
         self.client: NodeLink | None = None
-        self.is_settled = asyncio.Event()
+        self.first_attempt_done = asyncio.Event()
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class Collector:
     async def _collect(self, client: NodeLink) -> None:
         node = await client.describe()
         await self._describe(node)
-        await self._lose_forgotten_runs(client, node.node_id)
+        await self._mark_forgotten_runs_lost(client, node.node_id)
         await self._trace_fetcher.begin(client, node.node_id)
         next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
         try:
@@ -188,13 +188,13 @@ class Collector:
             await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
         await self._set_status(NodeHealth.SERVING, "")
 
-    async def _lose_forgotten_runs(self, client: NodeLink, node_id: str) -> None:
+    async def _mark_forgotten_runs_lost(self, client: NodeLink, node_id: str) -> None:
         """Mark runs as lost that the node no longer knows: their last events will never come."""
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
             try:
                 await client.run(record.run.run_id)
             except RunNotFoundError:
-                await self._change_run(partial(self._store.runs.lose, record.run.run_id, datetime.now(UTC)))
+                await self._change_run(partial(self._store.runs.mark_lost, record.run.run_id, datetime.now(UTC)))
                 self._compact(record.run.run_id)
 
     async def _note_gap(self, node_id: str, next_event_index: int, error: EventExpiredError) -> None:
@@ -221,7 +221,7 @@ class Collector:
 
     async def _set_status(self, health: NodeHealth, problem: str) -> None:
         before, status = self.status, NodeStatus(self._record.address, health, self._record.node, problem)
-        self.is_settled.set()
+        self.first_attempt_done.set()
         if status == before:
             return
         self.status = status

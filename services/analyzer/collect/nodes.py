@@ -98,7 +98,7 @@ class Nodes:
             await self._forget(status.address)
         record = NodeRecord(endpoint.address, node, endpoint.ca_certificate, endpoint.client_certificate)
         secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
-        await asyncio.to_thread(self._store.secrets.keep, endpoint.address, secret)
+        await asyncio.to_thread(self._store.secrets.put, endpoint.address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
         status = self._collect(record, endpoint).status
         self._node_subscriptions.publish(nodes=[status])
@@ -150,7 +150,7 @@ class Nodes:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_TIMEOUT_S):
                 for collector in candidates:
-                    await collector.is_settled.wait()
+                    await collector.first_attempt_done.wait()
         if (client := _serving(candidates)) is not None:
             return client
         status = candidates[0].status
@@ -218,7 +218,7 @@ class Nodes:
     async def _forget(self, address: str) -> None:
         await self._end(address)
         await asyncio.to_thread(self._store.nodes.delete, address)
-        await asyncio.to_thread(self._store.secrets.forget, address)
+        await asyncio.to_thread(self._store.secrets.delete, address)
         self._node_subscriptions.publish(removed_addresses=[address])
 
     async def _end(self, address: str) -> None:

@@ -105,9 +105,9 @@ class ArtifactFetch:
         file = self._files[number]
         return TracePart(file.artifact_name, b"", digest, offset_bytes=offset_bytes, is_further_trace=file.is_trace and number > 0)
 
-    def whole(self) -> tuple[ArrivedTrace, ...]:
+    def traces(self) -> tuple[ArrivedTrace, ...]:
         """Return all traces, once everything has been fetched."""
-        return self._upload.whole()
+        return self._upload.traces()
 
     def discard(self) -> None:
         """Delete the files."""
@@ -183,7 +183,7 @@ class LeftTraces:
         async with private_folder(self._store.uploads_directory) as directory:
             task = ReadingTask(self._store.reserve_trace(run_id), run_id=run_id, file_name=traces[0].file_name)
             skipped: list[InvalidTraceError] = []
-            answer = await self._reading.carried_out(task, traces, directory, ImportUnderWay(), skipped)
+            answer = await self._reading.execute(task, traces, directory, ImportUnderWay(), skipped)
             assert answer.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
             found = {path.stem for path in task.directory.iterdir()}
@@ -204,7 +204,7 @@ class LeftTraces:
             await self._publish(run_id, task.directory, "\n".join(filter(None, lines)), level)
 
     async def _set_activity(self, run_id: str, activity: str) -> None:
-        run = await asyncio.to_thread(self._store.runs.tell_activity, run_id, activity)
+        run = await asyncio.to_thread(self._store.runs.update_activity, run_id, activity)
         if run is not None:
             await self._run_subscriptions.publish_run(run)
             self._node_subscriptions.publish(runs=[run])
@@ -214,7 +214,7 @@ class LeftTraces:
 
     async def _publish(self, run_id: str, directory: Path | None, notes: str, level: LogLevel = LogLevel.INFO) -> None:
         """Publish the rows, and complete the run. This is not interrupted: the rows must stay while the store takes them over."""
-        storing = asyncio.create_task(asyncio.to_thread(self._store.settle_traces, run_id, directory, notes, level=level))
+        storing = asyncio.create_task(asyncio.to_thread(self._store.complete_traces, run_id, directory, notes, level=level))
         try:
             commit = await asyncio.shield(storing)
         except asyncio.CancelledError:
@@ -241,7 +241,7 @@ class LeftTraces:
             try:
                 async with self._fetching:
                     await fetch.resume(client, run_id)
-                return fetch.whole()
+                return fetch.traces()
             except InvalidTraceError:
                 fetch.discard()
                 if not fetch.is_continued:

@@ -1,8 +1,8 @@
-"""Reports of ncu with the launches that they count: their own, or those of a trace of the same program.
+"""Joins reports of ncu with the launches that they count: their own, or those of a trace of the same program.
 
-The two know nothing of each other. A kernel is the same when its name is, in the finest form that both write; its launches
-are told apart by launch configuration, and of one configuration by their order. ncu often profiles some launches only: the
-mean of those found stands for the others of the same name and configuration, and says so.
+Report and trace share no identifiers. A kernel is matched by its name, in the most detailed form that both have; its launches
+by launch configuration, and within one configuration by their order. ncu often profiles some launches only: the others of the
+same name and configuration get the mean of those found, and say so.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CONFIGURATION_SOURCE: Final = "counters of the same launch configuration"
 
 CONFIGURATION: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in ("x", "y", "z"))
 PLACE: Final = ("key", *CONFIGURATION)
-"""Launches of one place are alike: one kernel with one launch configuration."""
+"""Columns that identify launches of one kernel with one launch configuration, which are alike."""
 
 JOIN_INPUT: Final = {
     KERNEL_LAUNCHES.table_name: ("launch_index", "name_index", "process_id", "duration_ns", *CONFIGURATION),
     TRACE_NAMES.table_name: ("name_index", "name"),
 }
-"""What joining needs of a trace."""
+"""Columns of a trace that joining needs, by table."""
 
 AMOUNTS: Final = ("flop", "bytes", "l2_bytes", "l1_bytes")
 KINDS: Final = ("dtype", "path")
@@ -50,7 +50,7 @@ MAX_NAMED_KERNELS: Final = 5
 
 
 def with_own_counters(tables: ImportedTables) -> ImportedTables:
-    """A report that is a trace itself, with durations, sizes and work of its launches. Other tables come back as they are."""
+    """Return a report that is a trace itself with durations, sizes and costs of its launches; other tables as they are."""
     counters, launches = tables.frames.get(COUNTERS.table_name), tables.frames.get(KERNEL_LAUNCHES.table_name)
     if counters is None or launches is None:
         return tables
@@ -69,8 +69,10 @@ def with_own_counters(tables: ImportedTables) -> ImportedTables:
 
 
 def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> ImportedTables:
-    """A trace with the work that reports of the same program count, by their file names. Of several that count a launch, the
-    first that knows a figure tells it.
+    """Return a trace with the costs that reports of the same program count. Of several, the first that knows a value gives it.
+
+    Args:
+        reports: by file name.
 
     Raises:
         InvalidTraceError: none of a report's kernels is in the trace.
@@ -90,16 +92,16 @@ def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> Im
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 
-# ---------------------------------------------------------------- what a report counts
+# ---------------------------------------------------------------- costs in a report
 
 
 def _counted(counters: pl.DataFrame) -> pl.DataFrame:
-    """Table counted_work of the rows of one report."""
+    """Return table counted_work for the rows of one report."""
     return counted_work(_as_store_rows(counters), COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()).collect()
 
 
 def _as_store_rows(counters: pl.DataFrame) -> pl.LazyFrame:
-    """As rows of a store are: what belongs to a report shares run and event."""
+    """Return the rows with run_id and event_index, which the rows of a report share in a store."""
     return COUNTERS.conform(counters.lazy().with_columns(run_id=pl.lit(""), event_index=pl.lit(0)))
 
 
@@ -117,7 +119,7 @@ def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
 
 
 def _known_costs(counted: pl.DataFrame) -> pl.DataFrame:
-    """Launches of which some work is known."""
+    """Return the launches of which some cost is known."""
     return counted.select(
         pl.col("launch_index").cast(INDEX), "flop", pl.col("dram_bytes").alias("bytes"), "l2_bytes", "l1_bytes", *KINDS
     ).filter(_is_known())
@@ -128,7 +130,7 @@ def _is_known() -> pl.Expr:
 
 
 def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One row per launch, of several the first that knows a figure."""
+    """Return one row per launch; each value is from the first part that knows it."""
     columns = LAUNCH_WORK.column_names[2:]
     together = pl.concat([LAUNCH_WORK.empty().select(columns), *(part.select(columns) for part in parts)])
     return (
@@ -139,12 +141,17 @@ def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-# ---------------------------------------------------------------- which launch is which
+# ---------------------------------------------------------------- matching of launches
 
 
 @dataclass(frozen=True, slots=True)
 class _JoinedCounters:
-    """work: rows of launch_work for launches of the trace. Counts and times are of launches; missing: kernels not found."""
+    """A report joined with a trace.
+
+    work: rows of launch_work for launches of the trace. ordered_count: launches with counters of their own. time_ratio: device time of
+    launches with counters over that of all; None: no time is known. used_count: launches of the report found in the trace. missing:
+    kernels that are not.
+    """
 
     work: pl.DataFrame
     launch_count: int
@@ -197,15 +204,18 @@ class _JoinedCounters:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What kernels are known by on both sides, by their names on each."""
+    """Numbers of the kernels that report and trace share, by their names in each."""
 
     of_trace: Mapping[str, int]
     of_report: Mapping[str, int]
 
 
 def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None]) -> _Keys:
-    """Of each function the finest form of its names that both sides have. Only where one side writes no template arguments, or
-    mangles, the function is all that there is to go by: instances of one template are different kernels."""
+    """Match functions by the most detailed form of name that both sides have.
+
+    The bare function name suffices only where one side writes no template arguments, or mangles: otherwise instances of one
+    template are different kernels.
+    """
     trace_groups, report_groups = (_by_function([name for name in names if name]) for names in (trace_names, report_names))
     of_trace: dict[str, int] = {}
     of_report: dict[str, int] = {}
@@ -237,13 +247,13 @@ def _has_template_arguments(group: Mapping[str, KernelForms]) -> bool:
 
 
 def _finest_forms_first(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
-    """Names with their finest forms, then with the next."""
+    """Yield the names with their most detailed forms, then with the next ones."""
     for forms in zip(*(forms.finest_first for forms in group.values()), strict=True):
         yield dict(zip(group, forms, strict=True))
 
 
 def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.DataFrame:
-    """Launches of kernels that the report has, in order."""
+    """Return the trace's launches of kernels that the report has, in order."""
     key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": TEXT, "key": INDEX})
     known = names.select("name_index", "name").join(key_of, on="name").drop("name")
     traced = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
@@ -251,7 +261,7 @@ def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.Da
 
 
 def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
-    """Launches of kernels that the trace has, in order, with their work."""
+    """Return the report's launches of kernels that the trace has, in order, with their costs."""
     key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=INDEX)
     launches = report.launches.select(pl.col("launch_index").cast(INDEX), process_id=pl.col("process_id").cast(COUNT, strict=False))
     work = _known_costs(_counted(report_counters(report)))
@@ -260,14 +270,16 @@ def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
 
 
 def _with_process_order(launches: pl.DataFrame) -> pl.DataFrame:
-    """With the process by order of appearance, from 0: numbers of processes differ from run to run."""
+    """Number the processes by order of appearance, from 0, as process ids differ from run to run."""
     processes = launches.select("process_id").unique(maintain_order=True).with_row_index("process")
     return launches.join(processes, on="process_id", nulls_equal=True, maintain_order="left").drop("process_id")
 
 
 def _with_key_and_order(traced: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with place and order within it instead of kernel and configuration; of the trace, what the report has shapes of.
-    Kernels whose configuration one side does not tell have one place."""
+    """Replace kernel and configuration by the number of both, and add the order within it; of the trace, what the report has.
+
+    Kernels whose configuration one side does not record are matched by name alone.
+    """
     is_partial = pl.any_horizontal(pl.col(name).is_null() for name in CONFIGURATION)
     partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (traced, counted)])["key"]
     if partial.len():
@@ -289,7 +301,7 @@ def _typical_costs() -> list[pl.Expr]:
 
 
 def _launches_with_costs(launches: pl.DataFrame) -> pl.DataFrame:
-    """Those of which some work is known."""
+    """Return those of which some cost is known."""
     return launches.filter(_is_known()).select("launch_index", *AMOUNTS, *KINDS)
 
 

@@ -20,11 +20,10 @@ from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
 
-# ---------------------------------------------------------------- importing
-# Traces from elsewhere, taken in as runs of their own: received, read by processes of their own, stored whole or not at all.
+# ---------------------------------------------------------------- importer
 
 IDENTITY_LENGTH: Final = 20
-"""Hexadecimal digits of the identity in a run_id: 80 bits, which no two files of a store share by chance."""
+"""Hexadecimal digits of the identity in a run_id: with 80 bits no two files of a store collide by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,9 @@ class Importing:
             self._jobs.end(upload_id, job)
         raise cancelled(upload_id)
 
-    def resumed(self, upload_id: str) -> Extent:
+    def resume_position(self, upload_id: str) -> Extent:
         """Return where an interrupted upload has to continue."""
-        return self._uploads.resumed(upload_id)
+        return self._uploads.resume_position(upload_id)
 
     def progress(self, upload_id: str) -> AsyncIterator[ImportProgress]:
         """Yield the progress of an import until it is over."""
@@ -93,7 +92,7 @@ class Importing:
 
     async def _ingest(self, parts: AsyncIterable[TracePart], job: ImportUnderWay, source_id: str) -> TakenIn:
         self._processes.prepare()
-        async with self._uploads.received(parts) as traces:
+        async with self._uploads.receive(parts) as traces:
             identity = _identity(traces)
             if source_id:
                 identity = await asyncio.to_thread(self._with_registry, identity)
@@ -106,7 +105,7 @@ class Importing:
                     task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
-                    answer = await self._reading.carried_out(task, traces, directory, job)
+                    answer = await self._reading.execute(task, traces, directory, job)
                     assert answer.run is not None
                     is_new = await self._add(answer.run, rows, answer.next_event_index)
                     return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
@@ -152,11 +151,10 @@ async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart])
         yield part
 
 
-# ---------------------------------------------------------------- import progress
-# Imports that are under way: how far they are, for who watches them, and their end, for who cancels them.
+# ---------------------------------------------------------------- progress and cancellation
 
 BEGIN_TIMEOUT_S: Final = 10.0
-"""For an import to begin that is watched already: two calls of one client may overtake each other."""
+"""Longest wait of WatchImport for its import to begin: two calls of one client may overtake each other."""
 
 
 @dataclass(slots=True)
@@ -234,8 +232,7 @@ class ImportsUnderWay:
                 await changed.wait()
 
 
-# ---------------------------------------------------------------- arrived reading
-# Traces that have arrived, read into rows of one run by processes of their own.
+# ---------------------------------------------------------------- reading of uploaded traces
 
 
 class ArrivedReading:
@@ -249,7 +246,7 @@ class ArrivedReading:
         self._processes = processes
         self._op_registry_folder = op_registry_folder
 
-    async def carried_out(
+    async def execute(
         self,
         task: ReadingTask,
         traces: Sequence[ArrivedTrace],
@@ -284,12 +281,12 @@ class ArrivedReading:
         skipped: list[InvalidTraceError] | None,
     ) -> ReadingAnswer:
         if len(traces) == 1:
-            return await self._processes.carried_out(replace(task, traces=(self._files(traces[0]),)))
+            return await self._processes.execute(replace(task, traces=(self._files(traces[0]),)))
         staged = await self._stage_all(traces, directory, job, skipped)
         if not staged and skipped:
             raise skipped[0]
         job.report(ImportStage.STORING, len(traces))
-        return await self._processes.carried_out(replace(task, staged=staged))
+        return await self._processes.execute(replace(task, staged=staged))
 
     async def _stage_all(
         self, traces: Sequence[ArrivedTrace], directory: Path, job: ImportUnderWay, skipped: list[InvalidTraceError] | None
@@ -299,7 +296,7 @@ class ArrivedReading:
         async def staged(number: int, trace: ArrivedTrace) -> Path | None:
             task = ReadingTask(directory / str(number), (self._files(trace, keeps_directories=True),), file_name=trace.files[0].file_name)
             try:
-                await self._processes.carried_out(task)
+                await self._processes.execute(task)
             except InvalidTraceError as error:
                 if skipped is None:
                     raise

@@ -1,4 +1,4 @@
-"""Find which files are ranks of one job, and join them."""
+"""Traces of several processes of one job: which files belong together, and how they become one trace."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from kernalyse.services.analyzer.tables.traces import (
 )
 from kernalyse.services.core.errors import KernalyseError
 
-# ---------------------------------------------------------------- trace joining
-# Traces of one job's processes as one trace: ids told apart, names once, rows of all in order of start on one clock.
+# ---------------------------------------------------------------- joining
 
 OWN_INDEXES: Final = {
     TRACE_NAMES.table_name: "name_index",
@@ -58,48 +57,49 @@ REFERENCES: Final = {
     "scope_index": SCOPES,
     "parent_scope_index": SCOPES,
 }
-"""Columns that hold rows of other tables, or of their own."""
+"""Columns that hold row numbers of other tables, or of their own."""
 
 TIMES: Final = ("start_ns", "launch_start_ns")
 
 PROCESS_STEP: Final = 2**32
-"""Added to a process id that another file has too, once for each file before it. No system has so large numbers."""
+"""Added to a process id that another file has too, once for each file before it. No system has process ids of this size."""
 
 Order = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One of the traces. frames: by table name; what is not there has no rows, or is not known."""
+    """The trace of one process. frames: by table name; a missing table has no rows, or is not known."""
 
     file_name: str
     frames: Mapping[str, pl.DataFrame]
 
     def frame(self, table: Table) -> pl.DataFrame:
-        """With every column of the table but those of a store."""
+        """Return a table with all its columns except run_id and event_index."""
         found = self.frames.get(table.table_name)
         frame = table.empty() if found is None else table.conform(found.lazy()).collect()
         return frame.drop("run_id", "event_index")
 
     @property
     def session_start_unix_ns(self) -> int | None:
+        """Start of the earliest session, nanoseconds since the Unix epoch; None: not known."""
         starts: list[int] = self.frame(TRACE_PROCESSES)["session_start_unix_ns"].drop_nulls().to_list()
         return min(starts, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedTrace:
-    """notes: for people: what could not be told of the traces together."""
+    """One trace of several processes. notes: for users, about what could not be determined."""
 
     frames: Mapping[str, pl.DataFrame]
     notes: tuple[str, ...]
 
 
 def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
-    """All rows of all parts.
+    """Join traces into one with all their rows.
 
-    Times count from the earliest start of a session; without it on every side they stay as they are. Of processes that
-    share an id those of later parts get another one.
+    Times count from the earliest start of a session; unless every trace tells its start, they stay as they are. Of processes
+    that share an id, those of later traces get another one.
     """
     starts = [part.session_start_unix_ns for part in parts]
     known = [start for start in starts if start is not None]
@@ -127,14 +127,15 @@ def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
     return JoinedTrace(found, (_clock_note(origin_ns), *rank_notes))
 
 
-# ---------------------------------------------------------------- rows and who refers to them
+# ---------------------------------------------------------------- row numbers
 
 
 @dataclass(frozen=True, slots=True)
 class _RowMap:
-    """Where the rows of each part are in the combined.
+    """The rows of each part as rows of the joined table.
 
-    offsets: of the parts, one after the other. positions: then the row of each in the order of the combined; None: the same.
+    offsets: first row of each part when they follow one another. order: rows in the joined order; None: the same. positions: the
+    row of each in the joined order; None: the same.
     """
 
     offsets: tuple[int, ...]
@@ -158,7 +159,7 @@ class _RowMap:
         return cls(offsets, order, positions)
 
     def mapped(self, part_number: int, rows: pl.Series) -> pl.Series:
-        """Rows of a part as rows of the combined; null stays null."""
+        """Return row numbers of a part as row numbers of the joined table; null stays null."""
         mapped = rows.cast(COUNT) + self.offsets[part_number]
         return (
             (mapped if self.positions is None else pl.Series(self.positions, dtype=COUNT).gather(mapped)).cast(rows.dtype).alias(rows.name)
@@ -166,7 +167,7 @@ class _RowMap:
 
 
 def _renumber(table_name: str, frames: Sequence[pl.DataFrame], row_maps: Mapping[str, _RowMap]) -> pl.DataFrame:
-    """The combined table: rows that its columns refer to as rows of the combined, its own numbers anew."""
+    """Return the joined table, with new row numbers of its own and in its references to other tables."""
     own_index = OWN_INDEXES.get(table_name)
     renumbered = [
         frame.with_columns(
@@ -182,7 +183,7 @@ def _renumber(table_name: str, frames: Sequence[pl.DataFrame], row_maps: Mapping
 
 
 def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:
-    """Every name once, in order of first appearance; rows of the parts' tables of names are rows of it."""
+    """Return every name once, in order of first appearance, and how rows of the parts' names map to it."""
     indexes: dict[str | None, int] = {}
     tables = [[indexes.setdefault(name, len(indexes)) for name in part.frame(TRACE_NAMES)["name"]] for part in parts]
     offsets = tuple(np.cumsum([0, *map(len, tables)]).tolist())
@@ -196,7 +197,7 @@ def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:
 
 
 def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None]]:
-    """For each part its process ids as those of the combined."""
+    """Return for each part its process ids mapped to ids that are unique in the joined trace."""
     used: set[int | None] = set()
     found = []
     for number, part in enumerate(parts):
@@ -214,6 +215,7 @@ def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int
 
 
 def _disambiguate(frame: pl.DataFrame, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.DataFrame:
+    """Return a part's rows with unique process ids, and times shifted to the common origin."""
     changed = {old: new for old, new in process_ids.items() if old != new}
     if changed and "process_id" in frame.columns:
         frame = frame.with_columns(pl.col("process_id").replace(list(changed), list(changed.values())))
@@ -221,7 +223,7 @@ def _disambiguate(frame: pl.DataFrame, process_ids: Mapping[int | None, int | No
 
 
 def _describe_processes(frame: pl.DataFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.DataFrame:
-    """Processes with the file that they are from."""
+    """Return the processes with file, rank and session start."""
     rank = pl.lit(rank_index, dtype=INDEX)
     return frame.with_columns(
         file_name=pl.lit(part.file_name),
@@ -231,7 +233,7 @@ def _describe_processes(frame: pl.DataFrame, part: RankTrace, rank_index: int | 
 
 
 def _ranks_from_names(parts: Sequence[RankTrace]) -> tuple[list[int | None], list[str]]:
-    """Of each part the rank that its name tells, where no part says its own."""
+    """Return for each part the rank that its file name gives, if no part states its own rank, and notes."""
     if any(part.frame(TRACE_PROCESSES)["rank_index"].null_count() < part.frame(TRACE_PROCESSES).height for part in parts):
         return [None] * len(parts), []
     found = ranks_of_names([part.file_name for part in parts])
@@ -241,7 +243,7 @@ def _ranks_from_names(parts: Sequence[RankTrace]) -> tuple[list[int | None], lis
 
 
 def ranks_of_names(file_names: Sequence[str]) -> list[int] | None:
-    """The one number in which all names differ; None: there is none, or two names have the same one."""
+    """Return the one number in which all names differ; None: there is none, or two names share it."""
     numbers = [re.findall(r"\d+", name) for name in file_names]
     texts = {re.sub(r"\d+", "#", name) for name in file_names}
     if len(texts) != 1:
@@ -257,19 +259,19 @@ def _clock_note(origin_ns: int | None) -> str:
     return "Times of all files count from the earliest session, by the clocks of their machines."
 
 
-# ---------------------------------------------------------------- job parts
-# Which traces are of processes of one job, told by a look into each of them: reading them combined comes later.
+# ---------------------------------------------------------------- jobs
+# Which traces are of one job is decided by their beginnings, before any is read completely.
 
 HEAD_BYTES: Final = 1024 * 1024
-"""A Kineto trace says its rank behind the properties of up to sixteen devices and before its first event; lists of process
-groups of large jobs have hundreds of kilobytes."""
+"""A Kineto trace states its rank between the properties of up to sixteen devices and its first event; lists of process groups
+of large jobs have hundreds of kilobytes."""
 
 MAX_START_SPREAD_NS: Final = 60 * 10**9
-"""Between the starts of ranks whose ends are not known. Ranks begin at the same step of their training, seconds apart at most;
-the next recording of a job that records again and again mostly comes later, and a rank that comes twice tells it in any case."""
+"""Most time between the starts of ranks whose ends are not known. Ranks begin at the same training step, seconds apart at most;
+the next recording of the same job mostly starts later, and in any case repeats a rank."""
 
 MIN_OVERLAP_RATIO: Final = 0.5
-"""Of the shorter of two recordings: less, and one was started as the other ended."""
+"""Least overlap, as a fraction of the shorter of two recordings: with less, one was started as the other ended."""
 
 DISTRIBUTED: Final = re.compile(rb'"distributedInfo"\s*:\s*')
 BASE_TIME: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
@@ -279,11 +281,12 @@ NS_PER_US: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """What a trace says of the job that it is a part of.
+    """What a trace tells about the job that it belongs to.
 
-    key: equal for all parts of a job.
-    members: ranks or processes of it; no two parts of a job share one.
-    end_ns: None: not known without reading it all.
+    key: equal for all traces of a job.
+    members: its ranks or processes; no two traces of a job share one.
+    start_ns: of the recording, nanoseconds on a clock that all traces of the job share.
+    end_ns: None: not known without reading the complete trace.
     """
 
     key: tuple[object, ...]
@@ -292,7 +295,7 @@ class JobPart:
     end_ns: int | None = None
 
     def is_compatible(self, other: JobPart) -> bool:
-        """Whether both can be of one job: of the same, at the same time, and not the same part of it."""
+        """Return whether both can be of one job: with equal keys, at the same time, and without a common member."""
         if self.key != other.key or self.members & other.members:
             return False
         if self.end_ns is None or other.end_ns is None:
@@ -302,7 +305,7 @@ class JobPart:
 
 
 def by_job(paths: Sequence[Path]) -> list[list[Path]]:
-    """The traces, those of one job together. Jobs in the order of their first trace; the parts of one by rank, then as given."""
+    """Group the traces by job. Jobs are in order of their first trace; the traces of one by rank, then as given."""
     parts = {path: part_of(path) for path in paths}
     jobs: list[list[Path]] = []
     for path in sorted(parts, key=lambda path: _start(parts[path])):
@@ -317,7 +320,7 @@ def by_job(paths: Sequence[Path]) -> list[list[Path]]:
 
 
 def part_of(path: Path) -> JobPart | None:
-    """None: it is of no job with others, does not say, or cannot be read: that is told when its turn comes."""
+    """Return what a trace tells about its job; None: nothing, or it cannot be read, which its import will report."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport
 
 
-# ---------------------------------------------------------------- trace reading
-# A trace as its reader gives it, with what reports of ncu count of its launches.
-#
-# What reports need is loaded where there are some: a trace without any is not to wait for it.
+# ---------------------------------------------------------------- reading
+# Modules that only reports of ncu need are imported where there is one, so that other traces do not wait for them.
 
 
 def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> ImportedTables:
@@ -72,9 +70,8 @@ def _read(reader: Reader, files: TraceFiles, selection: Selection) -> ImportedTa
 
 
 def _with_own_peaks(tables: ImportedTables) -> ImportedTables:
-    if "measurements" not in tables.frames:  # by its name: to load the tables of results takes longer than many traces do
+    if "measurements" not in tables.frames:
         return tables
-
     return with_known_peaks(tables)
 
 
@@ -101,12 +98,12 @@ def _reports(files: TraceFiles) -> dict[str, NcuReport]:
 
 
 # ---------------------------------------------------------------- imported run
-# What a trace becomes when it is stored: a run, and rows as if a journal had brought them.
 
 SAMPLES_PER_EVENT: Final = 4096
-"""That share an index, as those of a batch do. Watchers are sent whole indexes: one for all samples would be one answer."""
+"""Samples that share an event_index, as those of a batch do. Subscribers get all rows of an index at once: one index for all
+samples would make one huge response."""
 
-# A page takes rows in this order: a configuration before its samples, these before the measurement that ends them.
+# Pages expect rows in this order: a configuration before its samples, these before the measurement that ends them.
 STORED_ORDER: Final = (
     CONFIGURATIONS,
     SAMPLES,
@@ -161,18 +158,17 @@ def _event_offset(table: Table) -> pl.Expr:
     """Return an expression for the number of the event that each row belongs to, within its table."""
     if table is SAMPLES:
         return pl.int_range(pl.len(), dtype=pl.Int64) // SAMPLES_PER_EVENT
-    if table in TRACE_TABLES:  # nobody watches a trace arrive: each of its tables is one event
+    if table in TRACE_TABLES:  # these are not shown live: each table is one event
         return pl.repeat(0, pl.len(), dtype=pl.Int64)
     if table is COUNTERS:  # each report is one: its launches are counted from 0, in order
         return (pl.col("launch_index").diff() < 0).fill_null(False).cum_sum().cast(pl.Int64)
     return pl.int_range(pl.len(), dtype=pl.Int64)
 
 
-# ---------------------------------------------------------------- known peaks
-# What data sheets say of the devices that imported results name.
+# ---------------------------------------------------------------- datasheet ceilings
 
 WORK: Final = ("flop", "bytes", "stated_flop_per_s")
-"""Columns of table measurements; without a value in one of them nothing is held against a roof."""
+"""Columns of table measurements; without a value in any of them no ceiling is needed."""
 
 IN_A_FILE: Final = f"{PEAK} (10^12 operations/s) and {BANDWIDTH} (GB/s) in a {FILE_NAME} beside it"
 HOW_TO_GIVE_PEAKS: Final = f"give its peaks on the Roofline page under Hardware, or {IN_A_FILE}"

@@ -18,12 +18,11 @@ from typing import IO, Any, Final, Self
 from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
 from kernalyse.services.core.errors import CancelledError, InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError
 
-# ---------------------------------------------------------------- trace upload
-# A trace on its way in: received into private files, measured against the limit, compared with its digest.
+# ---------------------------------------------------------------- one upload
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_FILE_COUNT: Final = 100_000
-"""With a trace: NVBench writes two files a state. Without a bound a stream of empty files would fill the disk's inodes."""
+"""Most files of an upload. NVBench writes two files per state; without a bound a stream of empty files would fill the inodes."""
 
 MAX_NAME_LENGTH: Final = 255
 STREAM: Final = "the stream of ImportTrace"
@@ -158,7 +157,7 @@ class Arrival:
         self._files: list[ArrivedFile] = []
         self._names: set[str] = set()
         self._open: _OpenFile | None = None
-        self._partial: _OpenFile | None = None  # where a stream broke off that another one continues
+        self._partial: _OpenFile | None = None  # interrupted, until another stream continues it
 
     @property
     def extent(self) -> Extent:
@@ -207,7 +206,7 @@ class Arrival:
             self._end(arriving, part.digest)
         return arriving.beginning(is_complete=bool(part.digest))
 
-    def whole(self) -> tuple[ArrivedTrace, ...]:
+    def traces(self) -> tuple[ArrivedTrace, ...]:
         """Return every trace, once the stream has ended. Raises InvalidTraceError."""
         if self._open is not None:
             raise unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
@@ -228,7 +227,7 @@ class Arrival:
     def discard(self) -> None:
         """Delete all files of the upload."""
         if self._open is not None:
-            with suppress(OSError):  # a full disk refuses once more what is still in memory
+            with suppress(OSError):  # on a full disk, buffered bytes fail once more
                 self._open.file.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -240,7 +239,7 @@ class Arrival:
             self._open = self._resume_file(file_name, offset_bytes)
             return
         if part.is_further_trace:
-            self._names.clear()  # what belongs to it is named from its own directory
+            self._names.clear()  # its companions are named relative to its own directory
         if file_name in self._names:
             raise unfit(f"file {file_name}", "a second one of this name", "another name for each file")
         if len(self._files) >= MAX_FILE_COUNT:
@@ -295,18 +294,17 @@ def unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
     return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")
 
 
-# ---------------------------------------------------------------- arrivals
-# Uploads on their way in, each into a directory of its own, and those that broke off, until they are resumed.
+# ---------------------------------------------------------------- all uploads
 
 MAX_CUT_COUNT: Final = 4
-"""Uploads that broke off and are kept. Each may have gigabytes: more would fill disks, and with one alone two who import over
-bad lines would take each other's place for ever."""
+"""Most interrupted uploads that are kept. Each may have gigabytes: more would fill disks, and with only one, two clients on bad
+lines would replace each other for ever."""
 
 KEPT_S: Final = 3600.0
-"""A laptop that was closed over a meeting goes on; who has not come back after an hour sends anew."""
+"""How long an interrupted upload is kept: a laptop that was closed during a meeting resumes; after an hour clients start anew."""
 
 FORGOTTEN_COUNT: Final = 1024
-"""Uploads that are known to have been cancelled: nothing of them is taken or kept, in whatever order calls and ends arrive."""
+"""Most cancelled upload_ids that are remembered, so that nothing of them is stored, in whatever order calls arrive."""
 
 
 @dataclass(slots=True)
@@ -355,11 +353,11 @@ class Arrivals:
         self._max_bytes = max_bytes
         self._recognize = recognize
         self._clock = clock
-        self._running: dict[str, _Stream] = {}  # those that can be resumed
-        self._partial: dict[str, _PausedUpload] = {}  # the oldest first
+        self._running: dict[str, _Stream] = {}  # those that can be resumed, by upload_id
+        self._partial: dict[str, _PausedUpload] = {}  # by upload_id, the oldest first
         self._cancelled_ids: deque[str] = deque(maxlen=FORGOTTEN_COUNT)
 
-    def resumed(self, upload_id: str) -> Extent:
+    def resume_position(self, upload_id: str) -> Extent:
         """Return where an upload continues. A stream of it that still seems open is treated as broken: its sender has come back."""
         self._replace_stream(upload_id)
         partial = self._partial.get(upload_id)
@@ -373,7 +371,7 @@ class Arrivals:
             self._partial.pop(upload_id).upload.discard()
 
     @asynccontextmanager
-    async def received(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
+    async def receive(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
         """Yield the traces of a stream; their files are there until the block ends.
 
         Raises:
@@ -384,7 +382,7 @@ class Arrivals:
         """
         upload = await self._receive_all(parts)
         try:
-            yield upload.whole()
+            yield upload.traces()
         finally:
             upload.discard()
 
@@ -410,7 +408,7 @@ class Arrivals:
         except BaseException:
             self._end(stream, is_resumable=True)
             raise
-        # A broken line does not always show as an error: at times the messages just end.
+        # A broken connection is not always an error: at times the messages just end.
         if stream is None or not is_complete:
             self._end(stream, is_resumable=True)
             raise unfit(STREAM, "an end before its last message", "is_last in the last message")
@@ -452,7 +450,7 @@ class Arrivals:
         if is_resumable and stream.upload_id and stream.upload_id not in self._cancelled_ids:
             try:
                 stream.upload.pause()
-            except OSError:  # no room for what was still in memory
+            except OSError:  # no room for buffered bytes
                 stream.upload.discard()
             else:
                 self._partial[stream.upload_id] = _PausedUpload(stream.upload, self._clock())

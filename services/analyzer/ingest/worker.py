@@ -68,14 +68,14 @@ def answer(line: str) -> str:
         )
     except MemoryError:
         return error_line(LimitReachedError(_subject(task), found="more than the memory of this machine", remedy="Import a smaller part."))
-    except Exception as error:  # a reader stumbled over what nobody thought of
+    except Exception as error:  # content that the reader does not expect
         traceback.print_exc(file=sys.stderr)
         return error_line(
             InvalidTraceError(
                 _subject(task),
                 found=f"content at which the reader fails: {type(error).__name__}: {error}",
-                expected="a whole trace",
-                remedy="Write or copy the file again; if it is whole, report this with the analyzer's log.",
+                expected="a complete trace",
+                remedy="Write or copy the file again; if it is complete, report this with the analyzer's log.",
             )
         )
 
@@ -129,12 +129,16 @@ def _read_staged(directories: Sequence[Path]) -> tuple[ImportedTables, str]:
         RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
         for trace, directory in zip(staged, directories, strict=True)
     ]
-    whole = joined(parts)
+    joined_trace = joined(parts)
     tables = ImportedTables(
-        frames=whole.frames,
+        frames=joined_trace.frames,
         title=f"{staged[0].file_name} and {len(staged) - 1} more",
         notes="\n".join(
-            (f"{len(staged)} files, read as one trace: {', '.join(trace.file_name for trace in staged)}.", *whole.notes, *_notes(staged))
+            (
+                f"{len(staged)} files, read as one trace: {', '.join(trace.file_name for trace in staged)}.",
+                *joined_trace.notes,
+                *_notes(staged),
+            )
         ),
         start_time=min((trace.start_time for trace in staged if trace.start_time is not None), default=None),
         end_time=max((trace.end_time for trace in staged if trace.end_time is not None), default=None),
@@ -183,5 +187,5 @@ def _subject(task: ReadingTask) -> str:
 
 if __name__ == "__main__":
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library's prints do not mix with results
     main(sys.stdin, results)

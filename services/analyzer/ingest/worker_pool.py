@@ -22,23 +22,22 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, error_class
 from kernalyse.services.core.model import Run
 
-# ---------------------------------------------------------------- reading processes
-# Processes that read traces: as many at once as settings allow, within a memory that they share, ended when nobody wants them.
+# ---------------------------------------------------------------- pool
 
 PROGRAM: Final = "kernalyse.services.analyzer.ingest.worker"
-MAX_LINE_BYTES: Final = 2**24  # of an answer: twenty thousand characters of notes, each of six bytes in JSON, and much room
+MAX_LINE_BYTES: Final = 2**24  # of a result: notes of twenty thousand characters, six bytes each in JSON, with much room to spare
 WATCH_S: Final = 0.1
-"""Between two looks at the memory. A process takes about 1 GB/s of new memory: it is caught a tenth of that over the limit."""
+"""Interval of memory checks. A process takes up to about 1 GB/s of new memory: it is stopped within 0.1 GB above the limit."""
 
 IDLE_S: Final = 20.0
-"""That a process waits for its next task. Starting one takes over a second, mostly of imports: a directory of small files is read
-by one process. Longer, and every import would leave 200 MB behind for nothing."""
+"""How long a process waits for its next task. Starting one takes over a second, so a directory of small files is read by one
+process. A longer wait would keep 200 MB after every import for nothing."""
 
 MAX_IDLE_BYTES: Final = 512 * 1024**2
-"""Of memory that a process holds which is kept for the next task: allocators keep what a large trace took."""
+"""Most memory of an idle process that is reused: allocators do not return what a large trace took."""
 
 PLAIN_RATIO: Final = 3
-"""Memory of reading over the size of a file, at most: SQLite of 10 M kernels takes 0.5, Kineto JSON 2.5."""
+"""Most memory of reading, relative to the size of the file: SQLite of 10 M kernels takes 0.5, Kineto JSON 2.5."""
 
 PACKED_RATIO: Final = 60  # traces unpack to 15 to 40 times their size
 PACKED_HEAD: Final = b"\x1f\x8b"
@@ -70,11 +69,11 @@ class ReadingProcesses:
     async def close(self) -> None:
         """End the processes that wait for a task."""
         if self._preparing is not None:
-            await asyncio.wait({self._preparing})  # cancelled half-way it would leave a process that nobody ends
+            await asyncio.wait({self._preparing})  # cancelling it half-way would leave a process that nobody ends
         while self._idle:
             await self._idle.pop().end()
 
-    async def carried_out(self, task: ReadingTask) -> ReadingAnswer:
+    async def execute(self, task: ReadingTask) -> ReadingAnswer:
         """Execute a task in a process, and return its result. When this is cancelled, the process has ended before it returns.
 
         Raises:
@@ -176,7 +175,7 @@ class _ReadingProcess:
 
     @classmethod
     async def start(cls) -> Self:
-        # -P: a directory named `services` where the user stands must not hide the package. Its own session: Ctrl-C is not for it.
+        # -P: a directory of the package's name in the working directory must not hide it. A session of its own: Ctrl-C spares it.
         command = [sys.executable, "-P", "-m", PROGRAM]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=MAX_LINE_BYTES, start_new_session=True))
 
@@ -191,7 +190,7 @@ class _ReadingProcess:
         self.is_ready = False
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        with suppress(ConnectionError):  # it has ended: told below
+        with suppress(ConnectionError):  # it has ended: reported below
             self.process.stdin.write(task.line().encode() + b"\n")
             await self.process.stdin.drain()
         line = await self.process.stdout.readline()
@@ -243,8 +242,8 @@ def _exit_error(task: ReadingTask, status: int) -> KernalyseError:
     return InvalidTraceError(
         _subject(task),
         found=f"content that ended its reader {how}",
-        expected="a whole trace",
-        remedy="Write or copy the file again; if it is whole, report this with the analyzer's log.",
+        expected="a complete trace",
+        remedy="Write or copy the file again; if it is complete, report this with the analyzer's log.",
     )
 
 
@@ -264,10 +263,9 @@ def _is_packed(path: Path) -> bool:
         return file.read(len(PACKED_HEAD)) == PACKED_HEAD
 
 
-# ---------------------------------------------------------------- reading tasks
-# What is told to a process that reads traces, and what it answers: one line of JSON each.
-#
-# Rows travel as files: Arrow IPC between the reading of several traces and their joining, Parquet for what is stored.
+# ---------------------------------------------------------------- messages
+# Tasks and results are one line of JSON each. Rows travel as files: Arrow IPC from the reading of several traces to their joining,
+# Parquet for what is stored.
 
 
 @dataclass(frozen=True, slots=True)

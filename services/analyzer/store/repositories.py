@@ -128,7 +128,7 @@ class RunRecords:
             update_run(connection, run)
             return run
 
-    def tell_activity(self, run_id: str, activity: str) -> Run | None:
+    def update_activity(self, run_id: str, activity: str) -> Run | None:
         """Set the status message of a run that has ended but whose traces are still to be read.
 
         Returns:
@@ -145,7 +145,7 @@ class RunRecords:
             update_run(connection, run)
             return run
 
-    def lose(self, run_id: str, end_time: datetime) -> Run:
+    def mark_lost(self, run_id: str, end_time: datetime) -> Run:
         """Mark a run as lost, as its further events will never come, and return it. A final one stays as it is."""
         with self._database.writing() as connection:
             run = read_run(connection, run_id).run
@@ -506,11 +506,11 @@ class NodeSecrets:
         """
         return self._read().get(address, NodeSecret(""))
 
-    def keep(self, address: str, secret: NodeSecret) -> None:
+    def put(self, address: str, secret: NodeSecret) -> None:
         """Store the secret of a node. Raises OSError."""
         self._write(self._read() | {address: secret})
 
-    def forget(self, address: str) -> None:
+    def delete(self, address: str) -> None:
         """Delete the secret of a node."""
         self._write({known: secret for known, secret in self._read().items() if known != address})
 

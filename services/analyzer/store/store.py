@@ -247,7 +247,7 @@ class Store:
         parts = (*overrides, *self._files.scan(THRESHOLDS, directories))
         return [row for part in parts for row in part.drop("event_index").collect().rows()]
 
-    def settle_traces(self, run_id: str, directory: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
+    def complete_traces(self, run_id: str, directory: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
         """Publish the traces read for a finished run, with a line in its log and notes. None: the run has been deleted.
 
         Args:

@@ -36,8 +36,8 @@ from kernalyse.services.analyzer.tables.base import keyed_table as _table
 from kernalyse.services.analyzer.tables.traces import ACTIVITY_TABLES, BUSY_COLUMNS, DEVICE_INDEX, DEVICE_NAME, PROCESS_ID
 from kernalyse.services.core.formatting import PATH_SEPARATOR
 
-# ---------------------------------------------------------------- answer tables
-# The tables that are worked out from a trace when somebody asks: what they say, not how they come about.
+# ---------------------------------------------------------------- traces
+# Computed from a trace on request.
 
 KERNEL_FIGURES: Final = (
     Column("launch_count", COUNT, "Of a trace: executions. Null: of other runs, as the next five."),
@@ -47,7 +47,7 @@ KERNEL_FIGURES: Final = (
     Column("duration_median_ns", NUMBER, "Of a trace: median launch."),
     Column("duration_max_ns", COUNT, "Of a trace: longest launch."),
 )
-"""What the table of kernels says of traces, before what it says of sweeps."""
+"""Columns of table kernels that only traces fill."""
 
 LAYER: Final = Column("layer", TEXT, "Range or module; guessed: what the kernels' own names tell; null: these tell nothing either.")
 LAYER_SOURCE: Final = Column(
@@ -73,7 +73,7 @@ RATE_COLUMNS: Final = (
     Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
     DISTURBANCE,
 )
-"""What the launches of a layer work, and how near to the roof they come."""
+"""Costs of a layer's launches, and their efficiency on the roofline."""
 
 LAYERS: Final = _table(
     "layers",
@@ -135,8 +135,8 @@ OPPORTUNITIES: Final = _table(
 ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE, *ACTIVITY_TABLES)
 
 
-# ---------------------------------------------------------------- roofline tables
-# Tables of points under a roofline: configurations, kernels and layers, by formulas or as hardware counters have them.
+# ---------------------------------------------------------------- rooflines
+# Points under a roofline: configurations, kernels and layers, with costs by formula or by hardware counters.
 
 _POINT: Final = (
     CONFIGURATION_INDEX,
@@ -237,8 +237,8 @@ COUNTED_LAYER_ROOFLINE: Final = _table(
 )
 
 
-# ---------------------------------------------------------------- comparison table
-# The tables that runs, or configurations of one, are compared in.
+# ---------------------------------------------------------------- comparisons
+# Of runs, and of configurations of one run.
 
 PAIRED_COMPARISONS: Final = keyed_table(
     "paired_comparisons",
@@ -349,8 +349,8 @@ LAYER_COMPARISON: Final = keyed_table(
 TRACE_COMPARISON_TABLES: Final = (KERNEL_COMPARISON, LAYER_COMPARISON)
 
 
-# ---------------------------------------------------------------- model tables
-# The tables of models that runs time launch by launch: what they say, not how they come about.
+# ---------------------------------------------------------------- ML models
+# Runs that time a model launch by launch.
 
 MODEL: Final = Column("model_name", TEXT, "Name of the model.")
 MODEL_VARIANT: Final = Column("variant", TEXT, "How it computes, e.g. baseline or fused; null: the model has but one.")
@@ -418,11 +418,11 @@ LAYER_VARIANTS: Final = _table(
 )
 
 MODEL_TABLES: Final = (MODELS, LAYER_VARIANTS)
-"""Worked out from the configurations of a model's run, while it goes on too."""
+"""Computed from the configurations of a model's run, even while it is running."""
 
 
-# ---------------------------------------------------------------- tree tables
-# The tables of the tree of layers, of traces and of models' runs: what they say, not how they come about.
+# ---------------------------------------------------------------- layer tree
+# Of traces and of models' runs.
 
 TREE_LAYER_PATH: Final = Column(
     "layer_path",
@@ -475,8 +475,8 @@ LAYER_KERNELS: Final = _table(
 TREE_TABLES: Final = (LAYER_TREE, LAYER_KERNELS)
 
 
-# ---------------------------------------------------------------- history tables
-# The tables of figures over time, run by run.
+# ---------------------------------------------------------------- history
+# Metrics run by run.
 
 SUBJECT: Final = Column("subject", TEXT, "What it is of: configuration; model (a whole pass); kernel or layer (of a trace, or of a model).")
 SERIES: Final = Column(
@@ -499,7 +499,7 @@ IDENTITY: Final = (
     Column("device_name", TEXT, "Of the device; null: not known."),
     Column("node_id", TEXT, "Node that it ran on; null: imported."),
 )
-"""What all rows of a series have in common, as far as they tell it."""
+"""Columns with one value for all rows of a series, where it is known."""
 
 CIRCUMSTANCES: Final = (
     MEASURED_UNIX_NS,
@@ -529,7 +529,7 @@ FIGURES: Final = (
 )
 
 METRICS: Final = tuple(column.name for column in FIGURES if not column.name.endswith(("_low_ns", "_high_ns")))
-"""What a history can be of."""
+"""Metrics that a history can show."""
 
 LARGER_IS_BETTER: Final = frozenset({"achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "tokens_per_s"})
 

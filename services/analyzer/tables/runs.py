@@ -1,4 +1,8 @@
-"""Tables of runs that events fill: configurations, samples, measurements, counters, thresholds and the runs."""
+"""Tables of runs: configurations, samples, measurements, counters, thresholds, logs and the runs themselves.
+
+Column names equal the field names of core.model and of the contract, and contain units. Unknown is null. The order of columns
+here is their order everywhere: in GetTable, in WatchRun, in the Parquet files.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +59,7 @@ from kernalyse.services.analyzer.tables.derived import (
 from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 from kernalyse.services.core.errors import TableNotFoundError
 
-# ---------------------------------------------------------------- runs table
-# The table of runs.
+# ---------------------------------------------------------------- runs
 
 RUNS: Final = keyed_table(
     "runs",
@@ -82,8 +85,7 @@ RUNS: Final = keyed_table(
 )
 
 
-# ---------------------------------------------------------------- threshold table
-# The table of what counts as inefficient.
+# ---------------------------------------------------------------- thresholds
 
 THRESHOLDS: Final = keyed_table(
     "thresholds",
@@ -94,8 +96,8 @@ THRESHOLDS: Final = keyed_table(
 )
 
 
-# ---------------------------------------------------------------- counter tables
-# The tables of hardware counters: reports that runs left, what they say, and what it comes to.
+# ---------------------------------------------------------------- hardware counters
+# Reports that runs left, their counters, and the costs computed from them.
 
 LAUNCH_INDEX: Final = Column("launch_index", COUNT, "Profiled launch within its report, from 0.")
 COMPUTE_CAPABILITY: Final = Column("compute_capability", TEXT, "Of the device, e.g. 9.0.")
@@ -132,6 +134,7 @@ TENSOR_DTYPES: Final = ("float64", "tfloat32", "bfloat16", "float16", "float8", 
 
 
 def flop_column(dtype: str, path: str) -> str:
+    """Return the name of the column that counts operations of this data type and path."""
     return f"{dtype}_{path}_flop"
 
 
@@ -164,11 +167,8 @@ COUNTED_WORK: Final = keyed_table(
 )
 
 
-# ---------------------------------------------------------------- schema
-# The canonical tables: every column once, with its type and meaning.
-#
-# Column names equal the field names of core.model and of the contract, with units in them. Unknown is null. The order of columns
-# here is the order everywhere: in GetTable, in WatchRun, in the Parquet files.
+# ---------------------------------------------------------------- events
+# Filled by the events of runs.
 
 CONFIGURATIONS: Final = _table(
     "configurations",
@@ -398,10 +398,10 @@ WATCHED_TABLES: Final = (
     *(CONFIGURATIONS, MEASUREMENTS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
     COUNTER_REPORTS,
 )
-"""Stored row by row as events bring them, and shown to those who watch the run; samples are stored batch by batch."""
+"""Stored row by row as events bring them, and sent to subscribers of the run; samples are stored batch by batch."""
 
 EVENT_TABLES: Final = (*WATCHED_TABLES, COUNTERS)
-"""Counters are not shown as they arrive: hundreds a configuration, which a page that wants them asks for."""
+"""Counters are not sent to subscribers: there are hundreds per configuration, which a page requests when it shows them."""
 
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
@@ -426,7 +426,7 @@ TABLES: Final = (
 
 
 def table_named(table_name: str) -> Table:
-    """Raises TableNotFoundError that names the tables there are."""
+    """Return a table by name. Raises TableNotFoundError, which lists the tables."""
     for table in TABLES:
         if table.table_name == table_name:
             return table

@@ -1,4 +1,9 @@
-"""Tables of traces, of their activity and of their timeline."""
+"""Tables of traces: host and device events as other tools recorded them, their activity and their timeline.
+
+They are made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Readers give the rows of
+each table in order of start, so that launch_index, call_index, range_index and op_index are row numbers. Times are int64
+nanoseconds since the start of the session, on one clock for all of a run.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,7 @@ from typing import Final
 from kernalyse.services.analyzer.tables.base import COUNT, FLAG, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
 from kernalyse.services.analyzer.tables.base import keyed_table as _table
 
-# ---------------------------------------------------------------- trace tables
-# The canonical tables of traces: what programs did on the host and its devices, as other tools recorded it.
-#
-# Made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Whoever reads a trace gives rows in
-# order of start within each table, so that launch_index, call_index, range_index and op_index are row numbers. Times are int64
-# nanoseconds since the session's start, one clock for all of a run.
+# ---------------------------------------------------------------- recorded events
 
 NAME_INDEX: Final = Column("name_index", INDEX, "Row of trace_names.")
 PROCESS_ID: Final = Column("process_id", COUNT, "Process, unique within the run: a row of trace_processes.")
@@ -21,7 +21,7 @@ DEVICE_NAME: Final = Column("device_name", TEXT, "Of the product.")
 OP_KIND: Final = Column("kind", TEXT, "copy or set.")
 DIRECTION: Final = Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known.")
 HOST_DEVICE: Final = "CPU"
-"""device_name of what stands for the processor, in traces of programs that used no other device."""
+"""device_name of the processor, in traces of programs that used no other device."""
 
 HOST_NAME: Final = Column("host_name", TEXT, "Machine that it ran on.")
 FILE_NAME: Final = Column("file_name", TEXT, "File of the run that it is from.")
@@ -208,17 +208,17 @@ WORK_COLUMNS: Final = {
     "trace_devices": (*_OF_DEVICE, "device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"),
     "launch_work": ("launch_index", "flop", "bytes", "dtype", "path", "work_source"),
 }
-"""By table, what tells how much work the launches of a trace did on what. launch_work: what counters say, where it is there."""
+"""Columns by table that the costs of a trace's launches are computed from. launch_work: costs by counters, where there are some."""
 
 TIMELINE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
-"""Of recorders that keep every event with its time."""
+"""Tables of recorders that keep every event with its time."""
 
 TRACE_TABLES: Final = (*TIMELINE_TABLES, LAUNCH_WORK, SCOPES, KERNEL_TOTALS)
 """Stored with a run that is a trace, and only there: no events bring them."""
 
 
-# ---------------------------------------------------------------- timeline tables
-# The tables that are answered from a timeline in memory: what a window of time shows, what went on in it, where a name is.
+# ---------------------------------------------------------------- timeline
+# Computed from a timeline in memory: the contents of a time window, its summary, and a search for names.
 
 TRACK: Final = Column("track", TEXT, "kernels and memory, of each stream; ranges, of each thread and depth; calls, of each thread.")
 LANE_COLUMNS: Final = (
@@ -280,8 +280,8 @@ WINDOW_SUMMARY: Final = _table(
 WINDOWED_TABLES: Final = (TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY)
 
 
-# ---------------------------------------------------------------- activity tables
-# The tables that say of a trace what its devices, its host and its ranks did over time, worked out when somebody asks.
+# ---------------------------------------------------------------- activity
+# Activity of devices, host and ranks over time, computed from a trace on request.
 
 GAPS: Final = _table(
     "gaps",

@@ -117,18 +117,18 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         """Start or validate a run on a node."""
         client = await self._nodes.client(request.node_id)
         with node_errors(client.address):
-            answer = await client.stub.StartRun(
+            response = await client.stub.StartRun(
                 profiler.ProfilerServiceStartRunRequest(
                     spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
                 )
             )
         if request.validate_only:
-            return messages.AnalyzerServiceStartRunResponse(run=answer.run)
-        run = protobuf.decode(answer.run, Run)
+            return messages.AnalyzerServiceStartRunResponse(run=response.run)
+        run = protobuf.decode(response.run, Run)
         # Stored at once: a client that starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
         self._node_subscriptions.publish(runs=[run])
-        return messages.AnalyzerServiceStartRunResponse(run=answer.run)
+        return messages.AnalyzerServiceStartRunResponse(run=response.run)
 
     async def CancelRun(self, request: Any, context: Any) -> Any:
         """Cancel a run on its node; an imported run has ended already."""
@@ -137,8 +137,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
         client = await self._nodes.client(run.node_id)
         with node_errors(client.address):
-            answer = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
-        return messages.AnalyzerServiceCancelRunResponse(run=answer.run)
+            response = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
+        return messages.AnalyzerServiceCancelRunResponse(run=response.run)
 
     async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
         """Forward a source bundle to a node."""
@@ -159,13 +159,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
         try:
             with node_errors(client.address):
-                answer = await client.stub.UploadBundle(forward_chunks())
+                response = await client.stub.UploadBundle(forward_chunks())
         except NodeUnreachableError:
             if problems:
                 raise problems[0] from None
             raise
         return messages.AnalyzerServiceUploadBundleResponse(
-            digest=answer.digest, size_bytes=answer.size_bytes, file_count=answer.file_count
+            digest=response.digest, size_bytes=response.size_bytes, file_count=response.file_count
         )
 
     async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -190,10 +190,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         """Forward the kernel catalog of a node."""
         client = await self._nodes.client(request.node_id)
         with node_errors(client.address):
-            answer = await client.stub.ListKernels(
+            response = await client.stub.ListKernels(
                 profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
             )
-        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels, notices=answer.notices)
+        return messages.AnalyzerServiceListKernelsResponse(kernels=response.kernels, notices=response.notices)
 
     # ------------------------------------------------------------ runs
 
@@ -319,10 +319,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         from kernalyse.services.analyzer.export.report_files import report_format
         from kernalyse.services.analyzer.export.run_reports import ReportRequest, run_report
 
-        chosen = report_format(request.format)
+        output_format = report_format(request.format)
         run = await self._run(request.run_id)
         baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
-        report_request = ReportRequest(run, chosen, baseline, parse_differences(request.allowed_differences))
+        report_request = ReportRequest(run, output_format, baseline, parse_differences(request.allowed_differences))
         content = await asyncio.to_thread(run_report, self._store, report_request, self._tables.history_of_run)
         for start in range(0, len(content), MAX_CHUNK_BYTES):
             yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
@@ -346,7 +346,7 @@ def _parse_page_token(page_token: str) -> RunPosition:
         return RunPosition(int(create_unix_ns), run_id)
     except (binascii.Error, UnicodeError, ValueError) as error:
         raise InvalidRequestError(
-            "page_token", found=repr(page_token), expected="next_page_token of an answer", remedy="Begin with the first page."
+            "page_token", found=repr(page_token), expected="next_page_token of a response", remedy="Begin with the first page."
         ) from error
 
 

@@ -42,14 +42,14 @@ class NodeLink:
             UnauthenticatedError: the node rejects the token.
         """
         with node_errors(self.address):
-            answer = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
-        return protobuf.decode(answer.node, Node)
+            response = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
+        return protobuf.decode(response.node, Node)
 
     async def run(self, run_id: str) -> Run:
         """Return a run as its node knows it. Raises RunNotFoundError, NodeUnreachableError."""
         with node_errors(self.address):
-            answer = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
-        return protobuf.decode(answer.run, Run)
+            response = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
+        return protobuf.decode(response.run, Run)
 
     async def artifact(self, run_id: str, artifact_name: str, max_bytes: int) -> bytes:
         """Return a complete file that the run left.

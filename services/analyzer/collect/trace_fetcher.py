@@ -183,8 +183,8 @@ class LeftTraces:
         async with private_folder(self._store.uploads_directory) as directory:
             task = ReadingTask(self._store.reserve_trace(run_id), run_id=run_id, file_name=traces[0].file_name)
             skipped: list[InvalidTraceError] = []
-            answer = await self._reading.execute(task, traces, directory, ImportUnderWay(), skipped)
-            assert answer.run is not None
+            result = await self._reading.execute(task, traces, directory, ImportUnderWay(), skipped)
+            assert result.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
             found = {path.stem for path in task.directory.iterdir()}
             if found & RESULTS or TRACE_NAMES.table_name not in found:
@@ -194,12 +194,12 @@ class LeftTraces:
                     f"file {traces[0].file_name}", found="results of another tool", expected=f"a trace of {collectors}", remedy="Import it."
                 )
             if TRACE_NAMES.table_name not in found:
-                await self._publish(run_id, None, f"Trace of {collectors} read: nothing was recorded.\n{answer.run.notes}".rstrip())
+                await self._publish(run_id, None, f"Trace of {collectors} read: nothing was recorded.\n{result.run.notes}".rstrip())
                 return
             launch_count = await asyncio.to_thread(_row_count, task.directory / f"{KERNEL_LAUNCHES.table_name}.parquet")
             part = f", without {len(skipped)} of {len(traces)} files" if skipped else ""
             summary = f"Trace of {collectors} read{part}: {launch_count:,} launches of kernels."
-            lines = (summary, *(error.message for error in skipped), answer.run.notes)
+            lines = (summary, *(error.message for error in skipped), result.run.notes)
             level = LogLevel.WARNING if skipped else LogLevel.INFO
             await self._publish(run_id, task.directory, "\n".join(filter(None, lines)), level)
 

@@ -67,7 +67,7 @@ BATCH_FIGURES: Final = (
     Figure("sample_count", "nv/batch/sample_size", "Samples", "sample_size", INT64, is_duration=False),
     Figure("duration_mean_ns", "nv/batch/time/gpu/mean", "Batch GPU", "duration"),
 )
-CARRIED_COLUMNS: Final = frozenset(figure.column for figure in COLD_FIGURES) | {
+CARRIED_COLUMNS: Final = frozenset(summary.column for summary in COLD_FIGURES) | {
     "run_id", "event_index", "configuration_index", "kernel_name", "label", "parameters", "macros", "variant", "device_id", "bytes",
     "cache_mode", "timing_method", "process_index",
 }  # fmt: skip
@@ -95,7 +95,7 @@ def nvbench_document(results: RunResults, file_name: str | None) -> WrittenDocum
     """
     writer = _DocumentWriter(results, file_name)
     benchmarks = [writer.benchmark(index, name) for index, name in enumerate(writer.kernel_names())]
-    left_out = writer.left_out_columns()
+    omitted = writer.omitted_columns()
     document = {
         "meta": {
             "argv": ["kernalyse", "export", results.run["run_id"], "--format", "nvbench"],
@@ -103,12 +103,12 @@ def nvbench_document(results: RunResults, file_name: str | None) -> WrittenDocum
                 "json": {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"},
                 "kernalyse": {"string": version("kernalyse")},
             },
-            "kernalyse": {"run_id": results.run["run_id"], "title": results.run["title"], "left_out_columns": left_out},
+            "kernalyse": {"run_id": results.run["run_id"], "title": results.run["title"], "left_out_columns": omitted},
         },
         "devices": writer.devices(),
         "benchmarks": benchmarks,
     }
-    return WrittenDocument(json.dumps(document, indent=1) + "\n", writer.files, tuple(writer.notices(left_out)))
+    return WrittenDocument(json.dumps(document, indent=1) + "\n", writer.files, tuple(writer.notices(omitted)))
 
 
 @dataclass(slots=True)
@@ -249,32 +249,32 @@ class _DocumentWriter:
                 "sample_freqs", "nv/json/freqs-bin:nv/cold/sample_freqs", f"{self.file_name}-freqs-bin/{number}.bin", clocks
             )
 
-    def _sample_file(self, hint: str, tag: str, name: str, figures: Any) -> Row:
-        self.files[name] = figures.tobytes()
-        data = [_datum("filename", STRING, name), _datum("size", INT64, figures.size)]
+    def _sample_file(self, hint: str, tag: str, name: str, values: Any) -> Row:
+        self.files[name] = values.tobytes()
+        data = [_datum("filename", STRING, name), _datum("size", INT64, values.size)]
         return {"tag": tag, "name": hint, "hint": f"file/{hint}", "hide": "Not needed in tables.", "data": data}
 
     # ------------------------------------------------------------ omissions
 
-    def left_out_columns(self) -> list[str]:
+    def omitted_columns(self) -> list[str]:
         """Return the columns of measurements that have values but no place in NVBench's format."""
         measurements = self.results.frames[MEASUREMENTS.table_name]
         return [
             name for name in measurements.columns if name not in CARRIED_COLUMNS and measurements[name].null_count() < measurements.height
         ]
 
-    def notices(self, left_out_columns: list[str]) -> Iterator[str]:
+    def notices(self, omitted_columns: list[str]) -> Iterator[str]:
         """Yield a sentence for each thing that the format cannot hold."""
-        if left_out_columns:
-            yield f"NVBench's format has no place for these columns: {', '.join(left_out_columns)}."
+        if omitted_columns:
+            yield f"NVBench's format has no place for these columns: {', '.join(omitted_columns)}."
         if any(state.cache_mode == CacheMode.HOT for state in self._states if state.measurement):
             yield "Hot measurements stand under nv/cold/, where NVBench's tools look; their states say cache=HOT."
         if any(state.batch is not None and state.batch["duration_median_ns"] is not None for state in self._states):
-            yield "Of a batch beside cold launches NVBench has the mean and the count: its other statistics are left out."
+            yield "Of a batch measured with cold launches NVBench has the mean and the count: its other statistics are left out."
         if self._unmeasured_count:
             yield f"{self._unmeasured_count} configurations that were neither measured nor failed are left out."
         if self._samples and self.file_name is None:
-            yield "Samples are left out: they go into files beside the document (-o FILE)."
+            yield "Samples are left out: they go into files next to the document (-o FILE)."
 
 
 def _integers(text: str | None) -> dict[str, int]:
@@ -325,7 +325,7 @@ def _axes(values_of_states: list[list[Row]]) -> list[Row]:
 
 def _summaries(state: _State) -> Iterator[Row]:
     measurement = state.measurement or {}
-    yield from _figures(COLD_FIGURES, measurement, state)
+    yield from _measured_summaries(COLD_FIGURES, measurement, state)
     if measurement.get("noise_ratio") is None and measurement.get("duration_mean_ns") is not None:
         yield _summary(NOISE, None, "Not known")  # without one NVBench's comparison passes the state over
     yield from _interquartile_range(measurement)
@@ -334,7 +334,7 @@ def _summaries(state: _State) -> Iterator[Row]:
         rate = Figure("bytes", "nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", is_duration=False)
         yield _summary(rate, moved_bytes / (mean_ns / NS_PER_S), "Bytes that a launch must move over its mean time")
     if state.batch is not None:
-        yield from _figures(BATCH_FIGURES, state.batch, state)
+        yield from _measured_summaries(BATCH_FIGURES, state.batch, state)
 
 
 def _interquartile_range(measurement: Row) -> Iterator[Row]:
@@ -343,23 +343,25 @@ def _interquartile_range(measurement: Row) -> Iterator[Row]:
     if lower is not None and upper is not None and median:
         for tag in INTERQUARTILE_TAGS:
             is_relative = tag.endswith("/relative")
-            figure = Figure("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
-            yield _summary(figure, (upper - lower) / (median if is_relative else NS_PER_S), "Interquartile range")
+            summary = Figure("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
+            yield _summary(summary, (upper - lower) / (median if is_relative else NS_PER_S), "Interquartile range")
 
 
-def _figures(figures: tuple[Figure, ...], measurement: Row, state: _State) -> Iterator[Row]:
-    for figure in figures:
-        value = measurement.get(figure.column)
+def _measured_summaries(summaries: tuple[Figure, ...], measurement: Row, state: _State) -> Iterator[Row]:
+    for summary in summaries:
+        value = measurement.get(summary.column)
         if value is not None:
-            described = f"{figure.column} of kernalyse, cache {state.cache_mode.lower()}" if figures is COLD_FIGURES else figure.column
-            yield _summary(figure, value / NS_PER_S if figure.is_duration else value, described)
+            description = (
+                f"{summary.column} of kernalyse, cache {state.cache_mode.lower()}" if summaries is COLD_FIGURES else summary.column
+            )
+            yield _summary(summary, value / NS_PER_S if summary.is_duration else value, description)
 
 
-def _summary(figure: Figure, value: float | None, description: str) -> Row:
+def _summary(summary: Figure, value: float | None, description: str) -> Row:
     """Return a summary. value: None for infinite or not known, as NVBench writes it."""
-    datum = _datum("value", figure.kind, value if value is None else int(value) if figure.kind == INT64 else float(value))
-    hidden = {"hide": "Hidden by default."} if figure.is_hidden else {}
-    return {"tag": figure.tag, "name": figure.name, "description": description, "hint": figure.hint, **hidden, "data": [datum]}
+    datum = _datum("value", summary.kind, value if value is None else int(value) if summary.kind == INT64 else float(value))
+    hidden = {"hide": "Hidden by default."} if summary.is_hidden else {}
+    return {"tag": summary.tag, "name": summary.name, "description": description, "hint": summary.hint, **hidden, "data": [datum]}
 
 
 def _datum(name: str, kind: str, value: object) -> Row:

@@ -40,9 +40,9 @@ def report_format(text: str) -> ReportFormat:
     raise InvalidRequestError("format of the report", found=repr(text), expected=" or ".join(ReportFormat), remedy="Choose one of these.")
 
 
-def written_report(report: Report, chosen: ReportFormat) -> str:
-    """Return the text of the report. chosen: TEXT or MARKDOWN; other formats are drawn by `drawn`."""
-    lines = _text_lines(report) if chosen is ReportFormat.TEXT else _markdown_lines(report)
+def written_report(report: Report, output_format: ReportFormat) -> str:
+    """Return the text of the report. output_format: TEXT or MARKDOWN; other formats are drawn by `drawn`."""
+    lines = _text_lines(report) if output_format is ReportFormat.TEXT else _markdown_lines(report)
     return "\n".join(lines) + "\n"
 
 
@@ -134,12 +134,12 @@ def _cut(text: str) -> str:
 # ---------------------------------------------------------------- report file
 
 
-def report_file(run: Run, rows_of: LazyTableOf, chosen: ReportFormat, device: Device | None = None) -> bytes:
+def report_file(run: Run, rows_of: LazyTableOf, output_format: ReportFormat, device: Device | None = None) -> bytes:
     """Return the content of a run's report file, of tables from a store or from elsewhere. Raises what `drawn` raises."""
     report = report_of(run, lambda name: rows_of(name).collect(), device)
-    if not chosen.is_drawn:
-        return written_report(report, chosen).encode()
-    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
+    if not output_format.is_drawn:
+        return written_report(report, output_format).encode()
+    return drawn(DrawingTask(output_format, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
 
 
 # ---------------------------------------------------------------- drawing
@@ -251,8 +251,8 @@ def _require_libraries() -> None:
         )
 
 
-def _failure(task: DrawingTask, status: int, told: str) -> LimitReachedError | InternalError:
-    lines = " / ".join(told.strip().splitlines()[-SHOWN_ERROR_LINES:])
+def _failure(task: DrawingTask, status: int, output: str) -> LimitReachedError | InternalError:
+    lines = " / ".join(output.strip().splitlines()[-SHOWN_ERROR_LINES:])
     if status in KILLED_STATUSES or "MemoryError" in lines:
         return LimitReachedError(_subject(task), found="more memory or processor time than drawing may take", remedy="Draw a smaller run.")
     return InternalError(

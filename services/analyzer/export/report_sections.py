@@ -120,12 +120,14 @@ def _method(measurements: pl.DataFrame) -> Section | None:
     """Return the section on how all measurements of the run were made."""
     if measurements.is_empty():
         return None
-    told = [(name, _values(measurements, column)) for name, column in METHOD.items()]
+    facts_found = [(name, _values(measurements, column)) for name, column in METHOD.items()]
     samples = measurements["sample_count"].sum()
     if samples:
-        told.append(("Samples", f"{samples:,}, {measurements['discarded_sample_count'].sum():,} discarded while the clock was throttled"))
-    told.append(("Disturbed", disturbance_note(measurements["disturbance"])))
-    facts = tuple((name, value) for name, value in told if value)
+        facts_found.append(
+            ("Samples", f"{samples:,}, {measurements['discarded_sample_count'].sum():,} discarded while the clock was throttled")
+        )
+    facts_found.append(("Disturbed", disturbance_note(measurements["disturbance"])))
+    facts = tuple((name, value) for name, value in facts_found if value)
     return Section("Method", facts=facts) if facts else None
 
 
@@ -310,14 +312,14 @@ def _outcome(roofline: pl.DataFrame, failures: pl.DataFrame) -> Iterator[Section
     if roofline.is_empty() and failures.is_empty():
         return
     counts = roofline.drop_nulls("efficiency_category").group_by("efficiency_category").len().sort("len", descending=True)
-    told = [f"{count} {category}" for category, count in counts.iter_rows()]
-    unplaced = roofline["efficiency_category"].null_count()
-    told += [f"{unplaced} {UNKNOWN}"] if unplaced and told else []
+    counts_text = [f"{count} {category}" for category, count in counts.iter_rows()]
+    uncategorized = roofline["efficiency_category"].null_count()
+    counts_text += [f"{uncategorized} {UNKNOWN}"] if uncategorized and counts_text else []
     yield Section(
         "Outcome",
         sentences=(
             f"{roofline.height} configurations measured, {failures.height} not.",
-            *([f"Against the roofline: {', '.join(told)}."] if told else []),
+            *([f"Against the roofline: {', '.join(counts_text)}."] if counts_text else []),
         ),
     )
 
@@ -355,8 +357,8 @@ def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], s
     first = frame.head(MAX_ROW_COUNT)
     shown = {
         heading: column
-        for place, (heading, column) in enumerate(columns.items())
-        if column in frame.columns and (place == 0 or first[column].null_count() < first.height)
+        for position, (heading, column) in enumerate(columns.items())
+        if column in frame.columns and (position == 0 or first[column].null_count() < first.height)
     }
     rest = frame.height - MAX_ROW_COUNT
     rows = [list(_cells(row, tuple(shown.values()))) for row in first.iter_rows(named=True)]
@@ -425,7 +427,7 @@ def comparison_report(run: Run, baseline: Run, table_of: TableOf, device_of: Cal
         device_of: returns the device of a run, as its node describes it; None: no node has.
     """
     sections = (
-        *(_side(name, side, table_of, device_of(side)) for name, side in (("Baseline", baseline), ("Judged", run))),
+        *(_side(name, side, table_of, device_of(side)) for name, side in (("Baseline", baseline), ("Candidate", run))),
         *(_compared_trace_sections(table_of) if run.is_trace and baseline.is_trace else _compared_sweep_sections(table_of)),
     )
     return Report(comparison_title(run, baseline), tuple(section for section in sections if section is not None))
@@ -448,10 +450,11 @@ def _compared_sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
     rows = table_of("comparison")
     verdicts = rows.drop_nulls("verdict").group_by("verdict").len().sort("len", "verdict", descending=[True, False])
     alone = {name: (rows["occurrence"] == name).sum() for name in ("NEW", "GONE")}
-    told = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
-    told += [f"{count} only in the {side} run" for side, count in (("judged", alone["NEW"]), ("baseline", alone["GONE"])) if count]
+    counts_text = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
+    unmatched = (("candidate", alone["NEW"]), ("baseline", alone["GONE"]))
+    counts_text += [f"{count} only in the {side} run" for side, count in unmatched if count]
     disturbed = disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
-    yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(told) or 'none in both runs'}.", *disturbed))
+    yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(counts_text) or 'none in both runs'}.", *disturbed))
     marks = shared_reasons(rows["reason"])
     configurations = table_section(
         "Configurations",
@@ -468,7 +471,7 @@ def _compared_sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
             "verdict": "verdict",
             "because": "reason",
         },
-        "Time after over time before, with the ends of its interval: below 1 the judged run is faster.",
+        "Time after over time before, with the ends of its interval: below 1 the candidate is faster.",
     )
     yield configurations and replace(configurations, footnotes=(*configurations.footnotes, *notes(marks)))
 

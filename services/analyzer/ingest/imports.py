@@ -105,9 +105,9 @@ class Importing:
                     task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
-                    answer = await self._reading.execute(task, traces, directory, job)
-                    assert answer.run is not None
-                    is_new = await self._add(answer.run, rows, answer.next_event_index)
+                    result = await self._reading.execute(task, traces, directory, job)
+                    assert result.run is not None
+                    is_new = await self._add(result.run, rows, result.next_event_index)
                     return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 

@@ -51,8 +51,8 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
         return _with_own_peaks(_with_own_counters(_read(reader, files, selection)))
     from kernalyse.services.analyzer.ingest.counter_join import JOIN_INPUT, with_reports
 
-    wanted = selection.with_columns(JOIN_INPUT)
-    tables = _with_own_counters(_read(reader, files, wanted.with_work() if selection.wants_work else wanted))
+    requested = selection.with_columns(JOIN_INPUT)
+    tables = _with_own_counters(_read(reader, files, requested.with_work() if selection.wants_work else requested))
     if not selection.wants(LAUNCH_WORK):
         return tables
     if tables.frames.get(KERNEL_LAUNCHES.table_name) is None:
@@ -182,11 +182,11 @@ def with_known_peaks(tables: ImportedTables) -> ImportedTables:
     measurements = tables.frames.get(MEASUREMENTS.table_name)
     if measurements is None or not any(measurements[name].count() for name in WORK):
         return tables
-    told = tables.frames.get(CEILINGS.table_name, CEILINGS.empty())
+    ceilings = tables.frames.get(CEILINGS.table_name, CEILINGS.empty())
     added: list[Ceiling] = []
     notes: list[str] = []
     for device in _devices(tables, measurements):
-        known = told.filter(device_id=device.device_id)
+        known = ceilings.filter(device_id=device.device_id)
         peaks = device_peaks(device)
         stated = set(known.select("ceiling_name", "path", "source").iter_rows())
         new = [ceiling for ceiling in peaks.ceilings if (ceiling.ceiling_name, ceiling.path, ceiling.source) not in stated]
@@ -197,7 +197,7 @@ def with_known_peaks(tables: ImportedTables) -> ImportedTables:
             notes.append(f"No data sheet is known of {device.name}, so nothing has a roof: {HOW_TO_GIVE_PEAKS}.")
     if not notes:
         return tables
-    frame = pl.concat([told, frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
+    frame = pl.concat([ceilings, frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
     return replace(
         tables, frames={**tables.frames, CEILINGS.table_name: frame}, notes="\n".join(note for note in (tables.notes, *notes) if note)
     )

@@ -200,11 +200,11 @@ class Arrival:
                 return None
             raise unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
         self._check_size(self._open.file_name, len(part.chunk))
-        arriving = self._open
-        arriving.write(part.chunk)
+        file = self._open
+        file.write(part.chunk)
         if part.digest:
-            self._end(arriving, part.digest)
-        return arriving.beginning(is_complete=bool(part.digest))
+            self._end(file, part.digest)
+        return file.beginning(is_complete=bool(part.digest))
 
     def traces(self) -> tuple[ArrivedTrace, ...]:
         """Return every trace, once the stream has ended. Raises InvalidTraceError."""
@@ -275,17 +275,17 @@ class Arrival:
                 remedy="Import less at a time, or raise import_max_bytes of the analyzer.",
             )
 
-    def _end(self, arriving: _OpenFile, expected_digest: str) -> None:
-        found = f"sha256:{arriving.hash.hexdigest()}"
+    def _end(self, file: _OpenFile, expected_digest: str) -> None:
+        found = f"sha256:{file.hash.hexdigest()}"
         if found != expected_digest:
             raise InvalidTraceError(
-                f"file {arriving.file_name}",
+                f"file {file.file_name}",
                 found=f"bytes with the digest {found}",
                 expected=expected_digest,
                 remedy="It was damaged on its way, or changed while it was sent: send it again.",
             )
-        arriving.file.close()
-        self._files.append(ArrivedFile(arriving.file_name, arriving.path, found, arriving.is_further_trace))
+        file.file.close()
+        self._files.append(ArrivedFile(file.file_name, file.path, found, file.is_further_trace))
         self._open = None
 
 

@@ -60,19 +60,19 @@ def answer(line: str) -> str:
     except UnicodeEncodeError as error:
         return error_line(
             InvalidTraceError(
-                _subject(task),
+                task.subject,
                 found=f"text with {error.object[error.start : error.end]!r} in it, half a character",
                 expected="Unicode text",
                 remedy="The file is damaged: write it again.",
             )
         )
     except MemoryError:
-        return error_line(LimitReachedError(_subject(task), found="more than the memory of this machine", remedy="Import a smaller part."))
+        return error_line(LimitReachedError(task.subject, found="more than the memory of this machine", remedy="Import a smaller part."))
     except Exception as error:  # content that the reader does not expect
         traceback.print_exc(file=sys.stderr)
         return error_line(
             InvalidTraceError(
-                _subject(task),
+                task.subject,
                 found=f"content at which the reader fails: {type(error).__name__}: {error}",
                 expected="a complete trace",
                 remedy="Write or copy the file again; if it is complete, report this with the analyzer's log.",
@@ -179,10 +179,6 @@ def _storage_errors(task: ReadingTask) -> Iterator[None]:
             expected="room to write",
             remedy="Free space on the disk of the store or delete runs, then import again.",
         ) from error
-
-
-def _subject(task: ReadingTask) -> str:
-    return f"file {task.file_name}"
 
 
 if __name__ == "__main__":

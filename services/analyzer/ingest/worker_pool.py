@@ -154,7 +154,7 @@ class ReadingProcesses:
         if len(self._running) > 1:
             raise _MemoryCrowdedError(task.file_name)
         raise LimitReachedError(
-            _subject(task),
+            task.subject,
             found=f"{taken_bytes} bytes of memory taken by reading it",
             expected=f"at most {self._max_memory_bytes}",
             remedy="Record or export a shorter part, or raise import_memory_bytes of the analyzer.",
@@ -233,22 +233,18 @@ def _anonymous_bytes(process_id: int) -> int:
 def _exit_error(task: ReadingTask, status: int) -> KernalyseError:
     if status == -signal.SIGKILL:
         return LimitReachedError(
-            _subject(task),
+            task.subject,
             found="a reader that the system killed: as a rule there was no memory left",
             expected="room in memory for reading it",
             remedy="Set import_memory_bytes of the analyzer to less than the machine has, or import a smaller part.",
         )
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
     return InvalidTraceError(
-        _subject(task),
+        task.subject,
         found=f"content that ended its reader {how}",
         expected="a complete trace",
         remedy="Write or copy the file again; if it is complete, report this with the analyzer's log.",
     )
-
-
-def _subject(task: ReadingTask) -> str:
-    return f"file {task.file_name}"
 
 
 def _estimate_bytes(task: ReadingTask) -> int:
@@ -285,6 +281,11 @@ class ReadingTask:
     run_id: str = ""
     file_name: str = ""
     digest: str = ""
+
+    @property
+    def subject(self) -> str:
+        """The file, as errors name it."""
+        return f"file {self.file_name}"
 
     def line(self) -> str:
         """Return the task as one line of JSON."""

@@ -162,20 +162,20 @@ def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: R
             yield TableRow(FAILURES, key | values | {"message": error.message})
         case PairedComparison() as payload:
             labels = {"label": (configuration or {}).get("label"), "baseline_label": (baseline or {}).get("label")}
-            yield TableRow(PAIRED_COMPARISONS, key | _plain(payload, PAIRED_COMPARISONS) | labels)
+            yield TableRow(PAIRED_COMPARISONS, key | _matching_fields(payload, PAIRED_COMPARISONS) | labels)
         case LogLines(level, source, lines):
             for line in lines:
                 yield log_row(event, level, source, line)
         case Telemetry() as payload:
-            yield TableRow(TELEMETRY, key | _plain(payload, TELEMETRY))
+            yield TableRow(TELEMETRY, key | _matching_fields(payload, TELEMETRY))
         case CeilingsMeasured(ceilings):
             for ceiling in ceilings:
                 yield TableRow(CEILINGS, ceiling_row(event.run_id, event.event_index, ceiling))
         case ArtifactStored() as payload:
-            yield TableRow(ARTIFACTS, key | _plain(payload, ARTIFACTS))
+            yield TableRow(ARTIFACTS, key | _matching_fields(payload, ARTIFACTS))
         case CountersStored() as payload:
             launch_count = {"launch_count": len(payload.configuration_indexes)}
-            yield TableRow(COUNTER_REPORTS, key | _plain(payload, COUNTER_REPORTS) | launch_count)
+            yield TableRow(COUNTER_REPORTS, key | _matching_fields(payload, COUNTER_REPORTS) | launch_count)
 
 
 def log_row(event: RunEvent, level: LogLevel, source: str, line: str) -> TableRow:
@@ -201,7 +201,7 @@ def sample_row(event: RunEvent, batch: SampleBatch) -> SampleRow:
 
 def ceiling_row(run_id: str, event_index: int | None, ceiling: Ceiling) -> Row:
     """Return a ceiling as a row of table ceilings."""
-    return {"run_id": run_id, "event_index": event_index} | _plain(ceiling, CEILINGS)
+    return {"run_id": run_id, "event_index": event_index} | _matching_fields(ceiling, CEILINGS)
 
 
 def frame_of(table: Table, rows: Sequence[Row]) -> pl.DataFrame:
@@ -255,7 +255,7 @@ def _discarded(batches: Sequence[SampleRow]) -> np.ndarray[Any, np.dtype[np.bool
 
 
 def _configuration(configuration: Configuration, run: Run) -> Row:
-    return _plain(configuration, CONFIGURATIONS) | {
+    return _matching_fields(configuration, CONFIGURATIONS) | {
         "label": configuration.label,
         "parameters": _json_values(configuration.parameters),
         "layer_path": configuration.layer_path or None,
@@ -283,8 +283,8 @@ def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
     backend = backend_of(run)
     return (
         {name: configuration.get(name) for name in CONFIGURATION_COLUMNS}
-        | _plain(measurement, MEASUREMENTS)
-        | ({} if measurement.resources is None else _plain(measurement.resources, MEASUREMENTS))
+        | _matching_fields(measurement, MEASUREMENTS)
+        | ({} if measurement.resources is None else _matching_fields(measurement.resources, MEASUREMENTS))
         | {
             "device_id": run.device_id,
             "backend": None if backend is None else backend.value,
@@ -298,7 +298,7 @@ def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
     )
 
 
-def _plain(value: Any, table: Table) -> Row:
+def _matching_fields(value: Any, table: Table) -> Row:
     """Return the fields of a dataclass that are columns of the table, as values that SQLite and polars accept."""
     names = set(table.column_names)
     return {item.name: _cell(getattr(value, item.name)) for item in fields(value) if item.name in names}

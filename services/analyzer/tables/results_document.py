@@ -68,7 +68,7 @@ def json_schema() -> dict[str, Any]:
         "devices": {
             "type": "array",
             "items": {"$ref": "#/$defs/device"},
-            "description": "Those that the run measured on, as their node last described them; of imported results they are not known.",
+            "description": "Devices that the run measured on, as their node last described them; not known for imported results.",
         },
         **{
             table.table_name: {"type": "array", "items": {"$ref": f"#/$defs/{table.table_name}"}, "description": table.description}
@@ -124,7 +124,7 @@ def _samples() -> dict[str, Any]:
             "discarded_sample_indexes": {
                 "type": "array",
                 "items": {"type": "integer", "minimum": 0},
-                "description": "Places, from 0, of samples that were taken while the clock was throttled: they do not count.",
+                "description": "Positions, from 0, of samples that were taken while the clock was throttled: they do not count.",
             },
             "batches": _object(
                 {

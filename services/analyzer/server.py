@@ -1,4 +1,4 @@
-"""The analyzer service: decodes requests, calls what answers them, encodes the answers."""
+"""The analyzer service: it decodes requests, calls the parts that answer them, and encodes the responses."""
 
 from __future__ import annotations
 
@@ -48,17 +48,19 @@ logger = logging.getLogger(__name__)
 
 
 class AnalyzerServicer(AnalyzerServiceServicer):
-    """Every method of the contract. What it raises, the error interceptor turns into a status.
+    """Every method of the contract; the error interceptor turns what they raise into a status.
 
-    The analyses are imported by the methods that need them: a command that has an analyzer of its own only to list runs does without.
+    Analyses are imported by the methods that need them, so that an analyzer started only to list runs does without.
     """
 
-    def __init__(self, store: Store, nodes: Nodes, importing: Importing, run_watching: RunWatching, node_watching: NodeWatching) -> None:
+    def __init__(
+        self, store: Store, nodes: Nodes, importer: Importing, run_subscriptions: RunWatching, node_subscriptions: NodeWatching
+    ) -> None:
         self._store = store
         self._nodes = nodes
-        self._importing = importing
-        self._run_watching = run_watching
-        self._node_watching = node_watching
+        self._importer = importer
+        self._run_subscriptions = run_subscriptions
+        self._node_subscriptions = node_subscriptions
 
     @cached_property
     def _tables(self) -> TableAnswers:
@@ -75,6 +77,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ nodes
 
     async def AddNode(self, request: Any, context: Any) -> Any:
+        """Start collecting from a node."""
         endpoint = Endpoint(
             request.address,
             request.token,
@@ -85,14 +88,17 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         return messages.AddNodeResponse(node=protobuf.encode(await self._nodes.add(endpoint)))
 
     async def ListNodes(self, request: Any, context: Any) -> Any:
+        """Return every node with its status."""
         return messages.ListNodesResponse(nodes=[protobuf.encode(status) for status in self._nodes.statuses()])
 
     async def RemoveNode(self, request: Any, context: Any) -> Any:
+        """Stop collecting from a node."""
         await self._nodes.remove(request.address)
         return messages.RemoveNodeResponse()
 
     async def WatchNodes(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        async for update in self._node_watching.watch(self._nodes.statuses, self._newest_runs):
+        """Stream nodes, newest runs and telemetry, then their changes."""
+        async for update in self._node_subscriptions.watch(self._nodes.statuses, self._newest_runs):
             yield messages.WatchNodesResponse(
                 nodes=[protobuf.encode(status) for status in update.nodes],
                 runs=[protobuf.encode(self._nodes.with_problem(run)) for run in update.runs],
@@ -108,38 +114,41 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ forwarded to a node
 
     async def StartRun(self, request: Any, context: Any) -> Any:
-        link = await self._nodes.link(request.node_id)
-        with node_errors(link.address):
-            answer = await link.stub.StartRun(
+        """Start or validate a run on a node."""
+        client = await self._nodes.client(request.node_id)
+        with node_errors(client.address):
+            response = await client.stub.StartRun(
                 profiler.ProfilerServiceStartRunRequest(
                     spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
                 )
             )
         if request.validate_only:
-            return messages.AnalyzerServiceStartRunResponse(run=answer.run)
-        run = protobuf.decode(answer.run, Run)
-        # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
+            return messages.AnalyzerServiceStartRunResponse(run=response.run)
+        run = protobuf.decode(response.run, Run)
+        # Stored at once: a client that starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
-        self._node_watching.publish(runs=[run])
-        return messages.AnalyzerServiceStartRunResponse(run=answer.run)
+        self._node_subscriptions.publish(runs=[run])
+        return messages.AnalyzerServiceStartRunResponse(run=response.run)
 
     async def CancelRun(self, request: Any, context: Any) -> Any:
+        """Cancel a run on its node; an imported run has ended already."""
         run = await self._run(request.run_id)
         if run.is_imported:
             return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
-        link = await self._nodes.link(run.node_id)
-        with node_errors(link.address):
-            answer = await link.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
-        return messages.AnalyzerServiceCancelRunResponse(run=answer.run)
+        client = await self._nodes.client(run.node_id)
+        with node_errors(client.address):
+            response = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
+        return messages.AnalyzerServiceCancelRunResponse(run=response.run)
 
     async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
+        """Forward a source bundle to a node."""
         first = await anext(aiter(request_iterator), None)
         if first is None:
             raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
-        link = await self._nodes.link(first.node_id)
-        problems: list[Exception] = []  # of the request: gRPC keeps them to itself, and ends the call to the node
+        client = await self._nodes.client(first.node_id)
+        problems: list[Exception] = []  # of the request stream: gRPC hides them, and ends the call to the node
 
-        async def forwarded() -> AsyncIterator[Any]:
+        async def forward_chunks() -> AsyncIterator[Any]:
             yield profiler.ProfilerServiceUploadBundleRequest(chunk=first.chunk)
             try:
                 async for part in request_iterator:
@@ -149,17 +158,18 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 raise
 
         try:
-            with node_errors(link.address):
-                answer = await link.stub.UploadBundle(forwarded())
+            with node_errors(client.address):
+                response = await client.stub.UploadBundle(forward_chunks())
         except NodeUnreachableError:
             if problems:
                 raise problems[0] from None
             raise
         return messages.AnalyzerServiceUploadBundleResponse(
-            digest=answer.digest, size_bytes=answer.size_bytes, file_count=answer.file_count
+            digest=response.digest, size_bytes=response.size_bytes, file_count=response.file_count
         )
 
     async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Forward a file that a run left on its node."""
         run = await self._run(request.run_id)
         if run.is_imported:
             raise ArtifactNotFoundError(
@@ -168,30 +178,33 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 expected="a run of a node",
                 remedy="What was read from its file is in the tables.",
             )
-        link = await self._nodes.link(run.node_id)
+        client = await self._nodes.client(run.node_id)
         forwarded = profiler.ProfilerServiceReadArtifactRequest(
             run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
         )
-        with node_errors(link.address):
-            async for part in link.stub.ReadArtifact(forwarded):
+        with node_errors(client.address):
+            async for part in client.stub.ReadArtifact(forwarded):
                 yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
 
     async def ListKernels(self, request: Any, context: Any) -> Any:
-        link = await self._nodes.link(request.node_id)
-        with node_errors(link.address):
-            answer = await link.stub.ListKernels(
+        """Forward the kernel catalog of a node."""
+        client = await self._nodes.client(request.node_id)
+        with node_errors(client.address):
+            response = await client.stub.ListKernels(
                 profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
             )
-        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels, notices=answer.notices)
+        return messages.AnalyzerServiceListKernelsResponse(kernels=response.kernels, notices=response.notices)
 
     # ------------------------------------------------------------ runs
 
     async def GetRun(self, request: Any, context: Any) -> Any:
+        """Return a run."""
         return messages.AnalyzerServiceGetRunResponse(run=protobuf.encode(self._nodes.with_problem(await self._run(request.run_id))))
 
     async def ListRuns(self, request: Any, context: Any) -> Any:
+        """Return a page of runs, newest first."""
         size = _page_size(request.page_size)
-        before = _position(request.page_token) if request.page_token else None
+        before = _parse_page_token(request.page_token) if request.page_token else None
         records = await asyncio.to_thread(self._store.runs.newest, size + 1, before)
         runs = [record.run for record in records[:size]]
         return messages.AnalyzerServiceListRunsResponse(
@@ -200,21 +213,24 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         )
 
     async def UpdateRun(self, request: Any, context: Any) -> Any:
-        run_id = await self._resolved(request.run_id)
+        """Replace a run's tags and notes."""
+        run_id = await self._resolve(request.run_id)
         run = await asyncio.to_thread(self._store.runs.annotate, run_id, tuple(request.tags), request.notes)
-        await self._run_watching.publish_run(run)
-        self._node_watching.publish(runs=[run])
+        await self._run_subscriptions.publish_run(run)
+        self._node_subscriptions.publish(runs=[run])
         return messages.UpdateRunResponse(run=protobuf.encode(run))
 
     async def DeleteRun(self, request: Any, context: Any) -> Any:
-        run_id = await self._resolved(request.run_id)
+        """Delete a run that has ended."""
+        run_id = await self._resolve(request.run_id)
         await asyncio.to_thread(self._store.delete_run, run_id)
-        self._node_watching.publish(deleted_run_ids=[run_id])
+        self._node_subscriptions.publish(deleted_run_ids=[run_id])
         return messages.DeleteRunResponse()
 
     async def WatchRun(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        run_id = await self._resolved(request.run_id)
-        async for update in self._run_watching.watch(run_id, request.next_event_index):
+        """Stream a run and its rows, then their changes."""
+        run_id = await self._resolve(request.run_id)
+        async for update in self._run_subscriptions.watch(run_id, request.next_event_index):
             yield messages.AnalyzerServiceWatchRunResponse(
                 next_event_index=update.next_event_index,
                 run=None if update.run is None else protobuf.encode(self._nodes.with_problem(update.run)),
@@ -222,6 +238,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             )
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
+        """Import uploaded traces as a run."""
         parts = (
             TracePart(
                 *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
@@ -229,38 +246,42 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             )
             async for part in request_iterator
         )
-        taken_in = await self._importing.receive(parts)
-        if not taken_in.is_known:
-            self._node_watching.publish(runs=[taken_in.run])
-        return messages.ImportTraceResponse(run=protobuf.encode(taken_in.run), is_known=taken_in.is_known)
+        result = await self._importer.receive(parts)
+        if not result.is_known:
+            self._node_subscriptions.publish(runs=[result.run])
+        return messages.ImportTraceResponse(run=protobuf.encode(result.run), is_known=result.is_known)
 
     async def ResumeUpload(self, request: Any, context: Any) -> Any:
-        extent = self._importing.resumed(request.upload_id)
+        """Return where an interrupted upload continues."""
+        extent = self._importer.resume_position(request.upload_id)
         return messages.ResumeUploadResponse(whole_file_count=extent.whole_file_count, offset_bytes=extent.offset_bytes)
 
     async def WatchImport(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        async for progress in self._importing.progress(request.upload_id):
+        """Stream the progress of an import."""
+        async for progress in self._importer.progress(request.upload_id):
             yield messages.WatchImportResponse(progress=protobuf.encode(progress))
 
     async def CancelImport(self, request: Any, context: Any) -> Any:
-        self._importing.cancel(request.upload_id)
+        """Cancel an import."""
+        self._importer.cancel(request.upload_id)
         return messages.CancelImportResponse()
 
-    async def _resolved(self, text: str) -> str:
+    async def _resolve(self, text: str) -> str:
         return await asyncio.to_thread(self._store.runs.resolve, text)
 
     async def _run(self, text: str) -> Run:
-        return (await asyncio.to_thread(self._store.runs.get, await self._resolved(text))).run
+        return (await asyncio.to_thread(self._store.runs.get, await self._resolve(text))).run
 
     # ------------------------------------------------------------ tables
 
     async def GetTable(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Stream the rows of a table, with filters, order and page applied."""
         from kernalyse.services.analyzer.analysis.comparison import parse_differences
         from kernalyse.services.analyzer.tables.runs import table_named
 
         query = protobuf.decode(request, TableQuery)
         table = table_named(query.table_name)
-        run_ids = [await self._resolved(text) for text in query.run_ids] or None
+        run_ids = [await self._resolve(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
         result = await asyncio.to_thread(self._tables.answer, table, run_ids, query, allowed)
         parts = chunks(query.table_name, result.frame)
@@ -272,16 +293,18 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ hardware
 
     async def GetHardware(self, request: Any, context: Any) -> Any:
+        """Return a device's ceilings and thresholds."""
         key = HardwareKey(request.node_id, request.device_id, request.run_id)
         return protobuf.encode(await asyncio.to_thread(self._hardware.get, key))
 
     async def UpdateHardware(self, request: Any, context: Any) -> Any:
+        """Replace the user's ceilings and thresholds of a device."""
         key = HardwareKey(request.node_id, request.device_id, request.run_id)
-        by_hand = [protobuf.decode(message, Ceiling) for message in request.ceilings]
+        ceilings = [protobuf.decode(message, Ceiling) for message in request.ceilings]
         thresholds = protobuf.decode(request.thresholds, Thresholds) if request.HasField("thresholds") else None
-        current = await asyncio.to_thread(self._hardware.update, key, by_hand, thresholds, request.etag)
-        await self._run_watching.publish_ceilings(key.node_id, key.device_id)
-        self._node_watching.publish(changed_hardware=[key])
+        current = await asyncio.to_thread(self._hardware.update, key, ceilings, thresholds, request.etag)
+        await self._run_subscriptions.publish_ceilings(key.node_id, key.device_id)
+        self._node_subscriptions.publish(changed_hardware=[key])
         return messages.UpdateHardwareResponse(
             ceilings=[protobuf.encode(ceiling) for ceiling in current.ceilings],
             thresholds=protobuf.encode(current.thresholds),
@@ -291,15 +314,16 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ reports
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Stream a report of a run, or of its comparison with a baseline."""
         from kernalyse.services.analyzer.analysis.comparison import parse_differences
         from kernalyse.services.analyzer.export.report_files import report_format
         from kernalyse.services.analyzer.export.run_reports import ReportRequest, run_report
 
-        chosen = report_format(request.format)
+        output_format = report_format(request.format)
         run = await self._run(request.run_id)
         baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
-        asked = ReportRequest(run, chosen, baseline, parse_differences(request.allowed_differences))
-        content = await asyncio.to_thread(run_report, self._store, asked, self._tables.history_of_run)
+        report_request = ReportRequest(run, output_format, baseline, parse_differences(request.allowed_differences))
+        content = await asyncio.to_thread(run_report, self._store, report_request, self._tables.history_of_run)
         for start in range(0, len(content), MAX_CHUNK_BYTES):
             yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 
@@ -316,13 +340,13 @@ def _page_token(run: Run) -> str:
     return base64.urlsafe_b64encode(f"{unix_ns(run.create_time)} {run.run_id}".encode()).decode()
 
 
-def _position(page_token: str) -> RunPosition:
+def _parse_page_token(page_token: str) -> RunPosition:
     try:
         create_unix_ns, run_id = base64.urlsafe_b64decode(page_token).decode().split(" ")
         return RunPosition(int(create_unix_ns), run_id)
     except (binascii.Error, UnicodeError, ValueError) as error:
         raise InvalidRequestError(
-            "page_token", found=repr(page_token), expected="next_page_token of an answer", remedy="Begin with the first page."
+            "page_token", found=repr(page_token), expected="next_page_token of a response", remedy="Begin with the first page."
         ) from error
 
 
@@ -330,35 +354,39 @@ async def serve(settings: AnalyzerSettings) -> None:
     """Run the service until SIGTERM or SIGINT. Raises what `serve_until` raises."""
     _load_analyses()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    await serve_until(settings, told_to_stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
+    await serve_until(settings, stop_requested)
 
 
 def _load_analyses() -> None:
-    """Import what the servicer imports when it needs it: the answers of a service that stays are not to wait for that."""
-    for name in ("queries.hardware_settings", "export.run_reports", "queries.service"):
+    """Import at start what the servicer imports on demand, so that the first responses of a lasting service need not wait for it."""
+    for name in ("export.run_reports", "queries.hardware_settings", "queries.service"):
         import_module(f"kernalyse.services.analyzer.{name}")
 
 
-async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, on_serving: Callable[[], None] = lambda: None) -> None:
-    """Run the service until it is told to stop, then end streams, collecting and calls, in this order.
+async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event, on_serving: Callable[[], None] = lambda: None) -> None:
+    """Run the service until a stop is requested, then end streams, collecting and calls, in this order.
 
     Args:
-        on_serving: called once it is announced and answers.
+        stop_requested: set to stop the service.
+        on_serving: called once the service is advertised and answers.
 
     Raises:
         StoreLockedError: another analyzer has the store open.
         InvalidSettingError: the address cannot be listened on.
     """
-    async with _reading(settings) as processes, _opened(settings, processes) as (store, nodes, run_watching, node_watching):
+    async with (
+        _worker_pool(settings) as processes,
+        _open_store(settings, processes) as (store, nodes, run_subscriptions, node_subscriptions),
+    ):
         server, address = build_server(settings.address, settings.security())
-        importing = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
-        servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
+        importer = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
+        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
-        # What was loaded so far stays: without it a full collection, which every answer then waits for, is soon over.
+        # Modules loaded so far stay for ever. Frozen, they do not slow down full collections, which every request waits for.
         gc.collect()
         gc.freeze()
         await server.start()
@@ -367,17 +395,17 @@ async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, o
                 health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
                 on_serving()
-                await told_to_stop.wait()
+                await stop_requested.wait()
         finally:
             logger.info("Analyzer stops")
             health.set_serving(False)
-            run_watching.close()
-            node_watching.close()
+            run_subscriptions.close()
+            node_subscriptions.close()
             await server.stop(STOPPING_S)
 
 
 @asynccontextmanager
-async def _reading(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses]:
+async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses]:
     processes = ReadingProcesses(settings.import_process_count, settings.import_memory_bytes)
     try:
         yield processes
@@ -386,16 +414,25 @@ async def _reading(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses
 
 
 @asynccontextmanager
-async def _opened(settings: AnalyzerSettings, processes: ReadingProcesses) -> AsyncIterator[tuple[Store, Nodes, RunWatching, NodeWatching]]:
-    """The store, collecting into it, and who watches; collecting has ended when the store closes."""
+async def _open_store(
+    settings: AnalyzerSettings, processes: ReadingProcesses
+) -> AsyncIterator[tuple[Store, Nodes, RunWatching, NodeWatching]]:
+    """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
     store = await asyncio.to_thread(Store, settings.data_folder)
     try:
-        run_watching, node_watching = RunWatching(store), NodeWatching()
-        left_traces = LeftTraces(store, ArrivedReading(processes), settings.import_max_bytes, run_watching, node_watching)
-        nodes = Nodes(store, run_watching, node_watching, left_traces, retry_s=settings.node_retry_s, is_insecure_allowed=settings.insecure)
+        run_subscriptions, node_subscriptions = RunWatching(store), NodeWatching()
+        trace_fetcher = LeftTraces(store, ArrivedReading(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)
+        nodes = Nodes(
+            store,
+            run_subscriptions,
+            node_subscriptions,
+            trace_fetcher,
+            retry_s=settings.node_retry_s,
+            is_insecure_allowed=settings.insecure,
+        )
         try:
             await nodes.start()
-            yield store, nodes, run_watching, node_watching
+            yield store, nodes, run_subscriptions, node_subscriptions
         finally:
             await nodes.stop()
     finally:

@@ -102,8 +102,8 @@ def test_the_limits_of_a_group_fit_into_a_call(group: str) -> None:
     (body,) = re.findall(rf"^{group}\(\) {{$(.*?)^}}$", (GPU / "run.sh").read_text(), re.MULTILINE | re.DOTALL)
     parts = re.findall(r"^ +part \w+ (\d+) .*?( &)?$", body, re.MULTILINE)
     assert len(parts) > 1
-    together_s = [int(limit) for limit, is_beside in parts if is_beside]
-    assert max(together_s, default=0) + sum(int(limit) for limit, is_beside in parts if not is_beside) <= TOTAL_S - ROOM_S
+    together_s = [int(limit) for limit, is_compatible in parts if is_compatible]
+    assert max(together_s, default=0) + sum(int(limit) for limit, is_compatible in parts if not is_compatible) <= TOTAL_S - ROOM_S
 
 
 def test_a_python_that_pyenv_alone_has_is_found(tmp_path: Path) -> None:

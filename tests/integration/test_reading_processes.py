@@ -259,7 +259,7 @@ async def test_a_sender_that_hangs_up_as_it_cancels_leaves_nothing(analyzer: Ana
     receiving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await receiving
-    assert importing.resumed("mine") == Extent()
+    assert importing.resume_position("mine") == Extent()
     assert not list((analyzer.folder / "another" / "arriving").iterdir())
     await processes.close()
     store.close()
@@ -325,7 +325,7 @@ async def test_reading_over_the_memory_is_refused_and_the_next_trace_is_read(ran
     crowded = ReadingProcesses(2, 1_000_000)
     try:
         tasks = [
-            crowded.carried_out(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
+            crowded.execute(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
             for number, path in enumerate(ranks)
         ]
         found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -358,7 +358,7 @@ async def test_one_process_reads_one_small_trace_after_the_other(ranks: list[Pat
     try:
         seen = set()
         for number, path in enumerate(ranks):
-            await processes.carried_out(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
+            await processes.execute(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
             seen |= {reader.pid for reader in readers(os.getpid())}
         assert len(seen) == 1
     finally:

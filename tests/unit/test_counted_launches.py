@@ -209,7 +209,7 @@ def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingT
     tasks = [ReadingTask(folder / f"rows{number}", (trace,), file_name=trace.file_name) for number, trace in enumerate(traces)]
     for task in tasks:
         assert ReadingAnswer.of_line(answered(task.line())) == ReadingAnswer()
-    return ReadingTask(folder / "whole", staged=tuple(task.folder for task in tasks), run_id="r", file_name="rank0.sqlite")
+    return ReadingTask(folder / "whole", staged=tuple(task.directory for task in tasks), run_id="r", file_name="rank0.sqlite")
 
 
 def test_a_report_that_comes_with_one_of_several_traces_counts_its_launches(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_report_that_comes_with_one_of_several_traces_counts_its_launches(tmp_
     run = ReadingAnswer.of_line(answered(task.line())).run
     assert run is not None
     assert "rank1.sqlite: r.csv: 1 of 1 kernels" in run.notes
-    stored = pl.concat([pl.read_parquet(path) for path in task.folder.rglob("launch_work*.parquet")])
+    stored = pl.concat([pl.read_parquet(path) for path in task.directory.rglob("launch_work*.parquet")])
     assert stored.select("launch_index", "flop", "bytes").rows() == [(1, 100.0, 640.0)]
 
 

@@ -31,7 +31,7 @@ def row_count(store: Store, table_name: str, run_ids: Sequence[str] | None) -> i
 def test_the_run_of_a_damaged_file_is_named_and_can_be_given_up(store: Store, table_name: str, run_ids: Sequence[str] | None) -> None:
     add_runs(store, [100.0, 101.0])
     damage(store, "run-001")
-    told = r"run run-001: found .*/run-001-[0-9a-f]*/measurements\.parquet cannot be read: .*kernalyse delete run-001"
+    told = r"run run-001: found .*/run-001-[0-9a-f]+/measurements\.parquet cannot be read: .*kernalyse delete run-001"
     with pytest.raises(StoredRunDamagedError, match=told):
         row_count(store, table_name, run_ids)
     assert row_count(store, table_name, ["run-000"]) > 0

@@ -19,7 +19,7 @@ def part(member: int, start_s: float, end_s: float | None = None, key: str = "jo
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "is_beside"),
+    ("first", "second", "is_compatible"),
     [
         (part(0, 0), part(1, 60), True),
         (part(0, 0), part(1, 60.1), False),
@@ -32,8 +32,8 @@ def part(member: int, start_s: float, end_s: float | None = None, key: str = "jo
         (part(0, 0, 100), part(1, 61), False),
     ],
 )
-def test_parts_of_one_job_run_beside_each_other(first: JobPart, second: JobPart, is_beside: bool) -> None:
-    assert first.is_beside(second) is second.is_beside(first) is is_beside
+def test_parts_of_one_job_run_beside_each_other(first: JobPart, second: JobPart, is_compatible: bool) -> None:
+    assert first.is_compatible(second) is second.is_compatible(first) is is_compatible
 
 
 def test_ranks_of_one_recording_are_together_and_in_their_order(tmp_path: Path) -> None:

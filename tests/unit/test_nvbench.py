@@ -467,7 +467,7 @@ def test_a_batch_beside_cold_launches_goes_where_nvbench_has_it(tmp_path: Path) 
     assert only["name"] == "Device=0 N=1000 process=1"
     found = {item["tag"]: float(item["data"][0]["value"]) for item in only["summaries"]}
     assert (found["nv/cold/time/gpu/mean"], found["nv/batch/time/gpu/mean"]) == pytest.approx((5e-6, 4e-6))
-    assert any("Of a batch beside cold launches" in notice for notice in made.notices)
+    assert any("Of a batch measured with cold launches" in notice for notice in made.notices)
     assert [row["label"] for row in measurements(read(tmp_path, made.text))] == [
         "saxpy N=1000 process=1 cold",
         "saxpy N=1000 process=1 hot",

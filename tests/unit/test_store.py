@@ -54,14 +54,14 @@ def test_a_batch_that_fails_leaves_neither_rows_nor_cursor(store: Store, node: P
     commit(store, node)
     size = len(node.events)
     node.journal("run-1", *(samples(0, 20 + n * 5000, 5000) for n in range(20)))
-    with store._catalogue._writer.connect() as connection:
+    with store._database._writer.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 10}")
     with pytest.raises(StorageFullError, match="Free space"):
         commit(store, node, first=size)
     assert sample_indexes(store) == list(range(20))
     assert store.nodes.next_event_index("node-1", "journal-1") == size
-    with store._catalogue._writer.connect() as connection:
+    with store._database._writer.connect() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
     commit(store, node, first=size)
     assert len(sample_indexes(store)) == 20 + 20 * 5000
@@ -129,7 +129,7 @@ def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
 def test_a_database_that_fails_leaves_no_files(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
     node.journal("run-1", StateChanged(RunState.SUCCEEDED))
     commit(store, node)
-    with store._catalogue.writing() as connection:
+    with store._database.writing() as connection:
         connection.exec_driver_sql("CREATE TRIGGER full BEFORE INSERT ON parquet_prefixes BEGIN SELECT RAISE(ABORT, 'full'); END")
     with pytest.raises(sa.exc.SQLAlchemyError):
         store.compact("run-1")
@@ -199,7 +199,7 @@ def test_a_second_process_is_refused_and_told_who_has_the_store(store: Store, tm
 
 
 def test_a_catalogue_of_an_older_version_gets_the_new_columns(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
-    with store._catalogue.writing() as connection:
+    with store._database.writing() as connection:
         connection.execute(sa.text("ALTER TABLE rows_log_lines DROP COLUMN source"))
     store.close()
     again = Store(tmp_path / "store")
@@ -213,12 +213,12 @@ def test_a_catalogue_of_an_older_version_gets_the_new_columns(store: Store, node
 def test_nodes_of_a_store_from_before_client_certificates_keep_their_tokens(node: ProfilerStandIn, tmp_path: Path) -> None:
     with closing(Store(tmp_path)) as store:
         store.nodes.put(NodeRecord("gpu-host:7001", node.node, b"ca", b"certificate"))
-        with store._catalogue.writing() as connection:
+        with store._database.writing() as connection:
             connection.exec_driver_sql("ALTER TABLE nodes DROP COLUMN client_certificate")
         (tmp_path / "node_tokens.json").write_text('{"gpu-host:7001": "the token"}')
     with closing(Store(tmp_path)) as store:
         assert store.nodes.all() == [NodeRecord("gpu-host:7001", node.node, b"ca", None)]
         assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
-        store.secrets.keep("other:7001", NodeSecret("another", "key"))
+        store.secrets.put("other:7001", NodeSecret("another", "key"))
         assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
         assert store.secrets.secret("other:7001") == NodeSecret("another", "key")

@@ -38,7 +38,7 @@ async def stream(parts: Sequence[TracePart]) -> AsyncIterator[TracePart]:
 
 
 async def arrived(parts: Sequence[TracePart], folder: Path, max_bytes: int = LIMIT_BYTES) -> tuple[ArrivedTrace, list[bytes]]:
-    async with Arrivals(folder, max_bytes).received(stream(parts)) as (trace,):
+    async with Arrivals(folder, max_bytes).receive(stream(parts)) as (trace,):
         return trace, [file.path.read_bytes() for file in trace.files]
 
 
@@ -78,7 +78,7 @@ async def test_files_that_belong_to_it_keep_their_names_and_change_its_identity(
     [("../../etc/passwd", "passwd"), ("/etc/passwd", "passwd"), ("C:\\traces\\a.json", "a.json"), ("x" * 5000, "x" * 255)],
 )
 async def test_a_name_is_shown_without_folders_and_never_becomes_a_path(tmp_path: Path, name: str, shown: str) -> None:
-    async with Arrivals(tmp_path, LIMIT_BYTES).received(stream(parts_of(name, b"x"))) as (trace,):
+    async with Arrivals(tmp_path, LIMIT_BYTES).receive(stream(parts_of(name, b"x"))) as (trace,):
         assert trace.file_name == shown
         assert tmp_path in trace.files[0].path.parents
         assert trace.files[0].path.name == "0"
@@ -115,7 +115,7 @@ async def test_more_than_the_limit_is_refused_as_soon_as_it_shows(tmp_path: Path
             yield TracePart("", b"x" * 1000, "")
 
     with pytest.raises(LimitReachedError, match=r"more than 10000 bytes.*raise import_max_bytes"):
-        async with Arrivals(tmp_path, 10_000).received(endless()):
+        async with Arrivals(tmp_path, 10_000).receive(endless()):
             pass
     assert taken == 11
 
@@ -130,7 +130,7 @@ async def test_a_trace_is_recognized_as_soon_as_its_beginning_is_there(tmp_path:
             yield TracePart("holiday.avi" if taken == 1 else "", b"x" * (HEAD_BYTES // 4), "")
 
     with pytest.raises(InvalidTraceError, match=r"file holiday\.avi: found content that begins with b'xxxx.*Nsight Systems"):
-        async with Arrivals(tmp_path, LIMIT_BYTES, reader_of_head).received(endless()):
+        async with Arrivals(tmp_path, LIMIT_BYTES, reader_of_head).receive(endless()):
             pass
     assert taken == 4
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +147,7 @@ async def test_each_trace_is_recognized_once_and_what_belongs_to_it_is_not(tmp_p
         *(TracePart("a", b"bc", "", "u", len(long)), TracePart("", b"d", digest(long + b"bcd"))),
         *(*parts_of("b", b"2"), further, *parts_of("c", b"3")[1:]),
     ]
-    async with arrivals.received(stream(rest)) as traces:
+    async with arrivals.receive(stream(rest)) as traces:
         assert len(traces) == 2
     assert recognized == [("a", long + b"b"), ("c", b"3")]
 
@@ -184,7 +184,7 @@ async def test_the_sender_going_away_leaves_nothing(tmp_path: Path) -> None:
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        async with Arrivals(tmp_path, LIMIT_BYTES).received(broken()):
+        async with Arrivals(tmp_path, LIMIT_BYTES).receive(broken()):
             pass
     assert list(tmp_path.iterdir()) == []
 
@@ -206,30 +206,30 @@ def begun(upload_id: str, parts: Sequence[TracePart], offset_bytes: int = 0) -> 
 
 async def broken_off(arrivals: Arrivals, upload_id: str, parts: Sequence[TracePart]) -> None:
     with pytest.raises(ConnectionResetError):
-        async with arrivals.received(cut(begun(upload_id, parts))):
+        async with arrivals.receive(cut(begun(upload_id, parts))):
             pass
 
 
 async def test_an_upload_goes_on_where_it_broke_off_as_often_as_it_takes(tmp_path: Path) -> None:
     arrivals = Arrivals(tmp_path, LIMIT_BYTES)
     await broken_off(arrivals, "u", [*parts_of("a", b"1"), TracePart("b", b"23", "")])
-    assert arrivals.resumed("u") == Extent(1, 2)
+    assert arrivals.resume_position("u") == Extent(1, 2)
     with pytest.raises(ConnectionResetError):
-        async with arrivals.received(cut([TracePart("b", b"45", "", "u", 2)])):
+        async with arrivals.receive(cut([TracePart("b", b"45", "", "u", 2)])):
             pass
-    assert arrivals.resumed("u") == Extent(1, 4)
+    assert arrivals.resume_position("u") == Extent(1, 4)
     rest = [TracePart("b", b"6", "", "u", 4), TracePart("", b"", digest(b"23456"))]
-    async with arrivals.received(stream(rest)) as (trace,):
+    async with arrivals.receive(stream(rest)) as (trace,):
         assert [(file.file_name, file.path.read_bytes()) for file in trace.files] == [("a", b"1"), ("b", b"23456")]
-    assert arrivals.resumed("u") == Extent()
+    assert arrivals.resume_position("u") == Extent()
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_an_upload_that_broke_off_after_its_last_file_needs_only_its_name(tmp_path: Path) -> None:
     arrivals = Arrivals(tmp_path, LIMIT_BYTES)
     await broken_off(arrivals, "u", parts_of("a", b"1"))
-    assert arrivals.resumed("u") == Extent(1, 0)
-    async with arrivals.received(stream([TracePart("", b"", "", "u")])) as (trace,):
+    assert arrivals.resume_position("u") == Extent(1, 0)
+    async with arrivals.receive(stream([TracePart("", b"", "", "u")])) as (trace,):
         assert trace.identity == sha256(b"1").hexdigest()
 
 
@@ -247,16 +247,16 @@ async def test_a_part_that_does_not_follow_is_refused_and_its_upload_forgotten(t
     arrivals = Arrivals(tmp_path, LIMIT_BYTES)
     await broken_off(arrivals, "u", [*parts_of("a", b"1"), TracePart("b", b"23", "")])
     with pytest.raises(InvalidTraceError, match=message):
-        async with arrivals.received(stream(rest)):
+        async with arrivals.receive(stream(rest)):
             pass
-    assert (arrivals.resumed("u") == Extent()) is (rest[0].upload_id == "u")
+    assert (arrivals.resume_position("u") == Extent()) is (rest[0].upload_id == "u")
 
 
 async def test_a_resumed_upload_counts_what_was_there_against_the_limit(tmp_path: Path) -> None:
     arrivals = Arrivals(tmp_path, max_bytes=10)
     await broken_off(arrivals, "u", [TracePart("a", b"x" * 8, "")])
     with pytest.raises(LimitReachedError, match="file a: found more than 10 bytes"):
-        async with arrivals.received(stream([TracePart("a", b"x" * 3, "", "u", 8)])):
+        async with arrivals.receive(stream([TracePart("a", b"x" * 3, "", "u", 8)])):
             pass
     assert list(tmp_path.iterdir()) == []
 
@@ -272,12 +272,12 @@ async def test_who_comes_back_before_the_old_stream_is_noticed_to_be_dead_goes_o
         yield TracePart("", b"late", "")
 
     async def receive(parts: AsyncIterator[TracePart]) -> bytes:
-        async with arrivals.received(parts) as (trace,):
+        async with arrivals.receive(parts) as (trace,):
             return trace.files[0].path.read_bytes()
 
     old = asyncio.ensure_future(receive(half_open()))
     await has_begun.wait()
-    assert arrivals.resumed("u") == Extent(0, 2)
+    assert arrivals.resume_position("u") == Extent(0, 2)
     assert await receive(stream([TracePart("a", b"3", digest(b"123"), "u", 2)])) == b"123"
     may_go_on.set()
     with pytest.raises(InvalidTraceError, match="found another stream that continues the same upload"):
@@ -290,10 +290,10 @@ async def test_uploads_that_nobody_resumes_are_forgotten_by_age_and_number(tmp_p
     arrivals = Arrivals(tmp_path, LIMIT_BYTES, clock=lambda: now_s)
     for number in range(MAX_CUT_COUNT + 1):
         await broken_off(arrivals, f"{number}", [TracePart("a", b"x", "")])
-    assert [arrivals.resumed(f"{number}").offset_bytes for number in range(MAX_CUT_COUNT + 1)] == [0] + [1] * MAX_CUT_COUNT
+    assert [arrivals.resume_position(f"{number}").offset_bytes for number in range(MAX_CUT_COUNT + 1)] == [0] + [1] * MAX_CUT_COUNT
     assert len(list(tmp_path.iterdir())) == MAX_CUT_COUNT
     now_s = KEPT_S + 1
-    assert arrivals.resumed("1") == Extent()
+    assert arrivals.resume_position("1") == Extent()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -306,9 +306,9 @@ async def test_messages_that_just_end_are_a_line_that_broke(tmp_path: Path) -> N
             yield part
 
     with pytest.raises(InvalidTraceError, match="found an end before its last message"):
-        async with arrivals.received(ending()):
+        async with arrivals.receive(ending()):
             pass
-    assert arrivals.resumed("u") == Extent(1, 0)
+    assert arrivals.resume_position("u") == Extent(1, 0)
 
 
 async def test_a_message_after_the_last_is_refused(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ async def test_a_message_after_the_last_is_refused(tmp_path: Path) -> None:
         yield TracePart("b", b"", "")
 
     with pytest.raises(InvalidTraceError, match="found a message after the one with is_last"):
-        async with Arrivals(tmp_path, LIMIT_BYTES).received(going_on()):
+        async with Arrivals(tmp_path, LIMIT_BYTES).receive(going_on()):
             pass
     assert list(tmp_path.iterdir()) == []
 
@@ -325,7 +325,7 @@ async def test_a_message_after_the_last_is_refused(tmp_path: Path) -> None:
 async def test_without_a_name_for_it_an_upload_that_breaks_off_is_thrown_away(tmp_path: Path) -> None:
     arrivals = Arrivals(tmp_path, LIMIT_BYTES)
     await broken_off(arrivals, "", [TracePart("a", b"x", "")])
-    assert arrivals.resumed("") == Extent()
+    assert arrivals.resume_position("") == Extent()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -343,6 +343,6 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 async def test_a_disk_without_room_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(StorageFullError, match=r"folder of arriving traces .*Free space on that disk"):
+    with pytest.raises(StorageFullError, match=r"directory of uploads .*Free space on that disk"):
         await arrived(parts_of("a", *[b"x" * 32_768] * 3), tmp_path)
     assert list(tmp_path.iterdir()) == []

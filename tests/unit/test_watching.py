@@ -25,13 +25,13 @@ def test_what_measurements_are_held_against_is_worked_out_again_when_it_has_chan
     feed = RunFeed()
     asked: list[str] = []
 
-    def work_out() -> Roofs:
+    def compute() -> Roofs:
         asked.append("once")
         if len(asked) == 1:
-            feed.hardware_count += 1
+            feed.hardware_change_count += 1
         return Roofs(*[pl.LazyFrame({"number": [len(asked)]})] * 4)
 
-    found = [feed.roofs_now(work_out).memory.collect().item() for _ in range(3)]
+    found = [feed.current_roofline_model(compute).memory.collect().item() for _ in range(3)]
     assert found == [1, 2, 2]
-    feed.hardware_count += 1
-    assert feed.roofs_now(work_out).memory.collect().item() == 3
+    feed.hardware_change_count += 1
+    assert feed.current_roofline_model(compute).memory.collect().item() == 3

@@ -1,7 +1,7 @@
-"""Collects everything that one profiler journals, for as long as the node is known.
+"""Collects the journal of one profiler for as long as the node is known.
 
-Responses are read ahead while the batch before is committed; the cursor moves with the commit, so what was read and not
-committed when the process dies is read again.
+Responses are prefetched while the previous batch is committed. The cursor moves with the commit, so responses that were read
+but not committed when the process dies are read again.
 """
 
 from __future__ import annotations
@@ -35,67 +35,67 @@ from kernalyse.services.core.rpc import Endpoint
 from kernalyse.v1 import profiler_service_pb2 as messages
 
 READ_AHEAD_COUNT: Final = 64
-"""Responses waiting for the commit before: bounds memory; past it, flow control holds the node back."""
+"""Most responses that wait for the commit before them. It bounds memory; beyond it, flow control holds the node back."""
 
 MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
-"""Of a report of counters: thousands of configurations with every metric there is. A larger one would fill this host's memory."""
+"""Largest report of counters: enough for thousands of configurations with every metric. A larger one could fill the memory."""
 
 FIRST_RETRY_S: Final = 0.1
 """A profiler that restarts is back within a second; waiting longer at first would only delay its events."""
 
 RUN_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-"""A run_id names a folder of the store: one with a slash or leading dot must not come in from outside."""
+"""A run_id names a directory of the store: one with a slash or leading dot must not come in from outside."""
 
 logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """One node's. `status` is what it knows of the node; `link` is open while the node answers."""
+    """The collector of one node. `status` describes the node; `client` is open while the node answers."""
 
     def __init__(
         self,
         *,
         store: Store,
-        run_watching: RunWatching,
-        node_watching: NodeWatching,
-        left_traces: LeftTraces,
+        run_subscriptions: RunWatching,
+        node_subscriptions: NodeWatching,
+        trace_fetcher: LeftTraces,
         record: NodeRecord,
         endpoint: Endpoint,
         retry_s: float,
     ) -> None:
         self._store = store
-        self._run_watching = run_watching
-        self._node_watching = node_watching
-        self._left_traces = left_traces
+        self._run_subscriptions = run_subscriptions
+        self._node_subscriptions = node_subscriptions
+        self._trace_fetcher = trace_fetcher
         self._record = record
         self._endpoint = endpoint
         self._retry_s = retry_s
         self._compactions: set[asyncio.Task[None]] = set()
         self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
-        self.link: NodeLink | None = None
-        self.is_settled = asyncio.Event()
+        self.client: NodeLink | None = None
+        self.first_attempt_done = asyncio.Event()
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
     async def run(self) -> None:
-        """Collects, connecting anew whenever the node is lost, until cancelled."""
+        """Collect until cancelled, reconnecting whenever the node is lost."""
         pause_s = FIRST_RETRY_S
         try:
             while True:
-                self.link = NodeLink(self._endpoint)
+                self.client = NodeLink(self._endpoint)
                 begin_s = time.monotonic()
                 try:
-                    await self._collect(self.link)
+                    await self._collect(self.client)
                     problem = unreachable(self._record.address, "the node closed the stream").message
                 except KernalyseError as error:
                     problem = error.message
                 except Exception as error:
-                    # Whatever one node sends, the others and this one's next attempt go on.
+                    # Whatever one node sends must stop neither the other collectors nor this one's next attempt.
                     logger.exception("Collecting from %s failed", self._record.address)
                     problem = f"{type(error).__name__}: {error}"
                 finally:
-                    link, self.link = self.link, None
-                    await link.close()
-                # Only a connection that held counts: a node may answer and yet fail its stream every time.
+                    client, self.client = self.client, None
+                    await client.close()
+                # Only a connection that lasted resets the pause: a node may answer and yet fail its stream every time.
                 has_held = time.monotonic() - begin_s > self._retry_s
                 pause_s = FIRST_RETRY_S if has_held else min(2 * pause_s, self._retry_s)
                 await self._set_status(NodeHealth.UNREACHABLE, problem)
@@ -103,21 +103,21 @@ class Collector:
         finally:
             await asyncio.gather(*self._compactions)
 
-    async def _collect(self, link: NodeLink) -> None:
-        node = await link.describe()
+    async def _collect(self, client: NodeLink) -> None:
+        node = await client.describe()
         await self._describe(node)
-        await self._lose_forgotten_runs(link, node.node_id)
-        await self._left_traces.begin(link, node.node_id)
+        await self._mark_forgotten_runs_lost(client, node.node_id)
+        await self._trace_fetcher.begin(client, node.node_id)
         next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
         try:
-            await self._follow(link, node, next_event_index)
+            await self._follow(client, node, next_event_index)
         except EventExpiredError as error:
             await self._note_gap(node.node_id, next_event_index, error)
-            await self._follow(link, node, 0)
+            await self._follow(client, node, 0)
 
-    async def _follow(self, link: NodeLink, node: Node, next_event_index: int) -> None:
+    async def _follow(self, client: NodeLink, node: Node, next_event_index: int) -> None:
         request = messages.WatchNodeRequest(next_event_index=next_event_index, journal_id=node.journal_id)
-        stream = link.stub.WatchNode(request)
+        stream = client.stub.WatchNode(request)
         queue: asyncio.Queue[Any] = asyncio.Queue(READ_AHEAD_COUNT)
         reader = asyncio.create_task(_read_ahead(stream, queue))
         try:
@@ -126,7 +126,7 @@ class Collector:
                 while not queue.empty():
                     responses.append(queue.get_nowait())
                 end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
-                await self._take(link, node.node_id, responses)
+                await self._take(client, node.node_id, responses)
                 if end is not None:
                     end.raise_error(self._record.address)
                     return
@@ -136,48 +136,48 @@ class Collector:
             with suppress(asyncio.CancelledError):
                 await reader
 
-    async def _take(self, link: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
+    async def _take(self, client: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
         for response in responses:
             if response.HasField("node"):
                 await self._describe(protobuf.decode(response.node, Node))
         events = list(_decoded(event for response in responses for event in response.events))
         for journal_id, part in itertools.groupby(events, lambda event: event.journal_id):
-            await self._commit(link, node_id, journal_id, list(part))
+            await self._commit(client, node_id, journal_id, list(part))
         idle = [protobuf.decode(reading, Telemetry) for response in responses for reading in response.idle_telemetry]
         busy = [event.payload for event in events if isinstance(event.payload, Telemetry)]
-        self._node_watching.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
+        self._node_subscriptions.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
 
-    async def _commit(self, link: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
-        new_runs = await self._unknown_runs(link, node_id, {event.run_id for event in events})
-        reports = {event.event_index: await _report(link, event) for event in events if isinstance(event.payload, CountersStored)}
+    async def _commit(self, client: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
+        new_runs = await self._unknown_runs(client, node_id, {event.run_id for event in events})
+        reports = {event.event_index: await _report(client, event) for event in events if isinstance(event.payload, CountersStored)}
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
-        await self._run_watching.publish(commits)
+        await self._run_subscriptions.publish(commits)
         changed = {HardwareKey(node_id, device_id): None for commit in commits for device_id in sorted(commit.changed_device_ids)}
-        told = {commit.run_id for commit in commits if commit.has_new_ceilings}
+        informed = {commit.run_id for commit in commits if commit.has_new_ceilings}
         for key in changed:
-            await self._run_watching.publish_ceilings(key.node_id, key.device_id, told)
-        self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
+            await self._run_subscriptions.publish_ceilings(key.node_id, key.device_id, informed)
+        self._node_subscriptions.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
         finished = [commit.run_id for commit in commits if commit.run is not None and commit.run.state.is_final]
         for run_id in finished:
             self._compact(run_id)
         if finished:
-            await self._left_traces.begin(link, node_id)
+            await self._trace_fetcher.begin(client, node_id)
 
-    async def _unknown_runs(self, link: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
-        """Runs that the catalogue lacks, as the node describes them."""
+    async def _unknown_runs(self, client: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
+        """Return the runs that the store lacks, as the node describes them."""
         found = []
         for run_id in run_ids - await asyncio.to_thread(self._store.runs.known, sorted(run_ids)):
             if RUN_ID_PATTERN.fullmatch(run_id) is None:
-                logger.warning("Events of a run %r from %s are left out: no such name can be stored.", run_id, link.address)
+                logger.warning("Events of a run %r from %s are left out: no such name can be stored.", run_id, client.address)
                 continue
             try:
-                found.append(replace(await link.run(run_id), node_id=node_id))
+                found.append(replace(await client.run(run_id), node_id=node_id))
             except RunNotFoundError:
-                logger.warning("Events of run %s from %s are left out: the node no longer knows it.", run_id, link.address)
+                logger.warning("Events of run %s from %s are left out: the node no longer knows it.", run_id, client.address)
         return found
 
     async def _describe(self, node: Node) -> None:
-        """Keeps what the node says of itself, and what datasheets say of its devices."""
+        """Store the node's description, and the datasheet ceilings of its devices."""
         if self.status.health is NodeHealth.SERVING and node == self.status.node:
             return
         self._record = replace(self._record, node=node)
@@ -188,17 +188,17 @@ class Collector:
             await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
         await self._set_status(NodeHealth.SERVING, "")
 
-    async def _lose_forgotten_runs(self, link: NodeLink, node_id: str) -> None:
-        """Ends runs that the node no longer knows: their last events will not come any more."""
+    async def _mark_forgotten_runs_lost(self, client: NodeLink, node_id: str) -> None:
+        """Mark runs as lost that the node no longer knows: their last events will never come."""
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
             try:
-                await link.run(record.run.run_id)
+                await client.run(record.run.run_id)
             except RunNotFoundError:
-                await self._change_run(partial(self._store.runs.lose, record.run.run_id, datetime.now(UTC)))
+                await self._change_run(partial(self._store.runs.mark_lost, record.run.run_id, datetime.now(UTC)))
                 self._compact(record.run.run_id)
 
     async def _note_gap(self, node_id: str, next_event_index: int, error: EventExpiredError) -> None:
-        """Says on every run that may miss events that it may."""
+        """Add a note to every run that may miss events."""
         line = f"Events from {next_event_index} on had expired on the node before they were collected ({error.found})."
         logger.warning("%s: %s", self._record.address, line)
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
@@ -210,27 +210,27 @@ class Collector:
         await self._show_run(await asyncio.to_thread(change))
 
     async def _show_run(self, run: Run) -> None:
-        await self._run_watching.publish_run(run)
-        self._node_watching.publish(runs=[run])
+        await self._run_subscriptions.publish_run(run)
+        self._node_subscriptions.publish(runs=[run])
 
     def _compact(self, run_id: str) -> None:
-        """Beside the collecting: a long run takes seconds to write."""
+        """Compact in the background: writing a long run takes seconds."""
         task = asyncio.create_task(asyncio.to_thread(compact, self._store, run_id))
         self._compactions.add(task)
         task.add_done_callback(self._compactions.discard)
 
     async def _set_status(self, health: NodeHealth, problem: str) -> None:
         before, status = self.status, NodeStatus(self._record.address, health, self._record.node, problem)
-        self.is_settled.set()
+        self.first_attempt_done.set()
         if status == before:
             return
         self.status = status
-        self._node_watching.publish(nodes=[status])
+        self._node_subscriptions.publish(nodes=[status])
         if status.collecting_problem != before.collecting_problem:
             await self._show_unfinished_runs()
 
     async def _show_unfinished_runs(self) -> None:
-        """Shows them anew, with the problem that has come or gone."""
+        """Publish the node's unfinished runs again, as a problem has appeared or gone."""
         try:
             for record in await asyncio.to_thread(self._store.runs.unfinished, self._record.node.node_id):
                 await self._show_run(record.run)
@@ -238,15 +238,16 @@ class Collector:
             logger.exception("Runs of %s could not be shown anew", self._record.address)
 
 
-async def _report(link: NodeLink, event: RunEvent) -> CounterReport:
-    """What a run's report says, read before its event is committed: both are stored together, or both come again.
+async def _report(client: NodeLink, event: RunEvent) -> CounterReport:
+    """Return the counters of a run's report, read before its event is committed: both are stored together, or both are fetched again.
 
-    Raises UnavailableError: the node went away; the event comes again with the next connection.
+    Raises:
+        UnavailableError: the node went away; the event comes again with the next connection.
     """
     stored = event.payload
     assert isinstance(stored, CountersStored)
     try:
-        data = await link.artifact(event.run_id, stored.artifact_name, MAX_REPORT_BYTES)
+        data = await client.artifact(event.run_id, stored.artifact_name, MAX_REPORT_BYTES)
     except UnavailableError:
         raise
     except KernalyseError as error:  # gone, too large, unreadable: asking again would get the same answer for ever
@@ -255,7 +256,7 @@ async def _report(link: NodeLink, event: RunEvent) -> CounterReport:
 
 
 class _StreamEnd:
-    """Follows the last response in the queue."""
+    """The last item in the queue, behind all responses."""
 
     def __init__(self, error: Exception | None) -> None:
         self._error = error
@@ -285,10 +286,10 @@ def _decoded(events: Iterable[Any]) -> Iterable[RunEvent]:
 
 
 def compact(store: Store, run_id: str) -> None:
-    """Logs what goes wrong: the rows stay in the database then, and the next start tries again."""
+    """Compact a run. Failures are only logged: the rows stay in the database, and the next start tries again."""
     try:
         store.compact(run_id)
     except RunNotFoundError:
         pass  # deleted meanwhile
     except Exception:
-        logger.exception("Run %s stays in the catalogue: it could not be written to Parquet", run_id)
+        logger.exception("Run %s stays in the database: it could not be written to Parquet", run_id)

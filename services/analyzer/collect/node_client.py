@@ -1,4 +1,4 @@
-"""A connection to one profiler: its channel, and its failures as errors that name the node."""
+"""A connection to one profiler, whose failures name the node."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kernalyse.v1 import profiler_service_pb2 as messages
 from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceStub
 
 ANSWER_TIMEOUT_S = 10.0
-"""For calls that only read. A node that takes longer is as good as gone; a busy one answers within tenths of a second."""
+"""Deadline of calls that only read. A busy node answers within tenths of a second; one that takes longer is treated as gone."""
 
 STALL_TIMEOUT_S = 30.0
-"""Between two chunks of an artifact: 1 MiB comes in seconds over the slowest line that anybody measures on."""
+"""Longest pause between two chunks of an artifact: 1 MiB takes seconds over the slowest line that anybody measures on."""
 
 CLOSING_S = 2.0
 
 
 class NodeLink:
-    """Open from construction to `close`."""
+    """A client of one profiler, connected from construction to `close`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.address = endpoint.address
@@ -35,19 +35,31 @@ class NodeLink:
         self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def describe(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Node:
-        """What the node says of itself. Raises NodeUnreachableError, UnauthenticatedError and what else it answers."""
+        """Return the node's description of itself.
+
+        Raises:
+            NodeUnreachableError: the node does not answer in time.
+            UnauthenticatedError: the node rejects the token.
+        """
         with node_errors(self.address):
-            answer = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
-        return protobuf.decode(answer.node, Node)
+            response = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
+        return protobuf.decode(response.node, Node)
 
     async def run(self, run_id: str) -> Run:
-        """Raises RunNotFoundError."""
+        """Return a run as its node knows it. Raises RunNotFoundError, NodeUnreachableError."""
         with node_errors(self.address):
-            answer = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
-        return protobuf.decode(answer.run, Run)
+            response = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
+        return protobuf.decode(response.run, Run)
 
     async def artifact(self, run_id: str, artifact_name: str, max_bytes: int) -> bytes:
-        """A file that the run left, whole. Raises RunNotFoundError, ArtifactNotFoundError, LimitReachedError."""
+        """Return a complete file that the run left.
+
+        Raises:
+            RunNotFoundError: the node does not know the run.
+            ArtifactNotFoundError: the run left no such file.
+            LimitReachedError: the file has more than max_bytes.
+            NodeUnreachableError: as of `artifact_chunks`.
+        """
         data = bytearray()
         async for chunk in self.artifact_chunks(run_id, artifact_name):
             data += chunk
@@ -61,9 +73,12 @@ class NodeLink:
         return bytes(data)
 
     async def artifact_chunks(self, run_id: str, artifact_name: str, offset: int = 0) -> AsyncIterator[bytes]:
-        """A file that the run left, from a byte on, in chunks of at most 1 MiB.
+        """Yield a file that the run left, from byte `offset` on, in chunks of at most 1 MiB.
 
-        Raises RunNotFoundError, ArtifactNotFoundError; NodeUnreachableError when the node stalls too, or this link is closed.
+        Raises:
+            RunNotFoundError: the node does not know the run.
+            ArtifactNotFoundError: the run left no such file.
+            NodeUnreachableError: the node is gone or stalls, or this client is closed.
         """
         request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name, offset=offset)
         call = self.stub.ReadArtifact(request)
@@ -81,12 +96,13 @@ class NodeLink:
             call.cancel()
 
     async def close(self) -> None:
+        """Close the connection; calls that are in progress end after CLOSING_S."""
         await self._channel.close(CLOSING_S)
 
 
 @contextmanager
 def node_errors(address: str) -> Iterator[None]:
-    """Raise what the node raised, unchanged; a failure to reach it, and the end of its connection, as NodeUnreachableError."""
+    """Raise the error of the node unchanged; a failure to reach it, and the end of its connection, as NodeUnreachableError."""
     try:
         yield
     except asyncio.CancelledError as error:  # as the calls of a closed channel end
@@ -101,6 +117,7 @@ def node_errors(address: str) -> Iterator[None]:
 
 
 def unreachable(address: str, found: str) -> NodeUnreachableError:
+    """Return the error for a node that does not answer."""
     return NodeUnreachableError(
         f"node {address}",
         found=found,

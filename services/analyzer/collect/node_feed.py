@@ -1,7 +1,7 @@
-"""Changes of nodes, their runs and their telemetry, for any number of watchers.
+"""Changes of nodes, their runs and their telemetry, for any number of subscribers.
 
-Each watcher has a mailbox in which later news of the same node or run replaces earlier: one that stalls holds the latest
-state of each, never a growing queue.
+Each subscriber has a mailbox in which a later state of a node or run replaces the earlier one: a subscriber that stalls has
+the latest state of each waiting, never a growing queue.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from kernalyse.services.core.model import HardwareKey, NodeStatus, NodeTelemetry
 from kernalyse.services.core.telemetry_history import HISTORY_NS, TelemetryHistory
 
 UPDATE_READING_COUNT: Final = 5_000
-"""Readings of one update: the hour of a hundred devices would be more than one message may hold."""
+"""Most telemetry readings of one update: the last hour of a hundred devices would exceed the size of a message."""
 
 WAITING_READING_COUNT: Final = 20_000
-"""Of a watcher that stalls, the newest."""
+"""Newest telemetry readings that wait for a subscriber that stalls; older ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodesUpdate:
+    """Changes since the previous update of a subscriber, or everything in the first one."""
+
     nodes: tuple[NodeStatus, ...] = ()
     runs: tuple[Run, ...] = ()
     telemetry: tuple[NodeTelemetry, ...] = ()
@@ -36,15 +38,18 @@ class NodesUpdate:
 
 @dataclass(slots=True)
 class Mailbox:
+    """The changes that wait for one subscriber."""
+
     nodes: dict[str, NodeStatus] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     telemetry: deque[NodeTelemetry] = field(default_factory=lambda: deque(maxlen=WAITING_READING_COUNT))
     changed_hardware: dict[HardwareKey, None] = field(default_factory=dict)
     removed_addresses: dict[str, None] = field(default_factory=dict)
     deleted_run_ids: dict[str, None] = field(default_factory=dict)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, update: NodesUpdate) -> None:
+        """Add an update; it replaces earlier states of the same nodes and runs."""
         for address in update.removed_addresses:
             self.nodes.pop(address, None)
             self.removed_addresses[address] = None
@@ -59,9 +64,10 @@ class Mailbox:
             self.deleted_run_ids[run_id] = None
         self.telemetry.extend(update.telemetry)
         self.changed_hardware.update(dict.fromkeys(update.changed_hardware))
-        self.news.set()
+        self.changed.set()
 
     def take(self) -> NodesUpdate:
+        """Remove and return everything that waits."""
         update = NodesUpdate(
             tuple(self.nodes.values()),
             tuple(self.runs.values()),
@@ -76,12 +82,12 @@ class Mailbox:
         self.changed_hardware.clear()
         self.removed_addresses.clear()
         self.deleted_run_ids.clear()
-        self.news.clear()
+        self.changed.clear()
         return update
 
 
 class NodeWatching:
-    """Takes updates from collectors, hands them to watchers."""
+    """The distributor of updates from collectors to subscribers."""
 
     def __init__(self, clock_unix_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_unix_ns = clock_unix_ns
@@ -99,6 +105,7 @@ class NodeWatching:
         removed_addresses: Iterable[str] = (),
         deleted_run_ids: Iterable[str] = (),
     ) -> None:
+        """Put the changes into every mailbox. Telemetry that was published before is left out."""
         update = NodesUpdate(
             *(tuple(nodes), tuple(runs), tuple(self._new(telemetry))),
             *(tuple(changed_hardware), tuple(removed_addresses), tuple(deleted_run_ids)),
@@ -111,10 +118,10 @@ class NodeWatching:
     async def watch(
         self, nodes: Callable[[], Sequence[NodeStatus]], newest_runs: Callable[[], Sequence[Run]]
     ) -> AsyncIterator[NodesUpdate]:
-        """Everything now, then changes without end.
+        """Yield the current state, then changes without end.
 
         Args:
-            nodes: answers at once with the nodes there are.
+            nodes: returns the status of every node without blocking.
             newest_runs: reads the newest runs; called in a thread.
 
         Raises:
@@ -130,7 +137,7 @@ class NodeWatching:
             for begin in range(0, len(rest), UPDATE_READING_COUNT):
                 yield NodesUpdate(telemetry=tuple(rest[begin : begin + UPDATE_READING_COUNT]))
             while not self._is_closed:
-                await mailbox.news.wait()
+                await mailbox.changed.wait()
                 update = mailbox.take()
                 if update != NodesUpdate():
                     yield update
@@ -139,13 +146,13 @@ class NodeWatching:
             self._mailboxes.remove(mailbox)
 
     def close(self) -> None:
-        """Ends every stream with ShuttingDownError."""
+        """End every stream with ShuttingDownError."""
         self._is_closed = True
         for mailbox in self._mailboxes:
-            mailbox.news.set()
+            mailbox.changed.set()
 
     def _new(self, telemetry: Iterable[NodeTelemetry]) -> Iterator[NodeTelemetry]:
-        """A node that is connected to again sends what it remembers again; and much of that is older than anybody shows."""
+        """Yield the readings that are new: a node that reconnects sends its history again, much of it older than anybody shows."""
         for reading in telemetry:
             if reading.telemetry.measured_unix_ns > self._oldest_shown_unix_ns() and self._telemetry.is_new(reading):
                 self._telemetry.add(reading)

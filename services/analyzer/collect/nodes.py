@@ -1,4 +1,4 @@
-"""The nodes that the analyzer collects from: added, removed, reached."""
+"""The nodes that the analyzer collects from."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ FIRST_ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class Nodes:
-    """One collector each, from `start` or `add` on until `remove` or `stop`."""
+    """One collector per node, from `start` or `add` on until `remove` or `stop`."""
 
     def __init__(
         self,
         store: Store,
-        run_watching: RunWatching,
-        node_watching: NodeWatching,
-        left_traces: LeftTraces,
+        run_subscriptions: RunWatching,
+        node_subscriptions: NodeWatching,
+        trace_fetcher: LeftTraces,
         *,
         retry_s: float,
         is_insecure_allowed: bool,
     ) -> None:
         self._store = store
-        self._run_watching = run_watching
-        self._node_watching = node_watching
-        self._left_traces = left_traces
+        self._run_subscriptions = run_subscriptions
+        self._node_subscriptions = node_subscriptions
+        self._trace_fetcher = trace_fetcher
         self._retry_s = retry_s
         self._is_insecure_allowed = is_insecure_allowed
         self._collectors: dict[str, Collector] = {}
@@ -48,7 +48,7 @@ class Nodes:
         self._compactions: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Collects from every node of the store; compacts what an earlier process left."""
+        """Start collecting from every node of the store; compact runs that an earlier process left in the database."""
         for run_id in await asyncio.to_thread(self._store.runs.to_compact):
             self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
         for record in await asyncio.to_thread(self._store.nodes.all):
@@ -57,26 +57,30 @@ class Nodes:
             self._collect(record, Endpoint(record.address, secret.token, record.ca_certificate, record.client_certificate, client_key))
 
     async def stop(self) -> None:
-        """Ends collecting; what was committed stays, the rest comes again at the next start."""
+        """Stop collecting. Commits stay; everything else is collected again after the next start."""
         for address in list(self._tasks):
             await self._end(address)
-        await self._left_traces.close()
+        await self._trace_fetcher.close()
         await asyncio.gather(*self._compactions)
 
     async def add(self, endpoint: Endpoint) -> NodeStatus:
-        """Collects from a node that answers. One that moved to a new address, or has a new token, takes the old one's place.
+        """Start collecting from a node that answers, and return its status.
+
+        A node that has moved to a new address, or has a new token, replaces its earlier entry.
 
         Raises:
-            InvalidRequestError: the address cannot be used as it is.
+            InvalidRequestError: the address or a certificate cannot be used.
             NodeExistsError: the node is being collected from.
-            NodeUnreachableError, TlsHandshakeError, UnauthenticatedError: it does not answer, or not to these certificates, this token.
+            NodeUnreachableError: the node does not answer.
+            TlsHandshakeError: the node does not accept these certificates, or has another one.
+            UnauthenticatedError: the node rejects the token.
         """
         self._check(endpoint)
-        link = NodeLink(endpoint)
+        client = NodeLink(endpoint)
         try:
-            node = await link.describe(FIRST_ANSWER_TIMEOUT_S)
+            node = await client.describe(FIRST_ANSWER_TIMEOUT_S)
         finally:
-            await link.close()
+            await client.close()
         known = [
             status
             for status in self.statuses()
@@ -94,14 +98,14 @@ class Nodes:
             await self._forget(status.address)
         record = NodeRecord(endpoint.address, node, endpoint.ca_certificate, endpoint.client_certificate)
         secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
-        await asyncio.to_thread(self._store.secrets.keep, endpoint.address, secret)
+        await asyncio.to_thread(self._store.secrets.put, endpoint.address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
         status = self._collect(record, endpoint).status
-        self._node_watching.publish(nodes=[status])
+        self._node_subscriptions.publish(nodes=[status])
         return status
 
     async def remove(self, address: str) -> None:
-        """Ends collecting from it; its runs stay. Raises NodeNotFoundError."""
+        """Stop collecting from the node; its runs stay. Raises NodeNotFoundError."""
         if address not in self._collectors:
             raise NodeNotFoundError(
                 f"node at {address!r}",
@@ -112,17 +116,18 @@ class Nodes:
         await self._forget(address)
 
     def statuses(self) -> Sequence[NodeStatus]:
+        """Return the status of every node, in order of address."""
         return [collector.status for _, collector in sorted(self._collectors.items())]
 
     def with_problem(self, run: Run) -> Run:
-        """Return the run with what keeps this analyzer from hearing or storing how it goes on."""
+        """Return the run with the problem that keeps this analyzer from collecting it; a final run as it is."""
         if run.state.is_final:
             return run
         of_node = (status for status in self.statuses() if status.node is not None and status.node.node_id == run.node_id)
         return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
 
-    async def link(self, node_id: str) -> NodeLink:
-        """An open connection to the node; for an empty node_id, to the first that serves. Waits for one just being connected to.
+    async def client(self, node_id: str) -> NodeLink:
+        """Return the client of a node; for an empty node_id, of the first that serves. Wait for a node that is just being connected to.
 
         Raises:
             NodeNotFoundError: there is no such node, or none at all.
@@ -140,19 +145,19 @@ class Nodes:
                 expected="a node that this analyzer collects from",
                 remedy="Add the node first.",
             )
-        if (link := _serving(candidates)) is not None:
-            return link
+        if (client := _serving(candidates)) is not None:
+            return client
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_TIMEOUT_S):
                 for collector in candidates:
-                    await collector.is_settled.wait()
-        if (link := _serving(candidates)) is not None:
-            return link
+                    await collector.first_attempt_done.wait()
+        if (client := _serving(candidates)) is not None:
+            return client
         status = candidates[0].status
         raise unreachable(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")
 
     def device(self, node_id: str, device_id: str) -> Device:
-        """Raises DeviceNotFoundError."""
+        """Return a device of a node. Raises DeviceNotFoundError."""
         devices = [
             device
             for status in self.statuses()
@@ -199,9 +204,9 @@ class Nodes:
     def _collect(self, record: NodeRecord, endpoint: Endpoint) -> Collector:
         collector = Collector(
             store=self._store,
-            run_watching=self._run_watching,
-            node_watching=self._node_watching,
-            left_traces=self._left_traces,
+            run_subscriptions=self._run_subscriptions,
+            node_subscriptions=self._node_subscriptions,
+            trace_fetcher=self._trace_fetcher,
             record=record,
             endpoint=endpoint,
             retry_s=self._retry_s,
@@ -213,8 +218,8 @@ class Nodes:
     async def _forget(self, address: str) -> None:
         await self._end(address)
         await asyncio.to_thread(self._store.nodes.delete, address)
-        await asyncio.to_thread(self._store.secrets.forget, address)
-        self._node_watching.publish(removed_addresses=[address])
+        await asyncio.to_thread(self._store.secrets.delete, address)
+        self._node_subscriptions.publish(removed_addresses=[address])
 
     async def _end(self, address: str) -> None:
         del self._collectors[address]
@@ -225,4 +230,4 @@ class Nodes:
 
 
 def _serving(collectors: Sequence[Collector]) -> NodeLink | None:
-    return next((collector.link for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.link), None)
+    return next((collector.client for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.client), None)

@@ -1,7 +1,7 @@
-"""Rows of a run as they arrive, for any number of watchers.
+"""Live updates of a run's rows, for any number of subscribers.
 
-A watcher catches up from the store and goes on from a ring of what was committed last. It pulls: one that stalls falls
-out of the ring and catches up from the store again, and costs the others nothing. Watchers at the same place share the
+A subscriber catches up from the store and continues from a ring buffer of the latest commits. It pulls: one that stalls falls
+out of the ring and catches up from the store again, at no cost to the others. Subscribers at the same position share the
 encoded bytes.
 """
 
@@ -27,16 +27,16 @@ from kernalyse.services.core.errors import ShuttingDownError
 from kernalyse.services.core.model import Run, TableChunk
 
 PAGE_ROW_COUNT: Final = 16_384
-"""Rows of one response: more would make a watcher wait for its first row, fewer cost more per row."""
+"""Rows of one response: more would make a subscriber wait for its first row, fewer cost more per row."""
 
 SPAN_ROW_COUNT: Final = 1_000_000
-"""Rows read from the store at a time while catching up; bounds what one watcher holds in memory."""
+"""Rows read from the store at a time while catching up; bounds the memory of one subscriber."""
 
 RING_BYTES: Final = 32 * 1024 * 1024
-"""Per run. Some seconds of the fastest run: enough for a slow page, and a stalled one does not need it."""
+"""Memory of one ring: some seconds of the fastest run. That suffices for a slow page; a stalled one catches up from the store."""
 
 COLUMN_BYTES: Final = 750
-"""Memory that a column of a frame takes beside its values: of a commit with one measurement that is nearly all."""
+"""Overhead of a column of a frame, in bytes: in a commit with one measurement that is nearly all of its memory."""
 
 SHARED_ENCODING_COUNT: Final = 8
 
@@ -45,7 +45,7 @@ Frames = Mapping[str, pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
-    """run: None when it is what it was. Everything before next_event_index has been sent with it."""
+    """One response to a subscriber. It completes all rows before next_event_index. run: None if unchanged."""
 
     next_event_index: int
     run: Run | None
@@ -54,7 +54,7 @@ class RunUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one commit brought. An empty range of indexes: not from the journal (ceilings set by hand, tags)."""
+    """The changes of one commit. An empty range of indexes: the change has no event (user ceilings, tags)."""
 
     first_event_index: int
     next_event_index: int
@@ -63,17 +63,20 @@ class Segment:
 
     @property
     def byte_count(self) -> int:
+        """Estimated memory of all frames."""
         return sum(int(frame.estimated_size()) + frame.width * COLUMN_BYTES for frame in self.frames.values())
 
     @property
     def row_count(self) -> int:
+        """Rows of all frames."""
         return sum(frame.height for frame in self.frames.values())
 
-    def is_news_at(self, position: int) -> bool:
+    def is_new_at(self, position: int) -> bool:
+        """Return whether a subscriber at this position has not seen the segment, or not all of it."""
         return self.next_event_index > position or self.first_event_index == self.next_event_index
 
     def after(self, position: int) -> Segment:
-        """What a watcher at the position has not seen of it; the segment itself when that is all."""
+        """Return the rest of the segment for a subscriber at this position; the segment itself if none of it has been seen."""
         if not self.first_event_index < position < self.next_event_index:
             return self
         frames = {name: frame.filter(pl.col("event_index") >= position) for name, frame in self.frames.items()}
@@ -82,22 +85,24 @@ class Segment:
 
 @dataclass(slots=True)
 class RunFeed:
-    """The ring of one run. Segments are numbered; next_number is that of the next one to come."""
+    """The ring buffer of one run. Segments are numbered in order; next_number is the number of the next one."""
 
     watcher_count: int = 0
     segments: deque[Segment] = field(default_factory=deque)
     next_number: int = 0
     byte_count: int = 0
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    hardware_count: int = 0  # of changes of ceilings and thresholds that were told
-    roofs: tuple[int, Roofs] | None = None  # that measurements are held against, and how many changes had been told before
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    hardware_change_count: int = 0  # changes of ceilings and thresholds so far
+    roofline_model: tuple[int, Roofs] | None = None  # with the hardware_change_count before it was computed
     encodings: OrderedDict[tuple[int, int], asyncio.Task[tuple[TableChunk, ...]]] = field(default_factory=OrderedDict)
 
     @property
     def first_number(self) -> int:
+        """Number of the oldest segment in the ring."""
         return self.next_number - len(self.segments)
 
     def append(self, segment: Segment) -> None:
+        """Add a segment, drop the oldest ones beyond RING_BYTES, and wake subscribers."""
         self.segments.append(segment)
         self.next_number += 1
         self.byte_count += segment.byte_count
@@ -105,19 +110,20 @@ class RunFeed:
             self.byte_count -= self.segments.popleft().byte_count
         self.wake()
 
-    def roofs_now(self, work_out: Callable[[], Roofs]) -> Roofs:
-        """Worked out when something has changed since."""
-        count = self.hardware_count
-        if self.roofs is None or self.roofs[0] != count:
-            self.roofs = (count, work_out())
-        return self.roofs[1]
+    def current_roofline_model(self, compute: Callable[[], Roofs]) -> Roofs:
+        """Return the roofline model, computed again if ceilings or thresholds have changed since."""
+        count = self.hardware_change_count
+        if self.roofline_model is None or self.roofline_model[0] != count:
+            self.roofline_model = (count, compute())
+        return self.roofline_model[1]
 
     def wake(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+        """Wake all subscribers."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def since(self, number: int) -> list[Segment]:
-        """Segments from a number on, as many as fit one response; at least one if there is one."""
+        """Return the segments from a number on, as many as fit one response; at least one if there is one."""
         taken: list[Segment] = []
         row_count = 0
         for position in range(number - self.first_number, len(self.segments)):
@@ -129,7 +135,7 @@ class RunFeed:
         return taken
 
     async def encoded(self, number: int, segments: Sequence[Segment]) -> tuple[TableChunk, ...]:
-        """The segments' rows, merged by table; encoded once for all watchers that ask for the same ones."""
+        """Return the segments' rows, merged by table, and encoded once for all subscribers that ask for the same segments."""
         key = (number, len(segments))
         task = self.encodings.get(key)
         if task is None:
@@ -137,12 +143,12 @@ class RunFeed:
             self.encodings[key] = task
             if len(self.encodings) > SHARED_ENCODING_COUNT:
                 self.encodings.popitem(last=False)
-        # Shielded: the watcher that asked first may leave while others wait for the same bytes.
+        # Shielded: the subscriber that asked first may leave while others wait for the same bytes.
         return await asyncio.shield(task)
 
 
 class RunWatching:
-    """Feeds by run; a feed exists while somebody watches."""
+    """Ring buffers by run; a run has one while it has a subscriber."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -150,7 +156,7 @@ class RunWatching:
         self._is_closed = False
 
     async def publish(self, commits: Sequence[RunCommit]) -> None:
-        """Shows commits to those who watch their runs; one run's commits have to come in order."""
+        """Publish commits to the subscribers of their runs. Commits of one run have to come in order."""
         for commit in commits:
             feed = self._feeds.get(commit.run_id)
             if feed is not None:
@@ -158,26 +164,26 @@ class RunWatching:
                 feed.append(Segment(commit.first_event_index, commit.next_event_index, commit.run, frames))
 
     async def publish_run(self, run: Run) -> None:
-        """Shows a change that no event made."""
+        """Publish a change of a run that no event made."""
         feed = self._feeds.get(run.run_id)
         if feed is not None:
             feed.append(Segment(0, 0, run, {}))
 
-    async def publish_ceilings(self, node_id: str, device_id: str, told_run_ids: Collection[str] = ()) -> None:
-        """Shows ceilings and roofline anew to those who watch a run on the device, but for runs whose watchers have been told."""
+    async def publish_ceilings(self, node_id: str, device_id: str, informed_run_ids: Collection[str] = ()) -> None:
+        """Publish ceilings and roofline again to subscribers of runs on the device, except runs that have just got them."""
         for run_id, feed in list(self._feeds.items()):
-            if run_id in told_run_ids:
+            if run_id in informed_run_ids:
                 continue
             run = (await asyncio.to_thread(self._store.runs.get, run_id)).run
             if (run.node_id, run.device_id) == (node_id, device_id):
-                feed.hardware_count += 1
+                feed.hardware_change_count += 1
                 feed.append(Segment(0, 0, None, await asyncio.to_thread(_ceiling_frames, self._store, run_id)))
 
     async def watch(self, run_id: str, next_event_index: int) -> AsyncIterator[RunUpdate]:
-        """The run and its rows from an index on, then live until its final state, and until its traces are read.
+        """Yield the run and its rows from an index on, then live updates until the run is final and its traces are read.
 
         Raises:
-            RunNotFoundError: the catalogue has no such run.
+            RunNotFoundError: the store has no such run.
             ShuttingDownError: the service stops.
         """
         feed = self._feeds.setdefault(run_id, RunFeed())
@@ -185,7 +191,7 @@ class RunWatching:
         try:
             position = next_event_index
             while True:
-                # Numbered before reading: what is committed from here on is in the ring, what was before is in the store.
+                # The number is taken before reading: commits from here on are in the ring, earlier ones are in the store.
                 number = feed.next_number
                 record = await asyncio.to_thread(self._store.runs.get, run_id)
                 end = record.next_event_index
@@ -195,7 +201,7 @@ class RunWatching:
                 position = max(position, end)
                 if record.run.is_settled:
                     return
-                async for update in self._follow(feed, number, position):
+                async for update in self._follow_ring(feed, number, position):
                     yield update
                     position = update.next_event_index
                     if update.run is not None and update.run.is_settled:
@@ -206,22 +212,22 @@ class RunWatching:
                 del self._feeds[run_id]
 
     def close(self) -> None:
-        """Ends every stream with ShuttingDownError."""
+        """End every stream with ShuttingDownError."""
         self._is_closed = True
         for feed in self._feeds.values():
             feed.wake()
 
-    async def _follow(self, feed: RunFeed, number: int, position: int) -> AsyncIterator[RunUpdate]:
-        """Updates from the ring, until the watcher has fallen out of it."""
+    async def _follow_ring(self, feed: RunFeed, number: int, position: int) -> AsyncIterator[RunUpdate]:
+        """Yield updates from the ring, until the subscriber has fallen out of it."""
         while number >= feed.first_number:
-            news = feed.news
+            changed = feed.changed
             segments = feed.since(number)
             if not segments:
                 if self._is_closed:
                     raise ShuttingDownError("analyzer", found="it stops", expected="a service that goes on", remedy="Watch again later.")
-                await news.wait()
+                await changed.wait()
                 continue
-            fresh = [segment.after(position) for segment in segments if segment.is_news_at(position)]
+            fresh = [segment.after(position) for segment in segments if segment.is_new_at(position)]
             is_shared = [id(segment) for segment in fresh] == [id(segment) for segment in segments]
             tables = await (feed.encoded(number, segments) if is_shared else asyncio.to_thread(_encode, _merged(fresh)))
             number += len(segments)
@@ -231,7 +237,7 @@ class RunWatching:
                 yield RunUpdate(position, run, tables)
 
     async def _catch_up(self, run_id: str, first: int, end: int) -> AsyncIterator[RunUpdate]:
-        """Stored rows from the first event up to before the end, in pages."""
+        """Yield stored rows from the first event up to before the end, in pages."""
         if first >= end:
             return
         counts = await asyncio.to_thread(self._store.row_counts, run_id, first)
@@ -253,14 +259,16 @@ def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
     if commit.samples:
         frames[SAMPLES.table_name] = samples_frame(commit.samples)
     if commit.has_new_ceilings:
-        feed.hardware_count += 1
+        feed.hardware_change_count += 1
         between = pl.col("event_index").is_between(commit.first_event_index, commit.next_event_index - 1)
         for name, frame in _ceiling_frames(store, commit.run_id).items():
             frames[name] = frame.filter(between)
     elif MEASUREMENTS.table_name in frames:
-        roofs = feed.roofs_now(lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out())
-        # Counters come when all is measured, with new rows of the roofline.
-        points = roofline_under(roofs, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
+        model = feed.current_roofline_model(
+            lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out()
+        )
+        # Counters arrive after all measurements, together with new rows of the roofline.
+        points = roofline_under(model, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
         frames[ROOFLINE.table_name] = points.collect()
         if frames[MEASUREMENTS.table_name]["layer_path"].count():
             from kernalyse.services.analyzer.queries.registry import resolve_table
@@ -290,7 +298,7 @@ def _stored_frames(store: Store, run_id: str, first: int, end: int) -> Frames:
 
 
 def _cut(frames: Frames, first: int, end: int | None) -> Frames:
-    """Rows between two indexes, of frames in order of event_index."""
+    """Return the rows between two event indexes, of frames in order of event_index."""
     cut = {}
     for name, frame in frames.items():
         index = frame["event_index"].drop_nulls()
@@ -304,7 +312,7 @@ def _cut(frames: Frames, first: int, end: int | None) -> Frames:
 
 
 def _ends(counts: pl.DataFrame, row_limit: int, end: int) -> Iterator[int]:
-    """Indexes that divide the events into parts of about row_limit rows; the last is `end`."""
+    """Yield event indexes that divide the events into pages of about row_limit rows; the last is `end`."""
     part = (pl.col("row_count").cum_sum() - 1) // row_limit
     starts = counts.filter(pl.col("event_index") < end).group_by(part.alias("part")).agg(pl.col("event_index").min()).sort("part")
     yield from starts["event_index"].to_list()[1:]

@@ -1,9 +1,9 @@
-"""A run as NVBench would have written it (JSON format 1.0.0), so that tools that read NVBench's files read it too.
+"""Writes a run as NVBench does (JSON format 1.0.0), for tools that read NVBench's files.
 
-A kernel is a benchmark; parameters and compile-time constants are axes of integers, what else tells configurations apart
-axes of text. Tools look under nv/cold/…, so every measurement stands there; a hot one says so by an axis. Only a batch that
-was measured beside isolated cold launches goes where NVBench has it, under nv/batch/…. Samples become files as --jsonbin
-writes them, of 32-bit floats.
+A kernel becomes a benchmark; parameters and compile-time constants become integer axes, other differences between
+configurations text axes. Tools look under nv/cold/…, so every measurement is there; an axis marks a hot one. Only a batch
+that was measured together with isolated cold launches goes where NVBench has it, under nv/batch/…. Samples become files of
+32-bit floats, as --jsonbin writes them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ FLOAT64: Final = "float64"
 STRING: Final = "string"
 SAMPLE_DTYPE: Final = "<f4"
 CACHE_TOKENS: Final = tuple(mode.value.lower() for mode in (CacheMode.COLD, CacheMode.HOT))
-"""How a variant tells the two measurements of one problem apart; here an axis or the tags do."""
+"""Words that distinguish the two measurements of one problem in a variant; here an axis or the tags do."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A column as a summary. is_duration: nanoseconds in the column, seconds in the summary; is_hidden: not in NVBench's tables."""
+    """A column that becomes a summary.
+
+    is_duration: the column is in nanoseconds, the summary in seconds. is_hidden: not shown in NVBench's tables.
+    """
 
     column: str
     tag: str
@@ -64,16 +67,19 @@ BATCH_FIGURES: Final = (
     Figure("sample_count", "nv/batch/sample_size", "Samples", "sample_size", INT64, is_duration=False),
     Figure("duration_mean_ns", "nv/batch/time/gpu/mean", "Batch GPU", "duration"),
 )
-CARRIED_COLUMNS: Final = frozenset(figure.column for figure in COLD_FIGURES) | {
+CARRIED_COLUMNS: Final = frozenset(summary.column for summary in COLD_FIGURES) | {
     "run_id", "event_index", "configuration_index", "kernel_name", "label", "parameters", "macros", "variant", "device_id", "bytes",
     "cache_mode", "timing_method", "process_index",
 }  # fmt: skip
-"""Of measurements: in figures, axes and names, or, the first three, of no use elsewhere."""
+"""Columns of measurements that become summaries, axes or names; the first three mean nothing outside the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenDocument:
-    """files: samples, by their paths from the document's folder. notices: what the format could not carry, one sentence each."""
+    """The document with its files.
+
+    files: samples, by path relative to the document's directory. notices: one sentence for each thing that the format cannot hold.
+    """
 
     text: str
     files: Mapping[str, bytes]
@@ -81,10 +87,15 @@ class WrittenDocument:
 
 
 def nvbench_document(results: RunResults, file_name: str | None) -> WrittenDocument:
-    """file_name: of the document, which its files of samples are named after; None: without samples."""
-    writing = _Writing(results, file_name)
-    benchmarks = [writing.benchmark(index, name) for index, name in enumerate(writing.kernel_names())]
-    left_out = writing.left_out_columns()
+    """Return the run as an NVBench document.
+
+    Args:
+        results: the run.
+        file_name: of the document, which its files of samples are named after; None: without samples.
+    """
+    writer = _DocumentWriter(results, file_name)
+    benchmarks = [writer.benchmark(index, name) for index, name in enumerate(writer.kernel_names())]
+    omitted = writer.omitted_columns()
     document = {
         "meta": {
             "argv": ["kernalyse", "export", results.run["run_id"], "--format", "nvbench"],
@@ -92,17 +103,17 @@ def nvbench_document(results: RunResults, file_name: str | None) -> WrittenDocum
                 "json": {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"},
                 "kernalyse": {"string": version("kernalyse")},
             },
-            "kernalyse": {"run_id": results.run["run_id"], "title": results.run["title"], "left_out_columns": left_out},
+            "kernalyse": {"run_id": results.run["run_id"], "title": results.run["title"], "left_out_columns": omitted},
         },
-        "devices": writing.devices(),
+        "devices": writer.devices(),
         "benchmarks": benchmarks,
     }
-    return WrittenDocument(json.dumps(document, indent=1) + "\n", writing.files, tuple(writing.notices(left_out)))
+    return WrittenDocument(json.dumps(document, indent=1) + "\n", writer.files, tuple(writer.notices(omitted)))
 
 
 @dataclass(slots=True)
 class _State:
-    """What becomes one state: a configuration, and the batch that was measured beside it."""
+    """A configuration, which becomes one state, and the batch that was measured with it."""
 
     configuration: Row
     measurement: Row | None
@@ -111,29 +122,33 @@ class _State:
 
     @property
     def cache_mode(self) -> str:
+        """Cache mode of the measurement, COLD where none is known."""
         return str((self.measurement or {}).get("cache_mode") or self.configuration["cache_mode"] or CacheMode.COLD.value)
 
     @property
     def timing_method(self) -> str:
+        """Timing method of the measurement, SINGLE where none is known."""
         return str((self.measurement or {}).get("timing_method") or TimingMethod.SINGLE.value)
 
     @property
     def is_isolated_cold(self) -> bool:
+        """Whether single launches with cold caches were measured."""
         return self.measurement is not None and (self.cache_mode, self.timing_method) == ("COLD", "SINGLE")
 
     @property
     def is_batch(self) -> bool:
+        """Whether a batch or graph of launches with hot caches was measured."""
         return self.measurement is not None and self.cache_mode == "HOT" and self.timing_method in ("BATCHED", "GRAPH")
 
     @property
     def problem(self) -> tuple[object, ...]:
-        """What two measurements of one problem have in common."""
+        """Values that two measurements of one problem have in common."""
         columns = ("kernel_name", "parameters", "macros", "process_index")
         device_id = (self.measurement or {}).get("device_id")
         return (*(self.configuration[name] for name in columns), tuple(self.variant_parts()), device_id)
 
     def variant_parts(self) -> Iterator[tuple[str, str]]:
-        """The variant as names and values; compile-time constants have axes of their own, and caches too."""
+        """Yield the variant as names and values, without compile-time constants and caches, which have axes of their own."""
         macros = _integers(self.configuration["macros"])
         for part in re.split(r" (?=[^ =]+=)| (?=(?:cold|hot)(?: |$))", self.configuration["variant"] or ""):
             name, is_named, value = part.partition("=")
@@ -143,7 +158,9 @@ class _State:
 
 
 @dataclass(slots=True)
-class _Writing:
+class _DocumentWriter:
+    """A document that is being written."""
+
     results: RunResults
     file_name: str | None
     files: dict[str, bytes] = field(default_factory=dict)
@@ -164,7 +181,7 @@ class _Writing:
                 self._states.append(_State(row, measurements.get(index), failures.get(index)))
         self._unmeasured_count = configurations.height - len(self._states)
         self._join_batches()
-        # A failure names no device: it is shown with the run's, which then has the number 0.
+        # A failure names no device: it gets the run's, which therefore is number 0.
         named = [self.results.run["device_id"], *(state.measurement["device_id"] for state in self._states if state.measurement)]
         self._device_ids = list(dict.fromkeys(device_id for device_id in named if device_id is not None)) or [None]
         samples = self.results.frames[SAMPLES.table_name].filter(~pl.col("is_discarded").fill_null(False))
@@ -173,23 +190,26 @@ class _Writing:
         }
 
     def _join_batches(self) -> None:
-        """A batch goes into the state of the isolated cold launches of the same problem, where there are such."""
+        """Move each batch into the state of the isolated cold launches of the same problem, if there is one."""
         cold = {state.problem: state for state in self._states if state.is_isolated_cold}
         for state in [state for state in self._states if state.is_batch and state.problem in cold]:
             if cold[state.problem].batch is None:
                 cold[state.problem].batch = state.measurement
                 self._states.remove(state)
 
-    # ------------------------------------------------------------ parts of the document
+    # ------------------------------------------------------------ contents
 
     def kernel_names(self) -> list[str]:
+        """Return the names of the benchmarks."""
         return list(dict.fromkeys(state.configuration["kernel_name"] for state in self._states))
 
     def devices(self) -> list[Row]:
+        """Return the devices by number."""
         known = {device.device_id: device for device in self.results.devices}
         return [_device(number, device_id, known.get(device_id or "")) for number, device_id in enumerate(self._device_ids)]
 
     def benchmark(self, index: int, kernel_name: str) -> Row:
+        """Return the benchmark of one kernel with its axes and states."""
         states = [state for state in self._states if state.configuration["kernel_name"] == kernel_name]
         has_cache = any(state.cache_mode != CacheMode.COLD for state in states if state.measurement)
         has_timing = any(state.timing_method != TimingMethod.SINGLE for state in states if state.measurement)
@@ -229,31 +249,32 @@ class _Writing:
                 "sample_freqs", "nv/json/freqs-bin:nv/cold/sample_freqs", f"{self.file_name}-freqs-bin/{number}.bin", clocks
             )
 
-    def _sample_file(self, hint: str, tag: str, name: str, figures: Any) -> Row:
-        self.files[name] = figures.tobytes()
-        data = [_datum("filename", STRING, name), _datum("size", INT64, figures.size)]
+    def _sample_file(self, hint: str, tag: str, name: str, values: Any) -> Row:
+        self.files[name] = values.tobytes()
+        data = [_datum("filename", STRING, name), _datum("size", INT64, values.size)]
         return {"tag": tag, "name": hint, "hint": f"file/{hint}", "hide": "Not needed in tables.", "data": data}
 
-    # ------------------------------------------------------------ what stays behind
+    # ------------------------------------------------------------ omissions
 
-    def left_out_columns(self) -> list[str]:
-        """Columns of measurements that say something and that no tag stands for."""
+    def omitted_columns(self) -> list[str]:
+        """Return the columns of measurements that have values but no place in NVBench's format."""
         measurements = self.results.frames[MEASUREMENTS.table_name]
         return [
             name for name in measurements.columns if name not in CARRIED_COLUMNS and measurements[name].null_count() < measurements.height
         ]
 
-    def notices(self, left_out_columns: list[str]) -> Iterator[str]:
-        if left_out_columns:
-            yield f"NVBench's format has no place for these columns: {', '.join(left_out_columns)}."
+    def notices(self, omitted_columns: list[str]) -> Iterator[str]:
+        """Yield a sentence for each thing that the format cannot hold."""
+        if omitted_columns:
+            yield f"NVBench's format has no place for these columns: {', '.join(omitted_columns)}."
         if any(state.cache_mode == CacheMode.HOT for state in self._states if state.measurement):
             yield "Hot measurements stand under nv/cold/, where NVBench's tools look; their states say cache=HOT."
         if any(state.batch is not None and state.batch["duration_median_ns"] is not None for state in self._states):
-            yield "Of a batch beside cold launches NVBench has the mean and the count: its other statistics are left out."
+            yield "Of a batch measured with cold launches NVBench has the mean and the count: its other statistics are left out."
         if self._unmeasured_count:
             yield f"{self._unmeasured_count} configurations that were neither measured nor failed are left out."
         if self._samples and self.file_name is None:
-            yield "Samples are left out: they go into files beside the document (-o FILE)."
+            yield "Samples are left out: they go into files next to the document (-o FILE)."
 
 
 def _integers(text: str | None) -> dict[str, int]:
@@ -275,9 +296,9 @@ def _axis_values(state: _State, *, has_cache: bool, has_timing: bool) -> list[Ro
 
 
 def _aligned(values_of_states: list[list[Row]]) -> list[list[Row]]:
-    """Every state with every axis in one order: NVBench's tools show values under their axes by their places.
+    """Return the states' values in one order of axes: NVBench's tools show values under their axes by position.
 
-    An axis that a state has not is one of texts, and says so there.
+    An axis that some state lacks is a text axis, with NO_VALUE there.
     """
     names = list(dict.fromkeys(value["name"] for values in values_of_states for value in values))
     by_name = [{value["name"]: value for value in values} for values in values_of_states]
@@ -289,7 +310,7 @@ def _aligned(values_of_states: list[list[Row]]) -> list[list[Row]]:
 
 
 def _axes(values_of_states: list[list[Row]]) -> list[Row]:
-    """Every axis with its values in the order in which they occur."""
+    """Return every axis with its values in order of first appearance."""
     axes: dict[str, Row] = {}
     for values in values_of_states:
         for value in values:
@@ -304,7 +325,7 @@ def _axes(values_of_states: list[list[Row]]) -> list[Row]:
 
 def _summaries(state: _State) -> Iterator[Row]:
     measurement = state.measurement or {}
-    yield from _figures(COLD_FIGURES, measurement, state)
+    yield from _measured_summaries(COLD_FIGURES, measurement, state)
     if measurement.get("noise_ratio") is None and measurement.get("duration_mean_ns") is not None:
         yield _summary(NOISE, None, "Not known")  # without one NVBench's comparison passes the state over
     yield from _interquartile_range(measurement)
@@ -313,32 +334,34 @@ def _summaries(state: _State) -> Iterator[Row]:
         rate = Figure("bytes", "nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", is_duration=False)
         yield _summary(rate, moved_bytes / (mean_ns / NS_PER_S), "Bytes that a launch must move over its mean time")
     if state.batch is not None:
-        yield from _figures(BATCH_FIGURES, state.batch, state)
+        yield from _measured_summaries(BATCH_FIGURES, state.batch, state)
 
 
 def _interquartile_range(measurement: Row) -> Iterator[Row]:
-    """Follows from the quartiles; newer tools of NVBench take it for the noise."""
+    """Yield the interquartile range, which newer tools of NVBench take for the noise."""
     lower, median, upper = (measurement.get(f"duration_{name}_ns") for name in ("lower_quartile", "median", "upper_quartile"))
     if lower is not None and upper is not None and median:
         for tag in INTERQUARTILE_TAGS:
             is_relative = tag.endswith("/relative")
-            figure = Figure("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
-            yield _summary(figure, (upper - lower) / (median if is_relative else NS_PER_S), "Interquartile range")
+            summary = Figure("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
+            yield _summary(summary, (upper - lower) / (median if is_relative else NS_PER_S), "Interquartile range")
 
 
-def _figures(figures: tuple[Figure, ...], measurement: Row, state: _State) -> Iterator[Row]:
-    for figure in figures:
-        value = measurement.get(figure.column)
+def _measured_summaries(summaries: tuple[Figure, ...], measurement: Row, state: _State) -> Iterator[Row]:
+    for summary in summaries:
+        value = measurement.get(summary.column)
         if value is not None:
-            described = f"{figure.column} of kernalyse, cache {state.cache_mode.lower()}" if figures is COLD_FIGURES else figure.column
-            yield _summary(figure, value / NS_PER_S if figure.is_duration else value, described)
+            description = (
+                f"{summary.column} of kernalyse, cache {state.cache_mode.lower()}" if summaries is COLD_FIGURES else summary.column
+            )
+            yield _summary(summary, value / NS_PER_S if summary.is_duration else value, description)
 
 
-def _summary(figure: Figure, value: float | None, description: str) -> Row:
-    """None: infinite or not known, as NVBench writes it."""
-    datum = _datum("value", figure.kind, value if value is None else int(value) if figure.kind == INT64 else float(value))
-    hidden = {"hide": "Hidden by default."} if figure.is_hidden else {}
-    return {"tag": figure.tag, "name": figure.name, "description": description, "hint": figure.hint, **hidden, "data": [datum]}
+def _summary(summary: Figure, value: float | None, description: str) -> Row:
+    """Return a summary. value: None for infinite or not known, as NVBench writes it."""
+    datum = _datum("value", summary.kind, value if value is None else int(value) if summary.kind == INT64 else float(value))
+    hidden = {"hide": "Hidden by default."} if summary.is_hidden else {}
+    return {"tag": summary.tag, "name": summary.name, "description": description, "hint": summary.hint, **hidden, "data": [datum]}
 
 
 def _datum(name: str, kind: str, value: object) -> Row:
@@ -346,7 +369,7 @@ def _datum(name: str, kind: str, value: object) -> Row:
 
 
 def _device(number: int, device_id: str | None, device: Device | None) -> Row:
-    """In NVBench's words; null where nobody knows."""
+    """Return a device in NVBench's terms; values that are not known are null."""
     if device is None:
         return {"id": number, "name": device_id or "unknown"}
     major, _, minor = (device.compute_capability or "").partition(".")

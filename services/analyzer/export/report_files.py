@@ -1,4 +1,4 @@
-"""Write reports as text, Markdown or drawn documents."""
+"""Report files: plain text, Markdown, and documents with charts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from kernalyse.services.core.external_programs import run_limited
 from kernalyse.services.core.model import Device, Run
 from kernalyse.services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask, Report, ReportFormat, Section
 
-# ---------------------------------------------------------------- report
-# A report of a run as a file to read or to paste: plain text or Markdown.
+# ---------------------------------------------------------------- written formats
 
 MAX_CELL_LENGTH: Final = 72
-"""Names of C++ templates have hundreds of characters: whole, one would make every row as wide."""
+"""Names of C++ templates have hundreds of characters: uncut, one would make every row as wide."""
 
 GAP: Final = "  "
 MARKDOWN_SIGNS: Final = re.compile(r"[\\|<>*`~&\[\]]|(?<!\w)_|_(?!\w)")
@@ -35,15 +34,15 @@ BLOCK_SIGNS: Final = re.compile(r"^(\d*)([-#+=.)])")
 
 
 def report_format(text: str) -> ReportFormat:
-    """Raises InvalidRequestError."""
+    """Return the format of this name. Raises InvalidRequestError."""
     if text in ReportFormat.__members__.values():
         return ReportFormat(text)
     raise InvalidRequestError("format of the report", found=repr(text), expected=" or ".join(ReportFormat), remedy="Choose one of these.")
 
 
-def written_report(report: Report, chosen: ReportFormat) -> str:
-    """The whole file. chosen: TEXT or MARKDOWN; the others are drawn (`kernalyse.services.analyzer.export.report_files`)."""
-    lines = _text_lines(report) if chosen is ReportFormat.TEXT else _markdown_lines(report)
+def written_report(report: Report, output_format: ReportFormat) -> str:
+    """Return the text of the report. output_format: TEXT or MARKDOWN; other formats are drawn by `drawn`."""
+    lines = _text_lines(report) if output_format is ReportFormat.TEXT else _markdown_lines(report)
     return "\n".join(lines) + "\n"
 
 
@@ -112,51 +111,48 @@ def _escaped(text: str) -> str:
     return MARKDOWN_SIGNS.sub(lambda sign: f"\\{sign.group()}", _plain(text))
 
 
-# ---------------------------------------------------------------- text of others
+# ---------------------------------------------------------------- external text
 
 
 def _plain(text: str) -> str:
-    """On one line, and without what would steer a terminal."""
+    """Return the text on one line, without characters that would control a terminal."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
 
 
 def _cells(row: Iterable[str]) -> list[str]:
-    """Return the cells with long names cut. The last one may be a sentence that says why: it has the rest of the line."""
+    """Return the cells with long names cut. The last one may be a sentence that gives a reason: it has the rest of the line."""
     *names, last = row
     return [*map(_cut, names), last]
 
 
 def _cut(text: str) -> str:
-    """Both ends of a long one: templates begin alike."""
+    """Return a long name with its middle cut out, as names of templates begin alike."""
     half = MAX_CELL_LENGTH // 2
     return text if len(text) <= MAX_CELL_LENGTH else f"{text[:half]}…{text[1 - half :]}"
 
 
 # ---------------------------------------------------------------- report file
-# A report of a run as a file, written or drawn: of tables at hand, in a store or not.
 
 
-def report_file(run: Run, rows_of: LazyTableOf, chosen: ReportFormat, device: Device | None = None) -> bytes:
-    """The whole file. Raises what `kernalyse.services.analyzer.export.report_files.drawn` does."""
+def report_file(run: Run, rows_of: LazyTableOf, output_format: ReportFormat, device: Device | None = None) -> bytes:
+    """Return the content of a run's report file, of tables from a store or from elsewhere. Raises what `drawn` raises."""
     report = report_of(run, lambda name: rows_of(name).collect(), device)
-    if not chosen.is_drawn:
-        return written_report(report, chosen).encode()
-    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
+    if not output_format.is_drawn:
+        return written_report(report, output_format).encode()
+    return drawn(DrawingTask(output_format, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
 
 
 # ---------------------------------------------------------------- drawing
-# A report as a document with charts: drawn by a process of the dashboard's, which gets words and tables as files.
-#
-# The chart functions are the dashboard's, which no service imports. Drawing takes seconds, much memory and libraries that are not made
-# for threads: a process of its own keeps all that out of the analyzer, and whatever goes wrong in it costs one document.
+# Charts are drawn by a process of the dashboard, which gets text and tables as files. Drawing takes seconds, much memory and libraries
+# that are not thread-safe: in a process of its own a failure costs one document, not the analyzer.
 
 PROGRAM: Final = "kernalyse.services.ui.report.process"
 LIBRARIES: Final = ("holoviews", "matplotlib", "pptx")
 TIME_LIMIT_S: Final = 300.0
-"""A document of a dozen charts takes ten seconds, on a machine with ten times the work it can do two minutes."""
+"""A document of a dozen charts takes ten seconds; on a machine under ten times the load up to two minutes."""
 
 KILLED_STATUSES: Final = (-9, -24)
-"""By the system for its memory, and for its processor time."""
+"""Exit statuses of a process that the system killed for its memory (-9) or its processor time (-24)."""
 
 SHOWN_ERROR_LINES: Final = 3
 OF_RUN: Final[Mapping[str, int]] = {
@@ -179,21 +175,21 @@ OF_RUN: Final[Mapping[str, int]] = {
     "trace_devices": 1_000,
     "trace_processes": 1_000,
 }
-"""Tables that charts of a run are made of, and rows of them at most: more are not told apart on a page."""
+"""Tables that charts of a run are made of, with the most rows of each: more cannot be distinguished on a page."""
 
 ORDERED: Final = ("kernels", "layers", "layer_tree", "roofline")
-"""Of these the rows that take longest are kept, of other tables the first ones."""
+"""Tables of which the rows with the longest durations are kept; of others the first ones."""
 
 SEEN_GAP_RATIO: Final = 1 / 250
-"""Of the whole trace: shorter gaps cannot be told from the bars beside them, and there are as many as kernels."""
+"""Shortest gap that is drawn, as a fraction of the trace: shorter ones are invisible, and there are as many as kernels."""
 
 LazyTableOf = Callable[[str], pl.LazyFrame]
 
 
 def run_frames(rows_of: LazyTableOf, run_id: str) -> dict[str, pl.DataFrame]:
-    """What the charts of a run are made of. Tables of a file that nobody has imported name no run."""
+    """Return the tables that the charts of a run are made of. Those of a file that was not imported have no run_id yet."""
     frames = {name: _bounded(name, rows_of(name).collect(), limit) for name, limit in OF_RUN.items()}
-    frames["gaps"] = _seen_gaps(rows_of, frames["timeline"])
+    frames["gaps"] = _visible_gaps(rows_of, frames["timeline"])
     return {name: frame.with_columns(run_id=pl.lit(run_id)) for name, frame in frames.items()}
 
 
@@ -205,8 +201,8 @@ def _bounded(name: str, frame: pl.DataFrame, limit: int) -> pl.DataFrame:
     return (frame.sort("duration_sum_ns", descending=True, nulls_last=True) if name in ORDERED else frame).head(limit)
 
 
-def _seen_gaps(rows_of: LazyTableOf, timeline: pl.DataFrame) -> pl.DataFrame:
-    """The others are never in memory."""
+def _visible_gaps(rows_of: LazyTableOf, timeline: pl.DataFrame) -> pl.DataFrame:
+    """Return the gaps that are long enough to be visible; the others are never read into memory."""
     gaps = rows_of("gaps")
     if timeline.is_empty():
         return gaps.head(0).collect()
@@ -215,30 +211,30 @@ def _seen_gaps(rows_of: LazyTableOf, timeline: pl.DataFrame) -> pl.DataFrame:
 
 
 def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
-    """The whole file.
+    """Return the content of a document with charts.
 
     Raises:
         BackendUnavailableError: the libraries that draw are not installed here.
-        LimitReachedError: it takes too long, or too much memory.
-        InternalError: the process failed; its last lines tell why.
+        LimitReachedError: drawing takes too much time or memory.
+        InternalError: the drawing process failed; the error has its last lines.
     """
     _require_libraries()
     with tempfile.TemporaryDirectory(prefix="kernalyse-report-") as name:
-        folder = Path(name)
-        task.write(folder)
+        directory = Path(name)
+        task.write(directory)
         for table_name, frame in frames.items():
-            frame.write_ipc(folder / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
-        with (folder / "errors").open("w+b") as errors:
-            status = _run(task, folder, errors.fileno())
+            frame.write_ipc(directory / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
+        with (directory / "errors").open("w+b") as errors:
+            status = _run(task, directory, errors.fileno())
             if status != 0:
-                raise _failure(task, status, (folder / "errors").read_text(errors="replace"))
-        return (folder / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
+                raise _failure(task, status, (directory / "errors").read_text(errors="replace"))
+        return (directory / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
 
 
-def _run(task: DrawingTask, folder: Path, errors: int) -> int:
+def _run(task: DrawingTask, directory: Path, errors: int) -> int:
     try:
         return run_limited(
-            [sys.executable, "-P", "-m", PROGRAM, str(folder)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
+            [sys.executable, "-P", "-m", PROGRAM, str(directory)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
         )
     except subprocess.TimeoutExpired as error:
         raise LimitReachedError(_subject(task), found=f"more than {TIME_LIMIT_S:g} s of drawing", remedy="Draw a smaller run.") from error
@@ -255,8 +251,8 @@ def _require_libraries() -> None:
         )
 
 
-def _failure(task: DrawingTask, status: int, told: str) -> LimitReachedError | InternalError:
-    lines = " / ".join(told.strip().splitlines()[-SHOWN_ERROR_LINES:])
+def _failure(task: DrawingTask, status: int, output: str) -> LimitReachedError | InternalError:
+    lines = " / ".join(output.strip().splitlines()[-SHOWN_ERROR_LINES:])
     if status in KILLED_STATUSES or "MemoryError" in lines:
         return LimitReachedError(_subject(task), found="more memory or processor time than drawing may take", remedy="Draw a smaller run.")
     return InternalError(

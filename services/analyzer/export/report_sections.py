@@ -1,4 +1,4 @@
-"""What a report says of a run, section by section: its tables in words that people use, every figure with its unit."""
+"""Contents of a report, section by section: a run's tables in plain words, every value with its unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernalyse.services.core.model import CommandProfile, Device, ImportedTrace,
 from kernalyse.services.core.report import UNKNOWN, Report, Section
 
 MAX_ROW_COUNT: Final = 25
-"""Of a section. What matters is at the top; who wants the rest takes the table."""
+"""Most rows of a section. The most important ones are at the top; the rest is in the table."""
 
 OPPORTUNITIES: Final = "opportunities"
 
@@ -30,10 +30,10 @@ METHOD: Final = {
     "Toolkit": "toolkit_version",
     "Compiler options": "compiler_options",
 }
-"""What all measurements of a run mostly share, by the columns that tell it."""
+"""Headings, with their columns, of properties that all measurements of a run mostly share."""
 
 SENTENCES: Final = ("reason", "message", "note", "implausible_reason")
-"""Columns that say why, in sentences; they stand last, where they have room."""
+"""Columns with explanations in sentences; they come last, where they have room."""
 
 MAX_VALUE_COUNT: Final = 4
 
@@ -41,10 +41,10 @@ TableOf = Callable[[str], pl.DataFrame]
 
 
 def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Report:
-    """The sections that the run has something to say in.
+    """Return the report of a run, with the sections that have contents.
 
     Args:
-        table_of: a table of this run by its name.
+        table_of: returns a table of this run by its name.
         device: of the run, as its node describes it.
     """
     measurements = table_of("measurements")
@@ -63,7 +63,7 @@ def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Repo
 
 
 def run_facts(run: Run, devices: str) -> tuple[tuple[str, str], ...]:
-    """Name and value of what identifies a run. devices: in words, empty where no name is known."""
+    """Return names and values of the facts that identify a run. devices: in words, empty where no name is known."""
     facts = [
         ("Run", run.run_id),
         ("Source", _source(run)),
@@ -82,13 +82,13 @@ def run_facts(run: Run, devices: str) -> tuple[tuple[str, str], ...]:
 
 
 def described(device: Device) -> str:
-    """A device in words, as its node describes it."""
+    """Return a device in words, as its node describes it."""
     driver = f"driver {device.driver_version}" if device.driver_version else ""
     return ", ".join(part for part in (device.name, device.device_id, device.runtime, driver) if part)
 
 
 def recorded_devices(traced: pl.DataFrame, measurements: pl.DataFrame) -> str:
-    """What a recording, or results of another tool, are of, by the names that they have there. traced: table trace_devices."""
+    """Return the devices of a recording, or of results of another tool, in words. traced: table trace_devices."""
     counts = traced.group_by("device_name", maintain_order=True).len().rows()
     if not counts:
         return _values(measurements, "device_id", as_written=True)
@@ -117,15 +117,17 @@ def _moment(time: datetime | None) -> str:
 
 
 def _method(measurements: pl.DataFrame) -> Section | None:
-    """How the figures were measured, where all of them were alike what."""
+    """Return the section on how all measurements of the run were made."""
     if measurements.is_empty():
         return None
-    told = [(name, _values(measurements, column)) for name, column in METHOD.items()]
+    facts_found = [(name, _values(measurements, column)) for name, column in METHOD.items()]
     samples = measurements["sample_count"].sum()
     if samples:
-        told.append(("Samples", f"{samples:,}, {measurements['discarded_sample_count'].sum():,} discarded while the clock was throttled"))
-    told.append(("Disturbed", disturbance_note(measurements["disturbance"])))
-    facts = tuple((name, value) for name, value in told if value)
+        facts_found.append(
+            ("Samples", f"{samples:,}, {measurements['discarded_sample_count'].sum():,} discarded while the clock was throttled")
+        )
+    facts_found.append(("Disturbed", disturbance_note(measurements["disturbance"])))
+    facts = tuple((name, value) for name, value in facts_found if value)
     return Section("Method", facts=facts) if facts else None
 
 
@@ -160,7 +162,7 @@ def _passes(run: Run, table_of: TableOf) -> Section | None:
 
 
 def _sums_of_layers(run: Run, table_of: TableOf) -> Iterator[str]:
-    """What the layers of each variant of a model take beside its whole pass."""
+    """Yield how the sum of the layers of each variant of a model compares to its complete pass."""
     if isinstance(run.spec.work, ModelRun):
         for row in table_of("models").iter_rows(named=True):
             note = layers_note(run.spec.work, row["launches_duration_sum_ns"], row["duration_median_ns"])
@@ -310,14 +312,14 @@ def _outcome(roofline: pl.DataFrame, failures: pl.DataFrame) -> Iterator[Section
     if roofline.is_empty() and failures.is_empty():
         return
     counts = roofline.drop_nulls("efficiency_category").group_by("efficiency_category").len().sort("len", descending=True)
-    told = [f"{count} {category}" for category, count in counts.iter_rows()]
-    unplaced = roofline["efficiency_category"].null_count()
-    told += [f"{unplaced} {UNKNOWN}"] if unplaced and told else []
+    counts_text = [f"{count} {category}" for category, count in counts.iter_rows()]
+    uncategorized = roofline["efficiency_category"].null_count()
+    counts_text += [f"{uncategorized} {UNKNOWN}"] if uncategorized and counts_text else []
     yield Section(
         "Outcome",
         sentences=(
             f"{roofline.height} configurations measured, {failures.height} not.",
-            *([f"Against the roofline: {', '.join(told)}."] if told else []),
+            *([f"Against the roofline: {', '.join(counts_text)}."] if counts_text else []),
         ),
     )
 
@@ -339,10 +341,15 @@ def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
 
 
 def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], sentence: str = "", more: str = "") -> Section | None:
-    """The first rows of a frame, of the columns that say something of them; None when it has none. Sentences that rows share are notes.
+    """Return a section with the first rows of a frame; None if it has none.
+
+    Columns without values are left out, and sentences that several rows share become notes.
 
     Args:
-        columns: headings with their columns, of which those count that the frame has.
+        title: of the section.
+        frame: of the rows.
+        columns: column names by heading; those that the frame lacks are left out.
+        sentence: shown above the rows.
         more: command that shows the rest.
     """
     if frame.is_empty():
@@ -350,8 +357,8 @@ def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], s
     first = frame.head(MAX_ROW_COUNT)
     shown = {
         heading: column
-        for place, (heading, column) in enumerate(columns.items())
-        if column in frame.columns and (place == 0 or first[column].null_count() < first.height)
+        for position, (heading, column) in enumerate(columns.items())
+        if column in frame.columns and (position == 0 or first[column].null_count() < first.height)
     }
     rest = frame.height - MAX_ROW_COUNT
     rows = [list(_cells(row, tuple(shown.values()))) for row in first.iter_rows(named=True)]
@@ -375,7 +382,7 @@ def _cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def cell(column: str, value: Any, dtype: str | None = None) -> str:
-    """A figure with the unit that its column names. dtype: of the kernel: operations on integers are no flop."""
+    """Return a value with the unit that its column names. dtype: of the kernel, as operations on integers are no flop."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -398,11 +405,10 @@ FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
     "_bytes": size,
     "_hz": lambda value: rate(value, "Hz"),
 }
-"""By the ends of columns' names, the longer before those that they end with."""
+"""Formats by suffix of the column name; a longer suffix comes before one that it ends with."""
 
 
-# ---------------------------------------------------------------- comparison sections
-# What a report says of two runs that are compared: who they are, the verdicts, and every row with its figures.
+# ---------------------------------------------------------------- comparisons
 
 RATIOS: Final = ("duration_ratio", "duration_ratio_low", "duration_ratio_high")
 WHAT_TRACES_PROVE: Final = (
@@ -412,15 +418,16 @@ WHAT_TRACES_PROVE: Final = (
 
 
 def comparison_report(run: Run, baseline: Run, table_of: TableOf, device_of: Callable[[Run], Device | None]) -> Report:
-    """The second run judged by the first.
+    """Return the report of a run compared with a baseline.
 
     Args:
-        run: what is judged.
-        table_of: tables of both runs, by name: comparison, or kernel_comparison and layer_comparison.
-        device_of: the device of a run, as its node describes it; None: no node has.
+        run: the candidate.
+        baseline: the run that it is compared with.
+        table_of: returns tables of both runs by name: comparison, or kernel_comparison and layer_comparison.
+        device_of: returns the device of a run, as its node describes it; None: no node has.
     """
     sections = (
-        *(_side(name, side, table_of, device_of(side)) for name, side in (("Baseline", baseline), ("Judged", run))),
+        *(_side(name, side, table_of, device_of(side)) for name, side in (("Baseline", baseline), ("Candidate", run))),
         *(_compared_trace_sections(table_of) if run.is_trace and baseline.is_trace else _compared_sweep_sections(table_of)),
     )
     return Report(comparison_title(run, baseline), tuple(section for section in sections if section is not None))
@@ -433,6 +440,7 @@ def _side(name: str, run: Run, table_of: TableOf, device: Device | None) -> Sect
 
 
 def comparison_title(run: Run, baseline: Run) -> str:
+    """Return the title of a comparison, with run_ids where the titles are equal."""
     if run.title == baseline.title:
         return f"{run.title}: {run.run_id} against {baseline.run_id}"
     return f"{run.title} against {baseline.title}"
@@ -442,10 +450,11 @@ def _compared_sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
     rows = table_of("comparison")
     verdicts = rows.drop_nulls("verdict").group_by("verdict").len().sort("len", "verdict", descending=[True, False])
     alone = {name: (rows["occurrence"] == name).sum() for name in ("NEW", "GONE")}
-    told = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
-    told += [f"{count} only in the {side} run" for side, count in (("judged", alone["NEW"]), ("baseline", alone["GONE"])) if count]
+    counts_text = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
+    unmatched = (("candidate", alone["NEW"]), ("baseline", alone["GONE"]))
+    counts_text += [f"{count} only in the {side} run" for side, count in unmatched if count]
     disturbed = disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
-    yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(told) or 'none in both runs'}.", *disturbed))
+    yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(counts_text) or 'none in both runs'}.", *disturbed))
     marks = shared_reasons(rows["reason"])
     configurations = table_section(
         "Configurations",
@@ -462,13 +471,13 @@ def _compared_sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
             "verdict": "verdict",
             "because": "reason",
         },
-        "Time after over time before, with the ends of its interval: below 1 the judged run is faster.",
+        "Time after over time before, with the ends of its interval: below 1 the candidate is faster.",
     )
     yield configurations and replace(configurations, footnotes=(*configurations.footnotes, *notes(marks)))
 
 
 def _times(ratio: str) -> pl.Expr:
-    """1.234 → "×1.234"."""
+    """Return an expression that formats a ratio: 1.234 as "×1.234"."""
     return pl.when(pl.col(ratio).is_not_null()).then(pl.format("×{}", pl.col(ratio).round_sig_figs(4))).alias(ratio)
 
 

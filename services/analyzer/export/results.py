@@ -1,4 +1,4 @@
-"""A run as the results document; `kernalyse.services.analyzer.tables.results_document` describes it."""
+"""Writes a run as the results document, which `kernalyse.services.analyzer.tables.results_document` describes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from kernalyse.services.analyzer.tables.runs import RUNS, SAMPLES
 from kernalyse.services.core.model import Device
 
 TABLE_NAMES: Final = (RUNS.table_name, *(table.table_name for table in ROW_TABLES), SAMPLES.table_name)
-"""The tables that the document is made of."""
+"""The tables that the document contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """One run, for whatever it is to be written as. frames: the tables TABLE_NAMES of it; devices: those that
-    it measured on, as far as they are known."""
+    """The results of one run, for any file format.
+
+    frames: the tables TABLE_NAMES of the run. devices: those that it measured on, as far as they are known.
+    """
 
     frames: Mapping[str, pl.DataFrame]
     devices: tuple[Device, ...]
 
     @property
     def run(self) -> dict[str, Any]:
-        """Its row of the table runs."""
+        """The run's row of table runs."""
         return self.frames[RUNS.table_name].row(0, named=True)
 
 
 def results_document(results: RunResults) -> str:
-    """The document, a line for each row: readable, and small differences stay small."""
+    """Return the document with a line for each row, so that it is readable and small differences stay small."""
     members: dict[str, str] = {
         "schema": _json(VERSION),
         "kernalyse_version": _json(version("kernalyse")),
@@ -48,14 +50,14 @@ def results_document(results: RunResults) -> str:
 
 
 def table_document(frame: pl.DataFrame) -> str:
-    """The rows as an array of objects, a line for each. Columns that hold JSON become objects themselves."""
+    """Return the rows as an array of objects, a line for each. Columns that hold JSON become objects."""
     if not any(name in frame.columns for name in OBJECT_COLUMNS):
         return frame.drop(STORE_COLUMN, strict=False).write_json()
     return _lines(_json(_row(row)) for row in frame.iter_rows(named=True))
 
 
 def sample_columns(samples: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """One object per configuration: its samples as arrays, in the order they were taken."""
+    """Yield one object per configuration with its samples as arrays, in the order they were taken."""
     ordered = samples.sort("configuration_index", "sample_index")
     for (configuration_index,), part in ordered.group_by("configuration_index", maintain_order=True):
         clocks = part["sm_clock_hz"]
@@ -80,7 +82,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has neither NaN nor infinity."""
+    """Return the value, or None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""Reports of the runs in a store, and of two that are compared."""
+"""Reports of runs in a store, and of comparisons of two runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ COMPARED: Final = ("kernel_comparison", "layer_comparison")
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """baseline: judged by it; None: a report of the run alone. allowed_differences: of measurements that are compared."""
+    """A report to write.
+
+    baseline: the run to compare with; None: a report of the run alone. allowed_differences: between compared measurements.
+    """
 
     run: Run
     format: ReportFormat
@@ -34,14 +37,14 @@ class ReportRequest:
 
 
 def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRun) -> bytes:
-    """The whole file.
+    """Return the content of the report file.
 
     Args:
-        history_of_run: rows of table history, by run_id.
+        history_of_run: returns the rows of table history, by run_id.
 
     Raises:
-        InvalidRequestError: runs that cannot be compared.
-        BackendUnavailableError, LimitReachedError, InternalError: it cannot be drawn (`kernalyse.services.analyzer.export.report_files`).
+        InvalidRequestError: the runs cannot be compared.
+        BackendUnavailableError, LimitReachedError, InternalError: as `kernalyse.services.analyzer.export.report_files.drawn` raises.
     """
     if request.baseline is None:
         run = request.run
@@ -51,10 +54,10 @@ def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRu
             return history_of_run(run.run_id).lazy() if name == HISTORY.table_name else rows_of(name)
 
         return report_file(run, with_history, request.format, _device(store, run))
-    return _of_comparison(store, request, request.baseline)
+    return _comparison_report(store, request, request.baseline)
 
 
-def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes:
+def _comparison_report(store: Store, request: ReportRequest, baseline: Run) -> bytes:
     run, run_ids = request.run, [baseline.run_id, request.run.run_id]
     rows_of = _rows(store, run_ids, request.allowed_differences)
 

@@ -1,4 +1,4 @@
-"""What is known of hardware without asking it, in tables of this folder."""
+"""Tables of hardware properties that need no query of the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import resources
 
 @cache
 def tables_digest() -> str:
-    """Other for other figures."""
+    """Return a digest that changes with any value in the tables."""
     digest = hashlib.sha256()
     for file in sorted(resources.files(__name__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".csv"):

@@ -1,4 +1,4 @@
-"""Peaks of devices by their data sheets, and limits of a multiprocessor by compute capability."""
+"""Datasheet peaks of GPUs, and limits of a multiprocessor by compute capability."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import polars as pl
 from kernalyse.services.core.model import Ceiling, DataType, Device, DeviceKind
 
 # ---------------------------------------------------------------- peaks
-# What the datasheets say of known GPUs, and what compute capability and clock say of every NVIDIA GPU.
-#
-# peaks.csv has one row per product, rates.csv one per class of compute capability. Empty cells are unknown. Both state dense rates (no
-# sparsity), an FMA counting two.
+# peaks.csv has one row per product, rates.csv one per class of compute capability. Empty cells are unknown. Both have dense rates (no
+# sparsity), and an FMA counts as two operations.
 
 FLOP_SUFFIX: Final = "_flop_per_s"
 RATE_SUFFIXES: Final = {"_flop_per_clock_per_sm": "flop_per_s", "_bytes_per_clock_per_sm": "bytes_per_s"}
@@ -29,16 +27,17 @@ Record = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """explanation: one sentence that says where the ceilings come from, or why there are none."""
+    """The ceilings of a device. explanation: one sentence on where they come from, or why there are none."""
 
     ceilings: tuple[Ceiling, ...]
     explanation: str
 
 
 def device_peaks(device: Device) -> Peaks:
-    """Ceilings of source "datasheet" for a product of the table and of source "clock" for every NVIDIA GPU, else none.
+    """Return the ceilings of a device: of source "datasheet" for a product in the table, of source "clock" for every NVIDIA GPU.
 
-    Each names the clock at which it holds: "clock" ceilings the device's maximum, and they scale with what it really ran at.
+    Each names the clock that it applies to: "clock" ceilings the device's maximum clock, and they scale with the actual one.
+    The rate of "clock" ceilings is operations per clock and multiprocessor, times multiprocessors, times clock.
     """
     if device.kind is not DeviceKind.GPU:
         return Peaks((), f"{device.name} is not a GPU: its ceilings have to be measured.")
@@ -52,21 +51,21 @@ def device_peaks(device: Device) -> Peaks:
 
 def _datasheet_ceilings(device_id: str, product: Record) -> tuple[Ceiling, ...]:
     note = "; ".join(text for text in (product["source"], product["note"]) if text)
-    figures = [("dram", "bytes_per_s", "copy", product["dram_bytes_per_s"])]
-    figures += [
+    values = [("dram", "bytes_per_s", "copy", product["dram_bytes_per_s"])]
+    values += [
         (_name(column, FLOP_SUFFIX), "flop_per_s", _path(column, FLOP_SUFFIX), value)
         for column, value in product.items()
         if column.endswith(FLOP_SUFFIX)
     ]
     return tuple(
         Ceiling(device_id, name, unit, float(value), path, "datasheet", product["confidence"], note, _clock_hz(product, name, path))
-        for name, unit, path, value in figures
+        for name, unit, path, value in values
         if value
     )
 
 
 def _clock_hz(product: Record, name: str, path: str) -> int | None:
-    """At which a datasheet's figure holds: tensor cores have one of their own, save for double precision."""
+    """Return the clock that a datasheet's rate applies to: tensor cores have one of their own, except for double precision."""
     clock_hz = product["tensor_clock_hz" if path == "tensor" and name != DataType.FLOAT64 else "boost_clock_hz"]
     return int(clock_hz) if clock_hz and path != "copy" else None
 
@@ -118,8 +117,8 @@ def _path(column: str, suffix: str) -> str:
 
 
 def _product(device_name: str) -> Record | None:
-    # The whole name has to match: "NVIDIA L4" must not take an L40S, nor "NVIDIA H200" an H200 NVL.
-    # People write products as the table calls them, too.
+    # The complete name has to match: "NVIDIA L4" must not match an L40S, nor "NVIDIA H200" an H200 NVL.
+    # Users also write products by their name in the table.
     products = _read("peaks.csv")
     return next((row for row in products if re.fullmatch(row["nvml_name_pattern"], device_name) or row["name"] == device_name), None)
 
@@ -137,8 +136,7 @@ def _read(file_name: str) -> tuple[Record, ...]:
     return tuple(csv.DictReader(text.splitlines()))
 
 
-# ---------------------------------------------------------------- sm limits
-# What a multiprocessor of each compute capability holds at once: sm_limits.csv, one row per capability.
+# ---------------------------------------------------------------- limits of a multiprocessor
 
 THREADS_PER_WARP: Final = 32
 
@@ -147,10 +145,10 @@ _TEXTS: Final = {"compute_capability": pl.String, "source": pl.String}
 
 @cache
 def sm_limits() -> pl.DataFrame:
-    """Rows of the file, counts and bytes as whole numbers.
+    """Return the limits of a multiprocessor, one row per compute capability; counts and bytes are integers.
 
-    partition_count: parts that the registers of a multiprocessor are divided into, each for warps of its own. shared_unit_bytes,
-    register_unit_count: of which a block's shared memory and a warp's registers take whole ones.
+    partition_count: partitions of a multiprocessor's registers, each for warps of its own. shared_unit_bytes, register_unit_count:
+    the granularity in which a block gets shared memory and a warp gets registers. Source: column source of sm_limits.csv.
     """
     text = resources.files(__package__).joinpath("sm_limits.csv").read_bytes()
     return pl.read_csv(text, schema_overrides=_TEXTS)

@@ -1,8 +1,8 @@
-"""Reports of ncu with the launches that they count: their own, or those of a trace of the same program.
+"""Joins reports of ncu with the launches that they count: their own, or those of a trace of the same program.
 
-The two know nothing of each other. A kernel is the same when its name is, in the finest form that both write; its launches
-are told apart by launch configuration, and of one configuration by their order. ncu often profiles some launches only: the
-mean of those found stands for the others of the same name and configuration, and says so.
+Report and trace share no identifiers. A kernel is matched by its name, in the most detailed form that both have; its launches
+by launch configuration, and within one configuration by their order. ncu often profiles some launches only: the others of the
+same name and configuration get the mean of those found, and say so.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CONFIGURATION_SOURCE: Final = "counters of the same launch configuration"
 
 CONFIGURATION: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in ("x", "y", "z"))
 PLACE: Final = ("key", *CONFIGURATION)
-"""Launches of one place are alike: one kernel with one launch configuration."""
+"""Columns that identify launches of one kernel with one launch configuration, which are alike."""
 
 JOIN_INPUT: Final = {
     KERNEL_LAUNCHES.table_name: ("launch_index", "name_index", "process_id", "duration_ns", *CONFIGURATION),
     TRACE_NAMES.table_name: ("name_index", "name"),
 }
-"""What joining needs of a trace."""
+"""Columns of a trace that joining needs, by table."""
 
 AMOUNTS: Final = ("flop", "bytes", "l2_bytes", "l1_bytes")
 KINDS: Final = ("dtype", "path")
@@ -50,7 +50,7 @@ MAX_NAMED_KERNELS: Final = 5
 
 
 def with_own_counters(tables: ImportedTables) -> ImportedTables:
-    """A report that is a trace itself, with durations, sizes and work of its launches. Other tables come back as they are."""
+    """Return a report that is a trace itself with durations, sizes and costs of its launches; other tables as they are."""
     counters, launches = tables.frames.get(COUNTERS.table_name), tables.frames.get(KERNEL_LAUNCHES.table_name)
     if counters is None or launches is None:
         return tables
@@ -63,14 +63,16 @@ def with_own_counters(tables: ImportedTables) -> ImportedTables:
     notes = [tables.notes]
     if untimed_count:
         notes.append(f"{untimed_count} of its {filled.height} launches have no duration: it has to count gpu__time_duration.sum.")
-    work = _worked(counted).with_columns(work_source=pl.lit(COUNTERS_SOURCE))
-    frames = {**tables.frames, KERNEL_LAUNCHES.table_name: filled.sort("launch_index"), LAUNCH_WORK.table_name: _work_rows([work])}
+    work = _known_costs(counted).with_columns(work_source=pl.lit(COUNTERS_SOURCE))
+    frames = {**tables.frames, KERNEL_LAUNCHES.table_name: filled.sort("launch_index"), LAUNCH_WORK.table_name: _merge_work([work])}
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 
 def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> ImportedTables:
-    """A trace with the work that reports of the same program count, by their file names. Of several that count a launch, the
-    first that knows a figure tells it.
+    """Return a trace with the costs that reports of the same program count. Of several, the first that knows a value gives it.
+
+    Args:
+        reports: by file name.
 
     Raises:
         InvalidTraceError: none of a report's kernels is in the trace.
@@ -81,31 +83,31 @@ def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> Im
     found = [own.filter(~is_modelled)]
     notes = [tables.notes]
     for file_name, report in reports.items():
-        joined = _Joining.of(launches, names, report)
+        joined = _JoinedCounters.of(launches, names, report)
         if joined.work.is_empty():
-            raise _unrelated(file_name, report)
+            raise _unrelated_report(file_name, report)
         found.append(joined.work)
         notes += [f"{file_name}: {note}" for note in (*joined.notes(), *report.notes)]
-    frames = {**tables.frames, LAUNCH_WORK.table_name: _work_rows([*found, own.filter(is_modelled)])}
+    frames = {**tables.frames, LAUNCH_WORK.table_name: _merge_work([*found, own.filter(is_modelled)])}
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 
-# ---------------------------------------------------------------- what a report counts
+# ---------------------------------------------------------------- costs in a report
 
 
 def _counted(counters: pl.DataFrame) -> pl.DataFrame:
-    """Table counted_work of the rows of one report."""
-    return counted_work(_of_one_report(counters), COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()).collect()
+    """Return table counted_work for the rows of one report."""
+    return counted_work(_as_store_rows(counters), COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()).collect()
 
 
-def _of_one_report(counters: pl.DataFrame) -> pl.LazyFrame:
-    """As rows of a store are: what belongs to a report shares run and event."""
+def _as_store_rows(counters: pl.DataFrame) -> pl.LazyFrame:
+    """Return the rows with run_id and event_index, which the rows of a report share in a store."""
     return COUNTERS.conform(counters.lazy().with_columns(run_id=pl.lit(""), event_index=pl.lit(0)))
 
 
 def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
     return (
-        in_project_units(_of_one_report(counters))
+        in_project_units(_as_store_rows(counters))
         .group_by(LAUNCH_KEYS)
         .agg(of_metric(metric).round().alias(column) for column, metric in LAUNCH_STATISTICS.items())
         .select(
@@ -116,8 +118,8 @@ def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _worked(counted: pl.DataFrame) -> pl.DataFrame:
-    """Launches of which some work is known."""
+def _known_costs(counted: pl.DataFrame) -> pl.DataFrame:
+    """Return the launches of which some cost is known."""
     return counted.select(
         pl.col("launch_index").cast(INDEX), "flop", pl.col("dram_bytes").alias("bytes"), "l2_bytes", "l1_bytes", *KINDS
     ).filter(_is_known())
@@ -127,8 +129,8 @@ def _is_known() -> pl.Expr:
     return pl.any_horizontal(pl.col(name).is_not_null() for name in AMOUNTS)
 
 
-def _work_rows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One row per launch, of several the first that knows a figure."""
+def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return one row per launch; each value is from the first part that knows it."""
     columns = LAUNCH_WORK.column_names[2:]
     together = pl.concat([LAUNCH_WORK.empty().select(columns), *(part.select(columns) for part in parts)])
     return (
@@ -139,12 +141,17 @@ def _work_rows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-# ---------------------------------------------------------------- which launch is which
+# ---------------------------------------------------------------- matching of launches
 
 
 @dataclass(frozen=True, slots=True)
-class _Joining:
-    """work: rows of launch_work for launches of the trace. Counts and times are of launches; missing: kernels not found."""
+class _JoinedCounters:
+    """A report joined with a trace.
+
+    work: rows of launch_work for launches of the trace. ordered_count: launches with counters of their own. time_ratio: device time of
+    launches with counters over that of all; None: no time is known. used_count: launches of the report found in the trace. missing:
+    kernels that are not.
+    """
 
     work: pl.DataFrame
     launch_count: int
@@ -155,21 +162,21 @@ class _Joining:
     missing: tuple[str, ...]
 
     @classmethod
-    def of(cls, launches: pl.DataFrame, names: pl.DataFrame, report: NcuReport) -> _Joining:
+    def of(cls, launches: pl.DataFrame, names: pl.DataFrame, report: NcuReport) -> _JoinedCounters:
         keys = _shared_keys(names["name"].to_list(), report.launches["kernel_name"].unique(maintain_order=True).to_list())
-        there, counted = _of_trace(launches, names, keys), _of_report(report, keys)
-        there, counted = _in_places(there, counted)
-        by_order = there.join(counted, on=["place", "process", "order"], maintain_order="left")
-        typical = counted.group_by("place").agg(_typical())
-        averaged = there.join(by_order, on="launch_index", how="anti").join(typical, on="place")
+        traced, counted = _of_trace(launches, names, keys), _of_report(report, keys)
+        traced, counted = _with_key_and_order(traced, counted)
+        by_order = traced.join(counted, on=["shape_index", "process", "order"], maintain_order="left")
+        typical = counted.group_by("shape_index").agg(_typical_costs())
+        averaged = traced.join(by_order, on="launch_index", how="anti").join(typical, on="shape_index")
         work = pl.concat(
             [
-                _known(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
-                _known(averaged).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
+                _launches_with_costs(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
+                _launches_with_costs(averaged).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
             ]
         )
         total_ns, counted_ns = (int(part["duration_ns"].sum()) for part in (launches, launches.join(work, on="launch_index", how="semi")))
-        used = counted.join(there, on="place", how="semi")
+        used = counted.join(traced, on="shape_index", how="semi")
         missing = [name for name in report.launches["kernel_name"].unique(maintain_order=True) if name not in keys.of_report]
         return cls(
             work,
@@ -191,29 +198,32 @@ class _Joining:
             f"{self.used_count} of its {self.report_launch_count} launches were found in the trace.",
         ]
         if self.missing:
-            notes.append(f"Not in the trace: {_listed(self.missing)}.")
+            notes.append(f"Not in the trace: {_list_names(self.missing)}.")
         return notes
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What kernels are known by on both sides, by their names on each."""
+    """Numbers of the kernels that report and trace share, by their names in each."""
 
     of_trace: Mapping[str, int]
     of_report: Mapping[str, int]
 
 
 def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None]) -> _Keys:
-    """Of each function the finest form of its names that both sides have. Only where one side writes no template arguments, or
-    mangles, the function is all that there is to go by: instances of one template are different kernels."""
+    """Match functions by the most detailed form of name that both sides have.
+
+    The bare function name suffices only where one side writes no template arguments, or mangles: otherwise instances of one
+    template are different kernels.
+    """
     trace_groups, report_groups = (_by_function([name for name in names if name]) for names in (trace_names, report_names))
     of_trace: dict[str, int] = {}
     of_report: dict[str, int] = {}
     numbers: dict[tuple[str, str], int] = {}
     for function in trace_groups.keys() & report_groups.keys():
-        ours, theirs = trace_groups[function], report_groups[function]
-        depth = 2 if _tells_instances(ours) and _tells_instances(theirs) else 3
-        for our_forms, their_forms in islice(zip(_by_fineness(ours), _by_fineness(theirs), strict=True), depth):
+        trace_group, report_group = trace_groups[function], report_groups[function]
+        depth = 2 if _has_template_arguments(trace_group) and _has_template_arguments(report_group) else 3
+        for our_forms, their_forms in islice(zip(_finest_forms_first(trace_group), _finest_forms_first(report_group), strict=True), depth):
             shared = set(our_forms.values()) & set(their_forms.values())
             if shared:
                 for found, names_there in ((of_trace, our_forms), (of_report, their_forms)):
@@ -232,77 +242,79 @@ def _by_function(names: Sequence[str]) -> dict[str, dict[str, KernelForms]]:
     return groups
 
 
-def _tells_instances(group: Mapping[str, KernelForms]) -> bool:
+def _has_template_arguments(group: Mapping[str, KernelForms]) -> bool:
     return any("<" in forms.instance for forms in group.values())
 
 
-def _by_fineness(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
-    """Names with their finest forms, then with the next."""
+def _finest_forms_first(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
+    """Yield the names with their most detailed forms, then with the next ones."""
     for forms in zip(*(forms.finest_first for forms in group.values()), strict=True):
         yield dict(zip(group, forms, strict=True))
 
 
 def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.DataFrame:
-    """Launches of kernels that the report has, in order."""
+    """Return the trace's launches of kernels that the report has, in order."""
     key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": TEXT, "key": INDEX})
     known = names.select("name_index", "name").join(key_of, on="name").drop("name")
-    there = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
-    return _in_order(there.join(known, on="name_index", maintain_order="left").drop("name_index"))
+    traced = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
+    return _with_process_order(traced.join(known, on="name_index", maintain_order="left").drop("name_index"))
 
 
 def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
-    """Launches of kernels that the trace has, in order, with their work."""
+    """Return the report's launches of kernels that the trace has, in order, with their costs."""
     key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=INDEX)
     launches = report.launches.select(pl.col("launch_index").cast(INDEX), process_id=pl.col("process_id").cast(COUNT, strict=False))
-    work = _worked(_counted(report_counters(report)))
-    there = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
-    return _in_order(there).join(work, on="launch_index", how="left", maintain_order="left").drop("launch_index")
+    work = _known_costs(_counted(report_counters(report)))
+    traced = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
+    return _with_process_order(traced).join(work, on="launch_index", how="left", maintain_order="left").drop("launch_index")
 
 
-def _in_order(launches: pl.DataFrame) -> pl.DataFrame:
-    """With the process by order of appearance, from 0: numbers of processes differ from run to run."""
+def _with_process_order(launches: pl.DataFrame) -> pl.DataFrame:
+    """Number the processes by order of appearance, from 0, as process ids differ from run to run."""
     processes = launches.select("process_id").unique(maintain_order=True).with_row_index("process")
     return launches.join(processes, on="process_id", nulls_equal=True, maintain_order="left").drop("process_id")
 
 
-def _in_places(there: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with place and order within it instead of kernel and configuration; of the trace, what the report has places of.
-    Kernels whose configuration one side does not tell have one place."""
+def _with_key_and_order(traced: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Replace kernel and configuration by the number of both, and add the order within it; of the trace, what the report has.
+
+    Kernels whose configuration one side does not record are matched by name alone.
+    """
     is_partial = pl.any_horizontal(pl.col(name).is_null() for name in CONFIGURATION)
-    partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (there, counted)])["key"]
+    partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (traced, counted)])["key"]
     if partial.len():
-        is_told = ~pl.col("key").is_in(partial.implode())
-        there, counted = (
-            side.with_columns(pl.when(is_told).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (there, counted)
+        is_recorded = ~pl.col("key").is_in(partial.implode())
+        traced, counted = (
+            side.with_columns(pl.when(is_recorded).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (traced, counted)
         )
-    places = counted.select(PLACE).unique(maintain_order=True).with_row_index("place")
+    shapes = counted.select(PLACE).unique(maintain_order=True).with_row_index("shape_index")
 
     def ordered(side: pl.DataFrame) -> pl.DataFrame:
-        placed = side.join(places, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
-        return placed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("place", "process"))
+        keyed = side.join(shapes, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
+        return keyed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("shape_index", "process"))
 
-    return ordered(there), ordered(counted)
+    return ordered(traced), ordered(counted)
 
 
-def _typical() -> list[pl.Expr]:
+def _typical_costs() -> list[pl.Expr]:
     return [*(pl.col(name).mean() for name in AMOUNTS), *(pl.col(kind).drop_nulls().mode().sort().first() for kind in KINDS)]
 
 
-def _known(launches: pl.DataFrame) -> pl.DataFrame:
-    """Those of which some work is known."""
+def _launches_with_costs(launches: pl.DataFrame) -> pl.DataFrame:
+    """Return those of which some cost is known."""
     return launches.filter(_is_known()).select("launch_index", *AMOUNTS, *KINDS)
 
 
-def _unrelated(file_name: str, report: NcuReport) -> InvalidTraceError:
+def _unrelated_report(file_name: str, report: NcuReport) -> InvalidTraceError:
     kernels = [name or "one without a name" for name in report.launches["kernel_name"].unique(maintain_order=True)]
     return InvalidTraceError(
         f"report {file_name}",
-        found=f"counters of {_listed(kernels)}" if kernels else "no launch",
+        found=f"counters of {_list_names(kernels)}" if kernels else "no launch",
         expected="work of kernels that the trace has",
         remedy="Give a report of the same program, that counts flop or bytes.",
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - MAX_NAMED_KERNELS
     return ", ".join(names[:MAX_NAMED_KERNELS]) + (f" and {rest} more" if rest > 0 else "")

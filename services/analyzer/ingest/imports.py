@@ -1,4 +1,4 @@
-"""Import an uploaded trace as a run, and report progress."""
+"""Import of uploaded traces as runs, with progress and cancellation."""
 
 from __future__ import annotations
 
@@ -20,102 +20,106 @@ from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
 
-# ---------------------------------------------------------------- importing
-# Traces from elsewhere, taken in as runs of their own: received, read by processes of their own, stored whole or not at all.
+# ---------------------------------------------------------------- importer
 
 IDENTITY_LENGTH: Final = 20
-"""Hexadecimal digits of the identity in a run_id: 80 bits, which no two files of a store share by chance."""
+"""Hexadecimal digits of the identity in a run_id: with 80 bits no two files of a store collide by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenIn:
-    """is_known: the run was there before, from the same files."""
+    """The result of an import. is_known: the run was there before, from the same files."""
 
     run: Run
     is_known: bool
 
 
 class Importing:
-    """max_bytes: of one run's traces with all that belongs to them. op_registry_folder: of TraceFiles."""
+    """The importer of uploaded traces: it receives them, has them read by processes, and stores the run completely or not at all.
+
+    Args:
+        max_bytes: of one run's traces with all files that belong to them.
+        op_registry_folder: directory of the registry of operations, for `TraceFiles`.
+    """
 
     def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._store = store
         self._reading = ArrivedReading(processes, op_registry_folder)
         self._op_registry_folder = op_registry_folder
-        self._arrivals = Arrivals(store.arrivals_folder, max_bytes, reader_of_head)
+        self._uploads = Arrivals(store.uploads_directory, max_bytes, reader_of_head)
         self._processes = processes
-        self._under_way = ImportsUnderWay()
+        self._jobs = ImportsUnderWay()
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
-        """Stores a stream's traces as a run; the same files once more answer with the run that they have become.
+        """Store the traces of a stream as a run, and return it; the same files once more return the run that is there.
 
-        Of what changes, a later state takes the earlier one's place in its run.
+        A stream with a source_id holds a state of something that changes: it replaces the run of an earlier state.
 
         Raises:
-            InvalidTraceError: damaged on the way, or no reader takes it, which shows before the rest has arrived.
-            LimitReachedError: it is over a limit; names the limit.
-            StorageFullError: there is no room for it.
-            CancelledError: somebody has cancelled it.
+            InvalidTraceError: the files are damaged, or no reader accepts them; the latter shows before everything has arrived.
+            LimitReachedError: a limit is exceeded, which the error names.
+            StorageFullError: there is no room.
+            CancelledError: the import was cancelled.
         """
         stream = aiter(parts)
         first = await anext(stream, None)
         upload_id = "" if first is None else first.upload_id
-        under_way = await self._under_way.begin(upload_id)
+        job = await self._jobs.begin(upload_id)
         source_id = "" if first is None else first.source_id
-        work = asyncio.create_task(self._take_in(_with_first(first, stream), under_way, source_id))
-        cancellation = asyncio.create_task(under_way.is_cancelled.wait())
+        ingestion = asyncio.create_task(self._ingest(_with_first(first, stream), job, source_id))
+        cancellation = asyncio.create_task(job.is_cancelled.wait())
         try:
-            await asyncio.wait({work, cancellation}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
+            await asyncio.wait({ingestion, cancellation}, return_when=asyncio.FIRST_COMPLETED)
+            if ingestion.done():
+                return ingestion.result()
         finally:
-            await ended(work, cancellation)
-            self._under_way.end(upload_id, under_way)
+            await ended(ingestion, cancellation)
+            self._jobs.end(upload_id, job)
         raise cancelled(upload_id)
 
-    def resumed(self, upload_id: str) -> Extent:
-        """How far a stream of that upload came which broke off."""
-        return self._arrivals.resumed(upload_id)
+    def resume_position(self, upload_id: str) -> Extent:
+        """Return where an interrupted upload has to continue."""
+        return self._uploads.resume_position(upload_id)
 
     def progress(self, upload_id: str) -> AsyncIterator[ImportProgress]:
-        """How far an import is, until it is over."""
-        return self._under_way.watch(upload_id)
+        """Yield the progress of an import until it is over."""
+        return self._jobs.watch(upload_id)
 
     def cancel(self, upload_id: str) -> None:
-        """Also one that begins only now, or whose sender hangs up meanwhile."""
-        self._under_way.cancel(upload_id)
-        self._arrivals.forget(upload_id)
+        """Cancel an import, even one that begins only later or whose sender has disconnected."""
+        self._jobs.cancel(upload_id)
+        self._uploads.forget(upload_id)
 
-    async def _take_in(self, parts: AsyncIterable[TracePart], under_way: ImportUnderWay, source_id: str) -> TakenIn:
+    async def _ingest(self, parts: AsyncIterable[TracePart], job: ImportUnderWay, source_id: str) -> TakenIn:
         self._processes.prepare()
-        async with self._arrivals.received(parts) as traces:
+        async with self._uploads.receive(parts) as traces:
             identity = _identity(traces)
             if source_id:
                 identity = await asyncio.to_thread(self._with_registry, identity)
-            named = hashlib.sha256(f"source {source_id}".encode()).hexdigest() if source_id else identity
-            run_id = f"imported-{named[:IDENTITY_LENGTH]}"
+            id_source = hashlib.sha256(f"source {source_id}".encode()).hexdigest() if source_id else identity
+            run_id = f"imported-{id_source[:IDENTITY_LENGTH]}"
             if not await asyncio.to_thread(self._store.has_imported, run_id, f"sha256:{identity}" if source_id else ""):
-                under_way.tell(ImportStage.READING, len(traces))
+                job.report(ImportStage.READING, len(traces))
                 rows = self._store.reserve_rows(run_id)
-                async with private_folder(self._store.arrivals_folder) as folder:
+                async with private_folder(self._store.uploads_directory) as directory:
                     task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
-                    answer = await self._reading.carried_out(task, traces, folder, under_way)
-                    assert answer.run is not None
-                    is_new = await self._added(answer.run, rows, answer.next_event_index)
+                    result = await self._reading.execute(task, traces, directory, job)
+                    assert result.run is not None
+                    is_new = await self._add(result.run, rows, result.next_event_index)
                     return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 
     def _with_registry(self, identity: str) -> str:
-        """That of the traces together with the registry of operations that they are read by: another one reads other rows."""
+        """Return an identity that includes the registry of operations: with another registry the same traces give other rows."""
         path = None if self._op_registry_folder is None else self._op_registry_folder / REGISTRY_NAME
         content = path.read_bytes() if path is not None and path.is_file() else b""
         return hashlib.sha256(identity.encode() + content).hexdigest()
 
-    async def _added(self, run: Run, folder: Path, next_event_index: int) -> bool:
-        """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""
-        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, folder, next_event_index))
+    async def _add(self, run: Run, directory: Path, next_event_index: int) -> bool:
+        """Store the run and return whether it was new. This is not interrupted: the rows must stay while the store takes them over."""
+        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, directory, next_event_index))
         try:
             return await asyncio.shield(adding)
         except asyncio.CancelledError:
@@ -124,7 +128,7 @@ class Importing:
 
 
 def _identity(traces: Sequence[ArrivedTrace]) -> str:
-    """64 hexadecimal digits that stand for the traces, in whatever order they came. Raises InvalidTraceError for a repeated one."""
+    """Return 64 hexadecimal digits that identify the traces in any order. Raises InvalidTraceError for a repeated one."""
     identities: dict[str, ArrivedTrace] = {}
     for trace in traces:
         if trace.identity in identities:
@@ -147,16 +151,15 @@ async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart])
         yield part
 
 
-# ---------------------------------------------------------------- import progress
-# Imports that are under way: how far they are, for who watches them, and their end, for who cancels them.
+# ---------------------------------------------------------------- progress and cancellation
 
 BEGIN_TIMEOUT_S: Final = 10.0
-"""For an import to begin that is watched already: two calls of one client may overtake each other."""
+"""Longest wait of WatchImport for its import to begin: two calls of one client may overtake each other."""
 
 
 @dataclass(slots=True)
 class ImportUnderWay:
-    """One upload. version: counts what was told."""
+    """An import in progress. version: counts changes of its progress."""
 
     progress: ImportProgress = field(default_factory=ImportProgress)
     version: int = 0
@@ -164,14 +167,16 @@ class ImportUnderWay:
     is_cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self, stage: ImportStage, trace_count: int) -> None:
+    def report(self, stage: ImportStage, trace_count: int) -> None:
+        """Set the stage."""
         self._set(replace(self.progress, stage=stage, trace_count=trace_count))
 
-    def tell_read(self) -> None:
-        """One more trace has been read."""
+    def count_read_trace(self) -> None:
+        """Count one more trace that has been read."""
         self._set(replace(self.progress, read_trace_count=self.progress.read_trace_count + 1))
 
     def end(self) -> None:
+        """Mark the import as over."""
         self.is_over = True
         self._set(self.progress)
 
@@ -183,14 +188,14 @@ class ImportUnderWay:
 
 
 class ImportsUnderWay:
-    """By upload_id."""
+    """The imports in progress by upload_id, for those who watch or cancel them."""
 
     def __init__(self) -> None:
         self._imports: dict[str, ImportUnderWay] = {}
         self._begun = asyncio.Condition()
 
     async def begin(self, upload_id: str) -> ImportUnderWay:
-        """Of an upload without an id nobody can ask."""
+        """Return a new import in progress. Without an upload_id nobody can watch it."""
         found = ImportUnderWay()
         if upload_id:
             async with self._begun:
@@ -198,99 +203,107 @@ class ImportsUnderWay:
                 self._begun.notify_all()
         return found
 
-    def end(self, upload_id: str, under_way: ImportUnderWay) -> None:
-        under_way.end()
-        if self._imports.get(upload_id) is under_way:  # not when another stream continues the upload by now
+    def end(self, upload_id: str, job: ImportUnderWay) -> None:
+        """Remove an import that is over."""
+        job.end()
+        if self._imports.get(upload_id) is job:  # not when another stream continues the upload by now
             del self._imports[upload_id]
 
     def cancel(self, upload_id: str) -> None:
-        """Nothing happens when there is none."""
+        """Cancel an import; does nothing when there is none."""
         if upload_id in self._imports:
             self._imports[upload_id].is_cancelled.set()
 
     async def watch(self, upload_id: str) -> AsyncIterator[ImportProgress]:
-        """How far it is now, and each change, until it is over. Nothing when it does not begin in time."""
+        """Yield the progress now and after each change, until the import is over. Yields nothing if it does not begin in time."""
         try:
             async with asyncio.timeout(BEGIN_TIMEOUT_S), self._begun:
                 await self._begun.wait_for(lambda: upload_id in self._imports)
         except TimeoutError:
             return
-        under_way = self._imports.get(upload_id)
+        job = self._imports.get(upload_id)
         version = None
-        while under_way is not None and not under_way.is_over:
-            changed = under_way.changed
-            if under_way.version != version:
-                version = under_way.version
-                yield under_way.progress
+        while job is not None and not job.is_over:
+            changed = job.changed
+            if job.version != version:
+                version = job.version
+                yield job.progress
             else:
                 await changed.wait()
 
 
-# ---------------------------------------------------------------- arrived reading
-# Traces that have arrived, read into rows of one run by processes of their own.
+# ---------------------------------------------------------------- reading of uploaded traces
 
 
 class ArrivedReading:
-    """op_registry_folder: of TraceFiles."""
+    """The reading of uploaded traces into the rows of one run, by processes.
+
+    Args:
+        op_registry_folder: directory of the registry of operations, for `TraceFiles`.
+    """
 
     def __init__(self, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._processes = processes
         self._op_registry_folder = op_registry_folder
 
-    async def carried_out(
+    async def execute(
         self,
         task: ReadingTask,
         traces: Sequence[ArrivedTrace],
-        folder: Path,
-        under_way: ImportUnderWay,
-        left_out: list[InvalidTraceError] | None = None,
+        directory: Path,
+        job: ImportUnderWay,
+        skipped: list[InvalidTraceError] | None = None,
     ) -> ReadingAnswer:
-        """The task with these traces: one as it is, several read each by a process and joined.
+        """Execute the task with these traces: one is read as it is, several are each read by a process and then joined.
 
         Args:
-            folder: for rows on their way; somebody else's to delete.
-            left_out: takes what is wrong with those of several traces that cannot be read, as long as one can; None: each has to be.
+            directory: for staged rows; the caller deletes it.
+            skipped: filled with the errors of those of several traces that cannot be read, as long as one can; None: all have to be
+                readable.
 
-        Raises what ReadingProcesses raises; the task's own folder is gone then.
+        Raises:
+            InvalidTraceError: a trace, or each of them, cannot be read. As after any error the task's own directory is gone.
+            LimitReachedError: reading takes too much memory.
+            StorageFullError: there is no room for the rows.
         """
         try:
-            return await self._read(task, traces, folder, under_way, left_out)
+            return await self._read(task, traces, directory, job, skipped)
         except BaseException:
-            shutil.rmtree(task.folder, ignore_errors=True)
+            shutil.rmtree(task.directory, ignore_errors=True)
             raise
 
     async def _read(
         self,
         task: ReadingTask,
         traces: Sequence[ArrivedTrace],
-        folder: Path,
-        under_way: ImportUnderWay,
-        left_out: list[InvalidTraceError] | None,
+        directory: Path,
+        job: ImportUnderWay,
+        skipped: list[InvalidTraceError] | None,
     ) -> ReadingAnswer:
         if len(traces) == 1:
-            return await self._processes.carried_out(replace(task, traces=(self._files(traces[0]),)))
-        staged = await self._staged(traces, folder, under_way, left_out)
-        if not staged and left_out:
-            raise left_out[0]
-        under_way.tell(ImportStage.STORING, len(traces))
-        return await self._processes.carried_out(replace(task, staged=staged))
+            return await self._processes.execute(replace(task, traces=(self._files(traces[0]),)))
+        staged = await self._stage_all(traces, directory, job, skipped)
+        if not staged and skipped:
+            raise skipped[0]
+        job.report(ImportStage.STORING, len(traces))
+        return await self._processes.execute(replace(task, staged=staged))
 
-    async def _staged(
-        self, traces: Sequence[ArrivedTrace], folder: Path, under_way: ImportUnderWay, left_out: list[InvalidTraceError] | None
+    async def _stage_all(
+        self, traces: Sequence[ArrivedTrace], directory: Path, job: ImportUnderWay, skipped: list[InvalidTraceError] | None
     ) -> tuple[Path, ...]:
-        """Folders with the rows of each trace, in their order; all end when one fails that may not be left out."""
+        """Return directories with the rows of each trace, in their order; all tasks end when one fails that may not be skipped."""
 
         async def staged(number: int, trace: ArrivedTrace) -> Path | None:
-            task = ReadingTask(folder / str(number), (self._files(trace, has_folders=True),), file_name=trace.files[0].file_name)
+            task = ReadingTask(directory / str(number), (self._files(trace, keeps_directories=True),), file_name=trace.files[0].file_name)
             try:
-                await self._processes.carried_out(task)
+                await self._processes.execute(task)
             except InvalidTraceError as error:
-                if left_out is None:
+                if skipped is None:
                     raise
-                left_out.append(error)
+                skipped.append(error)
                 return None
-            under_way.tell_read()
-            return task.folder
+            job.count_read_trace()
+            return task.directory
 
         tasks = [asyncio.create_task(staged(number, trace)) for number, trace in enumerate(traces)]
         try:
@@ -298,16 +311,16 @@ class ArrivedReading:
         finally:
             await ended(*tasks)
 
-    def _files(self, trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
-        """has_folders: in its name, which ranks often differ in alone."""
+    def _files(self, trace: ArrivedTrace, *, keeps_directories: bool = False) -> TraceFiles:
+        """Return a trace as readers take it. keeps_directories: in its name, which is often all that ranks differ in."""
         first, *others = trace.files
-        name = first.file_name if has_folders else trace.file_name
+        name = first.file_name if keeps_directories else trace.file_name
         companions = {file.file_name: file.path for file in others}
         return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
 
 
 async def ended(*tasks: asyncio.Task[object]) -> None:
-    """Cancelled, and over."""
+    """Cancel the tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

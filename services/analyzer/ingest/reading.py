@@ -1,4 +1,4 @@
-"""Read a trace with its ncu reports into tables and a run."""
+"""Reading of a trace with its ncu reports into tables, and into the run that they make."""
 
 from __future__ import annotations
 
@@ -32,20 +32,18 @@ if TYPE_CHECKING:
     from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport
 
 
-# ---------------------------------------------------------------- trace reading
-# A trace as its reader gives it, with what reports of ncu count of its launches.
-#
-# What reports need is loaded where there are some: a trace without any is not to wait for it.
+# ---------------------------------------------------------------- reading
+# Modules that only reports of ncu need are imported where there is one, so that other traces do not wait for them.
 
 
 def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> ImportedTables:
-    """The trace; reports of ncu among the files that belong to it tell the work of its launches.
+    """Return the tables of a trace. Reports of ncu among its companion files give the costs of its launches.
 
     Args:
-        selection: what of it somebody wants.
+        selection: tables and columns that are requested.
 
     Raises:
-        InvalidTraceError: no reader takes it, it is damaged, or a report is of another program.
+        InvalidTraceError: no reader accepts it, it is damaged, or a report is of another program.
     """
     reader = reader_of(files)
     reports = _reports(files) if files.companions else {}
@@ -53,8 +51,8 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
         return _with_own_peaks(_with_own_counters(_read(reader, files, selection)))
     from kernalyse.services.analyzer.ingest.counter_join import JOIN_INPUT, with_reports
 
-    wanted = selection.with_columns(JOIN_INPUT)
-    tables = _with_own_counters(_read(reader, files, wanted.with_work() if selection.wants_work else wanted))
+    requested = selection.with_columns(JOIN_INPUT)
+    tables = _with_own_counters(_read(reader, files, requested.with_work() if selection.wants_work else requested))
     if not selection.wants(LAUNCH_WORK):
         return tables
     if tables.frames.get(KERNEL_LAUNCHES.table_name) is None:
@@ -72,9 +70,8 @@ def _read(reader: Reader, files: TraceFiles, selection: Selection) -> ImportedTa
 
 
 def _with_own_peaks(tables: ImportedTables) -> ImportedTables:
-    if "measurements" not in tables.frames:  # by its name: to load the tables of results takes longer than many traces do
+    if "measurements" not in tables.frames:
         return tables
-
     return with_known_peaks(tables)
 
 
@@ -87,7 +84,7 @@ def _with_own_counters(tables: ImportedTables) -> ImportedTables:
 
 
 def _reports(files: TraceFiles) -> dict[str, NcuReport]:
-    """By name; whatever else belongs to the trace is its reader's."""
+    """Return the ncu reports among the companion files by name; the other companions are for the trace's reader."""
     from kernalyse.services.analyzer.readers.ncu.reader import NcuReader, read_report
 
     ncu = NcuReader()
@@ -101,12 +98,12 @@ def _reports(files: TraceFiles) -> dict[str, NcuReport]:
 
 
 # ---------------------------------------------------------------- imported run
-# What a trace becomes when it is stored: a run, and rows as if a journal had brought them.
 
 SAMPLES_PER_EVENT: Final = 4096
-"""That share an index, as those of a batch do. Watchers are sent whole indexes: one for all samples would be one answer."""
+"""Samples that share an event_index, as those of a batch do. Subscribers get all rows of an index at once: one index for all
+samples would make one huge response."""
 
-# A page takes rows in this order: a configuration before its samples, these before the measurement that ends them.
+# Pages expect rows in this order: a configuration before its samples, these before the measurement that ends them.
 STORED_ORDER: Final = (
     CONFIGURATIONS,
     SAMPLES,
@@ -117,7 +114,7 @@ STORED_ORDER: Final = (
 
 
 def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Run:
-    """The run that has succeeded when its rows are stored."""
+    """Return the run of an imported trace. Its state is SUCCEEDED: it is stored only together with its rows."""
     heights = {table.table_name: tables.frames[table.table_name].height for table in STORED_TABLES if table.table_name in tables.frames}
     failed_count = heights.get("failures", 0)
     return Run(
@@ -138,9 +135,12 @@ def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Ru
 
 
 def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
-    """The frames with run_id and event_index as if a journal had brought them, and one more than the last index.
+    """Add run_id and event_index, as if a journal had brought the rows.
 
     Rows keep their order: of two ceilings of one kind the later one counts.
+
+    Returns:
+        The frames, and one more than the last event_index.
     """
     stored: dict[str, pl.DataFrame] = {}
     next_event_index = 0
@@ -155,39 +155,38 @@ def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str,
 
 
 def _event_offset(table: Table) -> pl.Expr:
-    """Events before each row, of those that its table takes."""
+    """Return an expression for the number of the event that each row belongs to, within its table."""
     if table is SAMPLES:
         return pl.int_range(pl.len(), dtype=pl.Int64) // SAMPLES_PER_EVENT
-    if table in TRACE_TABLES:  # nobody watches a trace arrive: each of its tables is one event
+    if table in TRACE_TABLES:  # these are not shown live: each table is one event
         return pl.repeat(0, pl.len(), dtype=pl.Int64)
     if table is COUNTERS:  # each report is one: its launches are counted from 0, in order
         return (pl.col("launch_index").diff() < 0).fill_null(False).cum_sum().cast(pl.Int64)
     return pl.int_range(pl.len(), dtype=pl.Int64)
 
 
-# ---------------------------------------------------------------- known peaks
-# What data sheets say of the devices that imported results name.
+# ---------------------------------------------------------------- datasheet ceilings
 
 WORK: Final = ("flop", "bytes", "stated_flop_per_s")
-"""Columns of table measurements; without a value in one of them nothing is held against a roof."""
+"""Columns of table measurements; without a value in any of them no ceiling is needed."""
 
 IN_A_FILE: Final = f"{PEAK} (10^12 operations/s) and {BANDWIDTH} (GB/s) in a {FILE_NAME} beside it"
 HOW_TO_GIVE_PEAKS: Final = f"give its peaks on the Roofline page under Hardware, or {IN_A_FILE}"
 
 
 def with_known_peaks(tables: ImportedTables) -> ImportedTables:
-    """Return the tables with what data sheets say of each device that they name and what they do not say themselves.
+    """Add datasheet ceilings of the devices that the tables name, except those that they state themselves.
 
-    Notes name the data sheet, and devices that nothing is known of, with the remedy.
+    Notes name the datasheet, and devices without one, with the remedy.
     """
     measurements = tables.frames.get(MEASUREMENTS.table_name)
     if measurements is None or not any(measurements[name].count() for name in WORK):
         return tables
-    told = tables.frames.get(CEILINGS.table_name, CEILINGS.empty())
+    ceilings = tables.frames.get(CEILINGS.table_name, CEILINGS.empty())
     added: list[Ceiling] = []
     notes: list[str] = []
     for device in _devices(tables, measurements):
-        known = told.filter(device_id=device.device_id)
+        known = ceilings.filter(device_id=device.device_id)
         peaks = device_peaks(device)
         stated = set(known.select("ceiling_name", "path", "source").iter_rows())
         new = [ceiling for ceiling in peaks.ceilings if (ceiling.ceiling_name, ceiling.path, ceiling.source) not in stated]
@@ -198,14 +197,14 @@ def with_known_peaks(tables: ImportedTables) -> ImportedTables:
             notes.append(f"No data sheet is known of {device.name}, so nothing has a roof: {HOW_TO_GIVE_PEAKS}.")
     if not notes:
         return tables
-    frame = pl.concat([told, frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
+    frame = pl.concat([ceilings, frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
     return replace(
         tables, frames={**tables.frames, CEILINGS.table_name: frame}, notes="\n".join(note for note in (tables.notes, *notes) if note)
     )
 
 
 def _devices(tables: ImportedTables, measurements: pl.DataFrame) -> Iterator[Device]:
-    """Those that measurements name, as far as they are described; one that is not is taken for a GPU of that name."""
+    """Yield the devices that measurements name; one without a description is taken for a GPU of that name."""
     described = {device.device_id: device for device in tables.devices}
     for device_id in measurements["device_id"].drop_nulls().unique(maintain_order=True):
         yield described.get(device_id) or Device(device_id, device_id, DeviceKind.GPU, ())

@@ -18,12 +18,11 @@ from typing import IO, Any, Final, Self
 from kernalyse.services.analyzer.readers.registry import HEAD_BYTES
 from kernalyse.services.core.errors import CancelledError, InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError
 
-# ---------------------------------------------------------------- trace arrival
-# A trace on its way in: received into private files, measured against the limit, compared with its digest.
+# ---------------------------------------------------------------- one upload
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_FILE_COUNT: Final = 100_000
-"""With a trace: NVBench writes two files a state. Without a bound a stream of empty files would fill the disk's inodes."""
+"""Most files of an upload. NVBench writes two files per state; without a bound a stream of empty files would fill the inodes."""
 
 MAX_NAME_LENGTH: Final = 255
 STREAM: Final = "the stream of ImportTrace"
@@ -31,12 +30,12 @@ STREAM: Final = "the stream of ImportTrace"
 
 @dataclass(frozen=True, slots=True)
 class TracePart:
-    """One message of the stream.
+    """One message of the upload stream.
 
-    file_name: set where a file begins; digest: set where it ends. upload_id: set in the first message of a stream that can be
-    resumed; offset_bytes: where a file goes on that another stream began; is_last: set in the last message; is_further_trace: set
-    where a file begins that is a trace as the first one is; source_id: set in the first message of a stream whose trace is a
-    state of something that changes.
+    file_name: set where a file begins. digest: set where it ends. upload_id: set in the first message of a stream that can be
+    resumed. offset_bytes: where a file continues that another stream began. is_last: set in the last message. is_further_trace:
+    set where a file begins that is another trace, not a companion. source_id: set in the first message of a stream whose trace
+    is one state of something that changes.
     """
 
     file_name: str
@@ -51,7 +50,7 @@ class TracePart:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """file_name: as the sender wrote it."""
+    """An uploaded file. file_name: as the sender wrote it; digest: "sha256:" and hexadecimal digits."""
 
     file_name: str
     path: Path
@@ -61,23 +60,24 @@ class ArrivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedTrace:
-    """The first file is the trace, the others belong to it."""
+    """An uploaded trace: the first file is the trace, the others are its companions."""
 
     files: tuple[ArrivedFile, ...]
 
     @property
     def digest(self) -> str:
+        """Digest of the trace file."""
         return self.files[0].digest
 
     @property
     def file_name(self) -> str:
-        """Without folders: what lists call it."""
+        """Name of the trace file without directories, as lists show it."""
         name = re.split(r"[/\\]", self.files[0].file_name)[-1]
         return name[-MAX_NAME_LENGTH:]
 
     @property
     def identity(self) -> str:
-        """64 hexadecimal digits that stand for the trace with all that belongs to it, whatever the trace itself is called."""
+        """64 hexadecimal digits that identify the trace and its companions, whatever the trace file is called."""
         if len(self.files) == 1:
             return self.digest.removeprefix("sha256:")
         companions = sorted(f"{file.file_name}\0{file.digest}" for file in self.files[1:])
@@ -86,7 +86,7 @@ class ArrivedTrace:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Of a trace. head: its first HEAD_BYTES, or all of it."""
+    """The beginning of a trace. head: its first HEAD_BYTES, or all of it."""
 
     file_name: str
     head: bytes
@@ -94,7 +94,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far an upload came: files that are whole, and bytes of the one after them."""
+    """The position at which an upload continues: complete files, and bytes of the next one."""
 
     whole_file_count: int = 0
     offset_bytes: int = 0
@@ -102,7 +102,7 @@ class Extent:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """head: what has arrived of a trace's beginning; None: that has been told of, or it is a file that belongs to one."""
+    """A file that is being received. head: the beginning so far of a trace; None: it has been handed out, or this is a companion."""
 
     file_name: str
     path: Path
@@ -114,11 +114,12 @@ class _OpenFile:
 
     @classmethod
     def create(cls, file_name: str, path: Path, *, is_trace: bool, is_further_trace: bool) -> Self:
+        """Return a new, empty file."""
         return cls(file_name, path, is_further_trace, path.open("wb"), hashlib.sha256(), b"" if is_trace else None)
 
     @classmethod
-    def left(cls, file_name: str, path: Path, *, is_further_trace: bool) -> Self:
-        """One that another process began to write; closed."""
+    def reopen_partial(cls, file_name: str, path: Path, *, is_further_trace: bool) -> Self:
+        """Return a closed file that an earlier process has begun to write, with the hash of its bytes."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
             return cls(file_name, path, is_further_trace, file, digest, None, file.tell())
@@ -130,9 +131,9 @@ class _OpenFile:
         if self.head is not None:
             self.head += chunk[: HEAD_BYTES - len(self.head)]
 
-    def beginning(self, *, is_whole: bool) -> Beginning | None:
-        """Once, as soon as it is there."""
-        if self.head is None or (len(self.head) < HEAD_BYTES and not is_whole):
+    def beginning(self, *, is_complete: bool) -> Beginning | None:
+        """Return the beginning of a trace once, as soon as it is there; else None."""
+        if self.head is None or (len(self.head) < HEAD_BYTES and not is_complete):
             return None
         head, self.head = self.head, None
         return Beginning(self.file_name[-MAX_NAME_LENGTH:], head)
@@ -142,50 +143,55 @@ class _OpenFile:
 
 
 class Arrival:
-    """The files of one upload, by number: the names that a sender gives never become paths.
+    """The files of one upload, stored by number: names that a sender gives never become paths.
 
     Args:
-        folder: its own, empty or with what `take_up` goes on with; `discard` deletes it.
+        directory: of this upload, empty or with the files that `adopt` takes over; `discard` deletes it.
         max_bytes: of all files together.
     """
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self._directory = directory
         self._max_bytes = max_bytes
         self._size_bytes = 0
-        self._whole: list[ArrivedFile] = []
+        self._files: list[ArrivedFile] = []
         self._names: set[str] = set()
         self._open: _OpenFile | None = None
-        self._cut: _OpenFile | None = None  # where a stream broke off that another one continues
+        self._partial: _OpenFile | None = None  # interrupted, until another stream continues it
 
     @property
     def extent(self) -> Extent:
-        return Extent(len(self._whole), 0 if self._cut is None else self._cut.size_bytes)
+        """Position at which the upload continues."""
+        return Extent(len(self._files), 0 if self._partial is None else self._partial.size_bytes)
 
-    def take_up(self, part: TracePart, size_bytes: int) -> bool:
-        """Goes on with the next file as a process that has ended left it here. Answers whether it is whole.
+    def adopt(self, part: TracePart, size_bytes: int) -> bool:
+        """Take over the next file as an earlier process has left it, and return whether it is complete.
 
         Args:
-            part: its name and digest. size_bytes: of the whole file.
+            part: its name and digest.
+            size_bytes: of the complete file.
 
         Raises:
-            InvalidTraceError: it has the size, and another digest.
+            InvalidTraceError: it has the size, but another digest.
         """
-        path = self._folder / str(len(self._whole))
+        path = self._directory / str(len(self._files))
         if not path.exists():
             return False
-        left = _OpenFile.left(part.file_name, path, is_further_trace=part.is_further_trace)
+        left = _OpenFile.reopen_partial(part.file_name, path, is_further_trace=part.is_further_trace)
         self._size_bytes += left.size_bytes
         if left.size_bytes < size_bytes:
-            self._cut = left
+            self._partial = left
             return False
         self._end(left, part.digest)
         return True
 
     def take(self, part: TracePart) -> Beginning | None:
-        """Answers with the beginning of a trace when it has arrived.
+        """Store one message; return the beginning of a trace when it is there, else None.
 
-        Raises InvalidTraceError, LimitReachedError; OSError when there is no room.
+        Raises:
+            InvalidTraceError: the message does not follow on the one before it, or a digest is not that of the bytes.
+            LimitReachedError: a chunk, the upload or its number of files is too large.
+            OSError: there is no room.
         """
         if part.file_name:
             self._begin(part)
@@ -194,62 +200,63 @@ class Arrival:
                 return None
             raise unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
         self._check_size(self._open.file_name, len(part.chunk))
-        arriving = self._open
-        arriving.write(part.chunk)
+        file = self._open
+        file.write(part.chunk)
         if part.digest:
-            self._end(arriving, part.digest)
-        return arriving.beginning(is_whole=bool(part.digest))
+            self._end(file, part.digest)
+        return file.beginning(is_complete=bool(part.digest))
 
-    def whole(self) -> tuple[ArrivedTrace, ...]:
-        """Every trace, once the stream has ended."""
+    def traces(self) -> tuple[ArrivedTrace, ...]:
+        """Return every trace, once the stream has ended. Raises InvalidTraceError."""
         if self._open is not None:
             raise unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
-        if self._cut is not None:
-            raise unfit(f"file {self._cut.file_name}", f"its first {self._cut.size_bytes} bytes alone", "the rest of it")
-        if not self._whole:
+        if self._partial is not None:
+            raise unfit(f"file {self._partial.file_name}", f"its first {self._partial.size_bytes} bytes alone", "the rest of it")
+        if not self._files:
             raise unfit(STREAM, "no file", "the trace")
-        starts = [number for number, file in enumerate(self._whole) if number == 0 or file.is_further_trace]
-        ends = [*starts[1:], len(self._whole)]
-        return tuple(ArrivedTrace(tuple(self._whole[start:end])) for start, end in zip(starts, ends, strict=True))
+        starts = [number for number, file in enumerate(self._files) if number == 0 or file.is_further_trace]
+        ends = [*starts[1:], len(self._files)]
+        return tuple(ArrivedTrace(tuple(self._files[start:end])) for start, end in zip(starts, ends, strict=True))
 
     def pause(self) -> None:
-        """The stream broke off. Raises OSError when what is still in memory cannot be written."""
+        """Close the file that an interrupted stream was sending. Raises OSError when buffered bytes cannot be written."""
         if self._open is not None:
-            self._cut, self._open = self._open, None
-            self._cut.file.close()
+            self._partial, self._open = self._open, None
+            self._partial.file.close()
 
     def discard(self) -> None:
+        """Delete all files of the upload."""
         if self._open is not None:
-            with suppress(OSError):  # a full disk refuses once more what is still in memory
+            with suppress(OSError):  # on a full disk, buffered bytes fail once more
                 self._open.file.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _begin(self, part: TracePart) -> None:
         file_name, offset_bytes = part.file_name, part.offset_bytes
         if self._open is not None:
             raise unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
-        if self._cut is not None or offset_bytes:
-            self._open = self._continued(file_name, offset_bytes)
+        if self._partial is not None or offset_bytes:
+            self._open = self._resume_file(file_name, offset_bytes)
             return
         if part.is_further_trace:
-            self._names.clear()  # what belongs to it is named from its own folder
+            self._names.clear()  # its companions are named relative to its own directory
         if file_name in self._names:
             raise unfit(f"file {file_name}", "a second one of this name", "another name for each file")
-        if len(self._whole) >= MAX_FILE_COUNT:
+        if len(self._files) >= MAX_FILE_COUNT:
             raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
         self._names.add(file_name)
-        path = self._folder / str(len(self._whole))
-        is_trace = not self._whole or part.is_further_trace
+        path = self._directory / str(len(self._files))
+        is_trace = not self._files or part.is_further_trace
         self._open = _OpenFile.create(file_name, path, is_trace=is_trace, is_further_trace=part.is_further_trace)
 
-    def _continued(self, file_name: str, offset_bytes: int) -> _OpenFile:
-        cut = self._cut
-        if cut is None or (cut.file_name, cut.size_bytes) != (file_name, offset_bytes):
-            there = "nothing of it" if cut is None else f"{cut.size_bytes} bytes of {cut.file_name}"
+    def _resume_file(self, file_name: str, offset_bytes: int) -> _OpenFile:
+        partial = self._partial
+        if partial is None or (partial.file_name, partial.size_bytes) != (file_name, offset_bytes):
+            there = "nothing of it" if partial is None else f"{partial.size_bytes} bytes of {partial.file_name}"
             raise unfit(f"file {file_name}", f"its part from byte {offset_bytes} on", f"what follows on what is there: {there}")
-        cut.reopen()
-        self._cut = None
-        return cut
+        partial.reopen()
+        self._partial = None
+        return partial
 
     def _check_size(self, file_name: str, chunk_bytes: int) -> None:
         if chunk_bytes > MAX_CHUNK_BYTES:
@@ -268,198 +275,199 @@ class Arrival:
                 remedy="Import less at a time, or raise import_max_bytes of the analyzer.",
             )
 
-    def _end(self, arriving: _OpenFile, expected_digest: str) -> None:
-        found = f"sha256:{arriving.hash.hexdigest()}"
+    def _end(self, file: _OpenFile, expected_digest: str) -> None:
+        found = f"sha256:{file.hash.hexdigest()}"
         if found != expected_digest:
             raise InvalidTraceError(
-                f"file {arriving.file_name}",
+                f"file {file.file_name}",
                 found=f"bytes with the digest {found}",
                 expected=expected_digest,
                 remedy="It was damaged on its way, or changed while it was sent: send it again.",
             )
-        arriving.file.close()
-        self._whole.append(ArrivedFile(arriving.file_name, arriving.path, found, arriving.is_further_trace))
+        file.file.close()
+        self._files.append(ArrivedFile(file.file_name, file.path, found, file.is_further_trace))
         self._open = None
 
 
 def unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
-    """A stream that is not as the contract says."""
+    """Return the error for a stream that violates the contract."""
     return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")
 
 
-# ---------------------------------------------------------------- arrivals
-# Uploads on their way in, each into a folder of its own, and those that broke off, until they are resumed.
+# ---------------------------------------------------------------- all uploads
 
 MAX_CUT_COUNT: Final = 4
-"""Uploads that broke off and are kept. Each may have gigabytes: more would fill disks, and with one alone two who import over
-bad lines would take each other's place for ever."""
+"""Most interrupted uploads that are kept. Each may have gigabytes: more would fill disks, and with only one, two clients on bad
+lines would replace each other for ever."""
 
 KEPT_S: Final = 3600.0
-"""A laptop that was closed over a meeting goes on; who has not come back after an hour sends anew."""
+"""How long an interrupted upload is kept: a laptop that was closed during a meeting resumes; after an hour clients start anew."""
 
 FORGOTTEN_COUNT: Final = 1024
-"""Uploads that are known to have been cancelled: nothing of them is taken or kept, in whatever order calls and ends arrive."""
+"""Most cancelled upload_ids that are remembered, so that nothing of them is stored, in whatever order calls arrive."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """upload_id: empty when it cannot be resumed."""
+    """A stream in progress. upload_id: empty when it cannot be resumed."""
 
     upload_id: str
-    arrival: Arrival
+    upload: Arrival
     is_replaced: bool = False  # by one that continues the same upload
 
 
 @dataclass(frozen=True, slots=True)
-class _CutUpload:
-    arrival: Arrival
-    cut_s: float  # by the clock
+class _PausedUpload:
+    upload: Arrival
+    paused_s: float  # by the clock
 
 
 @asynccontextmanager
 async def private_folder(parent: Path) -> AsyncIterator[Path]:
-    """For rows on their way; it goes, whatever is in it."""
-    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=parent))
+    """Yield a new directory that is deleted at the end, with everything in it."""
+    directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=parent))
     try:
-        yield folder
+        yield directory
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 class Arrivals:
-    """Below one folder, which holds nothing else.
+    """The uploads in progress, and those that were interrupted, until they are resumed or expire.
 
     Args:
-        max_bytes: of one trace with all that belongs to it.
-        recognize: called with name and beginning of each trace, in a thread; what it raises ends the stream. None: any is taken.
+        directory: for one directory per upload; holds nothing else.
+        max_bytes: of one trace with all its companions.
+        recognize: called with name and head of each trace, in a thread; an error that it raises ends the stream. None: any is accepted.
         clock: seconds.
     """
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         max_bytes: int,
         recognize: Callable[[str, bytes], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder = folder
+        self._directory = directory
         self._max_bytes = max_bytes
         self._recognize = recognize
         self._clock = clock
-        self._running: dict[str, _Stream] = {}  # those that can be resumed
-        self._cut: dict[str, _CutUpload] = {}  # the oldest first
-        self._forgotten: deque[str] = deque(maxlen=FORGOTTEN_COUNT)
+        self._running: dict[str, _Stream] = {}  # those that can be resumed, by upload_id
+        self._partial: dict[str, _PausedUpload] = {}  # by upload_id, the oldest first
+        self._cancelled_ids: deque[str] = deque(maxlen=FORGOTTEN_COUNT)
 
-    def resumed(self, upload_id: str) -> Extent:
-        """How far an upload came. A stream of it that still seems open is taken for broken: its sender has come back."""
-        self._make_way(upload_id)
-        cut = self._cut.get(upload_id)
-        return Extent() if cut is None else cut.arrival.extent
+    def resume_position(self, upload_id: str) -> Extent:
+        """Return where an upload continues. A stream of it that still seems open is treated as broken: its sender has come back."""
+        self._replace_stream(upload_id)
+        partial = self._partial.get(upload_id)
+        return Extent() if partial is None else partial.upload.extent
 
     def forget(self, upload_id: str) -> None:
-        """Throws away what an upload has left that broke off, and what it still brings."""
+        """Cancel an upload: delete what an interrupted stream has left, and reject what still comes."""
         if upload_id:
-            self._forgotten.append(upload_id)
-        if upload_id in self._cut:
-            self._cut.pop(upload_id).arrival.discard()
+            self._cancelled_ids.append(upload_id)
+        if upload_id in self._partial:
+            self._partial.pop(upload_id).upload.discard()
 
     @asynccontextmanager
-    async def received(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
-        """The traces of a stream, whose files are there until the block ends.
+    async def receive(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
+        """Yield the traces of a stream; their files are there until the block ends.
 
         Raises:
-            InvalidTraceError: the stream is not as the contract says, a digest is not that of the bytes, or a trace is not recognized.
+            InvalidTraceError: the stream violates the contract, a digest is wrong, or a trace is not recognized.
             LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
             StorageFullError: there is no room.
-            CancelledError: it has been forgotten before it began.
+            CancelledError: the upload was cancelled before it began.
         """
-        arrival = await self._arrived(parts)
+        upload = await self._receive_all(parts)
         try:
-            yield arrival.whole()
+            yield upload.traces()
         finally:
-            arrival.discard()
+            upload.discard()
 
-    async def _arrived(self, parts: AsyncIterable[TracePart]) -> Arrival:
-        """Every part of the stream. What a stream leaves that breaks off is kept when it can be resumed."""
+    async def _receive_all(self, parts: AsyncIterable[TracePart]) -> Arrival:
+        """Store every message of the stream. What an interrupted stream leaves is kept if it can be resumed."""
         stream: _Stream | None = None
-        is_whole = False
+        is_complete = False
         try:
             async for part in parts:
-                stream = stream or self._begun(part.upload_id)
+                stream = stream or self._begin_stream(part.upload_id)
                 if stream.is_replaced:
                     raise unfit(STREAM, "another stream that continues the same upload", "one at a time")
-                if is_whole:
+                if is_complete:
                     raise unfit(STREAM, "a message after the one with is_last", "none")
-                with self._room():
-                    beginning = stream.arrival.take(part)
+                with self._storage_errors():
+                    beginning = stream.upload.take(part)
                 if beginning is not None and self._recognize is not None:
                     await asyncio.to_thread(self._recognize, beginning.file_name, beginning.head)
-                is_whole = part.is_last
+                is_complete = part.is_last
         except KernalyseError:
             self._end(stream, is_resumable=False)
             raise
         except BaseException:
             self._end(stream, is_resumable=True)
             raise
-        # A broken line does not always show as an error: at times the messages just end.
-        if stream is None or not is_whole:
+        # A broken connection is not always an error: at times the messages just end.
+        if stream is None or not is_complete:
             self._end(stream, is_resumable=True)
             raise unfit(STREAM, "an end before its last message", "is_last in the last message")
         self._running.pop(stream.upload_id, None)
-        return stream.arrival
+        return stream.upload
 
-    def _begun(self, upload_id: str) -> _Stream:
-        """A stream from its first message on."""
-        if upload_id in self._forgotten:
+    def _begin_stream(self, upload_id: str) -> _Stream:
+        """Return a new stream, or one that continues an interrupted upload."""
+        if upload_id in self._cancelled_ids:
             raise cancelled(upload_id)
-        self._make_way(upload_id)
-        cut = self._cut.pop(upload_id, None)
-        with self._room():
-            arrival = Arrival(Path(tempfile.mkdtemp(dir=self._folder)), self._max_bytes) if cut is None else cut.arrival
-        stream = _Stream(upload_id, arrival)
+        self._replace_stream(upload_id)
+        partial = self._partial.pop(upload_id, None)
+        with self._storage_errors():
+            upload = Arrival(Path(tempfile.mkdtemp(dir=self._directory)), self._max_bytes) if partial is None else partial.upload
+        stream = _Stream(upload_id, upload)
         if upload_id:
             self._running[upload_id] = stream
         return stream
 
-    def _make_way(self, upload_id: str) -> None:
-        """Sets an open stream of the upload aside."""
+    def _replace_stream(self, upload_id: str) -> None:
+        """Set aside a stream of the upload that is still open, as its sender has come back."""
         if upload_id in self._running:
             previous = self._running[upload_id]
             self._end(previous, is_resumable=True)
             previous.is_replaced = True
-        self._forget()
+        self._discard_expired()
 
-    def _forget(self) -> None:
-        """Throws away what nobody has come back for, and the oldest of too many."""
+    def _discard_expired(self) -> None:
+        """Delete uploads that nobody has resumed in time, and the oldest ones of too many."""
         earliest_s = self._clock() - KEPT_S
-        while self._cut and (len(self._cut) > MAX_CUT_COUNT or next(iter(self._cut.values())).cut_s < earliest_s):
-            self._cut.pop(next(iter(self._cut))).arrival.discard()
+        while self._partial and (len(self._partial) > MAX_CUT_COUNT or next(iter(self._partial.values())).paused_s < earliest_s):
+            self._partial.pop(next(iter(self._partial))).upload.discard()
 
     def _end(self, stream: _Stream | None, *, is_resumable: bool) -> None:
-        """Keeps what a stream brought, or throws it away."""
+        """Keep or delete what a stream brought."""
         if stream is None or stream.is_replaced:
             return
         self._running.pop(stream.upload_id, None)
-        if is_resumable and stream.upload_id and stream.upload_id not in self._forgotten:
+        if is_resumable and stream.upload_id and stream.upload_id not in self._cancelled_ids:
             try:
-                stream.arrival.pause()
-            except OSError:  # no room for what was still in memory
-                stream.arrival.discard()
+                stream.upload.pause()
+            except OSError:  # no room for buffered bytes
+                stream.upload.discard()
             else:
-                self._cut[stream.upload_id] = _CutUpload(stream.arrival, self._clock())
-                self._forget()
+                self._partial[stream.upload_id] = _PausedUpload(stream.upload, self._clock())
+                self._discard_expired()
         else:
-            stream.arrival.discard()
+            stream.upload.discard()
 
     @contextmanager
-    def _room(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StorageFullError(
-                f"folder of arriving traces {self._folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
+                f"directory of uploads {self._directory}", found=str(error), expected="room to write", remedy="Free space on that disk."
             ) from error
 
 
 def cancelled(upload_id: str) -> CancelledError:
+    """Return the error for an import that was cancelled."""
     return CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")

@@ -1,7 +1,7 @@
-"""A process that reads traces for the analyzer: tasks come as lines, answers go as lines, rows into files.
+"""A process that reads traces for the analyzer: tasks come as lines, results go as lines, rows into files.
 
-What a damaged file can do to it - a crash, memory without end, an hour of work - ends with this process, which the analyzer
-may kill at any moment. It ends by itself when the analyzer does: nobody writes its input any more.
+A damaged file may crash it, take all memory or keep it busy for an hour: the analyzer may kill this process at any moment. It
+exits when the analyzer does, as its input ends then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARENT_GONE_STATUS: Final = 3
 
 
 def main(commands: TextIO, answers: TextIO) -> None:
-    """Carries tasks out, one after the other, until there is no more input."""
+    """Execute tasks one after the other until the input ends."""
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(commands, lines), daemon=True).start()
     while True:
@@ -44,14 +44,14 @@ def main(commands: TextIO, answers: TextIO) -> None:
 
 
 def _listen(commands: TextIO, lines: SimpleQueue[str]) -> None:
-    """Beside the work: the end of the input ends the process in the middle of it."""
+    """Queue the tasks from a thread of its own, so that the end of the input ends the process in the middle of a task."""
     for line in commands:
         lines.put(line)
     os._exit(PARENT_GONE_STATUS)
 
 
 def answer(line: str) -> str:
-    """The answer to one task; errors are answers too."""
+    """Return the line that answers one task: its result or its error."""
     task = ReadingTask.of_line(line)
     try:
         return carried_out(task).line()
@@ -60,38 +60,44 @@ def answer(line: str) -> str:
     except UnicodeEncodeError as error:
         return error_line(
             InvalidTraceError(
-                _subject(task),
+                task.subject,
                 found=f"text with {error.object[error.start : error.end]!r} in it, half a character",
                 expected="Unicode text",
                 remedy="The file is damaged: write it again.",
             )
         )
     except MemoryError:
-        return error_line(LimitReachedError(_subject(task), found="more than the memory of this machine", remedy="Import a smaller part."))
-    except Exception as error:  # a reader stumbled over what nobody thought of
+        return error_line(LimitReachedError(task.subject, found="more than the memory of this machine", remedy="Import a smaller part."))
+    except Exception as error:  # content that the reader does not expect
         traceback.print_exc(file=sys.stderr)
         return error_line(
             InvalidTraceError(
-                _subject(task),
+                task.subject,
                 found=f"content at which the reader fails: {type(error).__name__}: {error}",
-                expected="a whole trace",
-                remedy="Write or copy the file again; if it is whole, report this with the analyzer's log.",
+                expected="a complete trace",
+                remedy="Write or copy the file again; if it is complete, report this with the analyzer's log.",
             )
         )
 
 
 def carried_out(task: ReadingTask) -> ReadingAnswer:
-    """Raises what readers raise, and StorageFullError."""
-    task.folder.mkdir()
+    """Execute one task.
+
+    Raises:
+        InvalidTraceError: the content is damaged.
+        LimitReachedError: a trace exceeds a limit of its reader.
+        StorageFullError: there is no room for the rows.
+    """
+    task.directory.mkdir()
     if not task.run_id:
         _stage(task)
         return ReadingAnswer()
-    tables, reader_format = _read(task.traces[0]) if task.traces else _joined(task.staged)
+    tables, reader_format = _read(task.traces[0]) if task.traces else _read_staged(task.staged)
     tables = bounded(tables, task.file_name)
     work = ImportedTrace(shortened(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
     frames, next_event_index = numbered(task.run_id, tables.frames)
-    with _room(task):
-        write_frames(task.folder, frames)
+    with _storage_errors(task):
+        write_frames(task.directory, frames)
     return ReadingAnswer(imported_run(task.run_id, work, tables), next_event_index)
 
 
@@ -100,7 +106,7 @@ def _read(files: TraceFiles) -> tuple[ImportedTables, str]:
 
 
 def _stage(task: ReadingTask) -> None:
-    """Leaves the rows of a trace where another process joins them with those of others. Raises InvalidTraceError."""
+    """Write the rows of a trace to files from which another task joins them with those of others. Raises InvalidTraceError."""
     files = task.traces[0]
     tables, reader_format = _read(files)
     if TRACE_NAMES.table_name not in tables.frames:
@@ -110,25 +116,29 @@ def _stage(task: ReadingTask) -> None:
             expected="a trace, as the other files of its run",
             remedy="Import it alone.",
         )
-    with _room(task):
+    with _storage_errors(task):
         for table_name, frame in tables.frames.items():
-            frame.write_ipc(task.folder / f"{table_name}{STAGED_SUFFIX}", compression="uncompressed")
-        (task.folder / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
+            frame.write_ipc(task.directory / f"{table_name}{STAGED_SUFFIX}", compression="uncompressed")
+        (task.directory / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
 
 
-def _joined(folders: Sequence[Path]) -> tuple[ImportedTables, str]:
-    staged = [StagedTrace.of_line((folder / STAGED_NAME).read_text()) for folder in folders]
+def _read_staged(directories: Sequence[Path]) -> tuple[ImportedTables, str]:
+    staged = [StagedTrace.of_line((directory / STAGED_NAME).read_text()) for directory in directories]
     _check_kinds(staged)
     parts = [
-        RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{STAGED_SUFFIX}"))})
-        for trace, folder in zip(staged, folders, strict=True)
+        RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
+        for trace, directory in zip(staged, directories, strict=True)
     ]
-    whole = joined(parts)
+    joined_trace = joined(parts)
     tables = ImportedTables(
-        frames=whole.frames,
+        frames=joined_trace.frames,
         title=f"{staged[0].file_name} and {len(staged) - 1} more",
         notes="\n".join(
-            (f"{len(staged)} files, read as one trace: {', '.join(trace.file_name for trace in staged)}.", *whole.notes, *_notes(staged))
+            (
+                f"{len(staged)} files, read as one trace: {', '.join(trace.file_name for trace in staged)}.",
+                *joined_trace.notes,
+                *_notes(staged),
+            )
         ),
         start_time=min((trace.start_time for trace in staged if trace.start_time is not None), default=None),
         end_time=max((trace.end_time for trace in staged if trace.end_time is not None), default=None),
@@ -137,7 +147,7 @@ def _joined(folders: Sequence[Path]) -> tuple[ImportedTables, str]:
 
 
 def _check_kinds(staged: Sequence[StagedTrace]) -> None:
-    """A report of ncu says what the launches of another trace did; as a process beside it, it would count them twice."""
+    """Raise InvalidTraceError if a report of ncu is among the traces: as another process it would count their launches twice."""
     reports = [trace.file_name for trace in staged if trace.format == REPORT_FORMAT]
     if reports and len(reports) < len(staged):
         raise InvalidTraceError(
@@ -149,7 +159,7 @@ def _check_kinds(staged: Sequence[StagedTrace]) -> None:
 
 
 def _notes(staged: Sequence[StagedTrace]) -> Iterator[str]:
-    """What the readers say, each line once, with the files that it is of."""
+    """Yield the notes of the readers, each line once, with the files it applies to."""
     files: dict[str, list[str]] = {}
     for trace in staged:
         for line in trace.notes.splitlines():
@@ -159,7 +169,7 @@ def _notes(staged: Sequence[StagedTrace]) -> Iterator[str]:
 
 
 @contextmanager
-def _room(task: ReadingTask) -> Iterator[None]:
+def _storage_errors(task: ReadingTask) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.ComputeError) as error:
@@ -171,11 +181,7 @@ def _room(task: ReadingTask) -> Iterator[None]:
         ) from error
 
 
-def _subject(task: ReadingTask) -> str:
-    return f"file {task.file_name}"
-
-
 if __name__ == "__main__":
-    own_answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
-    main(sys.stdin, own_answers)
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a library's prints do not mix with results
+    main(sys.stdin, results)

@@ -1,4 +1,4 @@
-"""Processes that read traces, with a budget of memory, and the messages of their tasks."""
+"""A pool of processes that read traces within a memory budget, and the messages of their tasks."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, error_class
 from kernalyse.services.core.model import Run
 
-# ---------------------------------------------------------------- reading processes
-# Processes that read traces: as many at once as settings allow, within a memory that they share, ended when nobody wants them.
+# ---------------------------------------------------------------- pool
 
 PROGRAM: Final = "kernalyse.services.analyzer.ingest.worker"
-MAX_LINE_BYTES: Final = 2**24  # of an answer: twenty thousand characters of notes, each of six bytes in JSON, and much room
+MAX_LINE_BYTES: Final = 2**24  # of a result: notes of twenty thousand characters, six bytes each in JSON, with much room to spare
 WATCH_S: Final = 0.1
-"""Between two looks at the memory. A process takes about 1 GB/s of new memory: it is caught a tenth of that over the limit."""
+"""Interval of memory checks. A process takes up to about 1 GB/s of new memory: it is stopped within 0.1 GB above the limit."""
 
 IDLE_S: Final = 20.0
-"""That a process waits for its next task. Starting one takes over a second, mostly of imports: a folder of small files is read
-by one process. Longer, and every import would leave 200 MB behind for nothing."""
+"""How long a process waits for its next task. Starting one takes over a second, so a directory of small files is read by one
+process. A longer wait would keep 200 MB after every import for nothing."""
 
 MAX_IDLE_BYTES: Final = 512 * 1024**2
-"""Of memory that a process holds which is kept for the next task: allocators keep what a large trace took."""
+"""Most memory of an idle process that is reused: allocators do not return what a large trace took."""
 
 PLAIN_RATIO: Final = 3
-"""Memory of reading over the size of a file, at most: SQLite of 10 M kernels takes 0.5, Kineto JSON 2.5."""
+"""Most memory of reading, relative to the size of the file: SQLite of 10 M kernels takes 0.5, Kineto JSON 2.5."""
 
 PACKED_RATIO: Final = 60  # traces unpack to 15 to 40 times their size
 PACKED_HEAD: Final = b"\x1f\x8b"
@@ -46,11 +45,11 @@ ANONYMOUS: Final = re.compile(rb"RssAnon:\s+(\d+) kB")
 
 
 class ReadingProcesses:
-    """Of one analyzer.
+    """A pool of reading processes. They are started on demand, and ended when no task comes.
 
     Args:
-        max_count: that read at once.
-        max_memory_bytes: of all together, apart from files that they have mapped.
+        max_count: processes that read at once.
+        max_memory_bytes: memory of all of them together, except mapped files.
     """
 
     def __init__(self, max_count: int, max_memory_bytes: int) -> None:
@@ -58,60 +57,61 @@ class ReadingProcesses:
         self._max_memory_bytes = max_memory_bytes
         self._changed = asyncio.Condition()
         self._running: list[_ReadingProcess] = []  # in order of their tasks' start
-        self._promised: list[int] = []  # bytes that the tasks are expected to take
+        self._reserved_bytes: list[int] = []  # bytes that the tasks are expected to take
         self._idle: list[_ReadingProcess] = []
         self._preparing: asyncio.Task[None] | None = None
 
     def prepare(self) -> None:
-        """Starts a process in advance, while its task is still arriving."""
+        """Start a process in advance, while the files of its task are still arriving."""
         if not self._idle and not self._running and (self._preparing is None or self._preparing.done()):
             self._preparing = asyncio.create_task(self._start_idle())
 
     async def close(self) -> None:
+        """End the processes that wait for a task."""
         if self._preparing is not None:
-            await asyncio.wait({self._preparing})  # cancelled half-way it would leave a process that nobody ends
+            await asyncio.wait({self._preparing})  # cancelling it half-way would leave a process that nobody ends
         while self._idle:
             await self._idle.pop().end()
 
-    async def carried_out(self, task: ReadingTask) -> ReadingAnswer:
-        """The answer of a process. When this is cancelled, the process has ended before it returns.
+    async def execute(self, task: ReadingTask) -> ReadingAnswer:
+        """Execute a task in a process, and return its result. When this is cancelled, the process has ended before it returns.
 
         Raises:
-            InvalidTraceError: the content is damaged, or such that the reader died of it.
-            LimitReachedError: it takes more than max_memory_bytes.
+            InvalidTraceError: the content is damaged, or makes the reader crash.
+            LimitReachedError: reading takes more than max_memory_bytes.
             StorageFullError: there is no room for the rows.
         """
-        needed_bytes = min(_needed_bytes(task), self._max_memory_bytes)
+        needed_bytes = min(_estimate_bytes(task), self._max_memory_bytes)
         try:
-            return await self._in_turn(task, needed_bytes)
-        except _CrowdedError:  # together with others it took too much: once more, alone
-            return await self._in_turn(task, self._max_memory_bytes)
+            return await self._run_task(task, needed_bytes)
+        except _MemoryCrowdedError:  # together with others it took too much: once more, alone
+            return await self._run_task(task, self._max_memory_bytes)
 
-    async def _in_turn(self, task: ReadingTask, needed_bytes: int) -> ReadingAnswer:
-        async with self._turn(needed_bytes), self._process() as process:
-            return ReadingAnswer.of_line(await self._watched(process, task))
+    async def _run_task(self, task: ReadingTask, needed_bytes: int) -> ReadingAnswer:
+        async with self._reserve(needed_bytes), self._process() as process:
+            return ReadingAnswer.of_line(await self._run_watched(process, task))
 
     @asynccontextmanager
-    async def _turn(self, needed_bytes: int) -> AsyncIterator[None]:
-        """A place among those that run, once there is one."""
+    async def _reserve(self, needed_bytes: int) -> AsyncIterator[None]:
+        """Wait until a process may run and its memory fits the budget, and reserve both."""
 
         def fits() -> bool:
-            is_room = sum(self._promised) + needed_bytes <= self._max_memory_bytes
-            return not self._promised or (len(self._promised) < self._max_count and is_room)
+            is_room = sum(self._reserved_bytes) + needed_bytes <= self._max_memory_bytes
+            return not self._reserved_bytes or (len(self._reserved_bytes) < self._max_count and is_room)
 
         async with self._changed:
             await self._changed.wait_for(fits)
-            self._promised.append(needed_bytes)
+            self._reserved_bytes.append(needed_bytes)
         try:
             yield
         finally:
-            self._promised.remove(needed_bytes)
+            self._reserved_bytes.remove(needed_bytes)
             async with self._changed:
                 self._changed.notify_all()
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[_ReadingProcess]:
-        """One for a task; it is kept when it has answered, and ended when it has not."""
+        """Yield a process for one task. It is reused if it has answered, and ended if it has not."""
         if self._preparing is not None:
             await asyncio.wait({self._preparing})
         process = self._idle.pop() if self._idle else await _ReadingProcess.start()
@@ -121,14 +121,14 @@ class ReadingProcesses:
         finally:
             self._running.remove(process)
             if process.is_ready and not self._idle and process.memory_bytes < MAX_IDLE_BYTES:
-                self._keep(process)
+                self._keep_idle(process)
             else:
                 await process.end()
 
     async def _start_idle(self) -> None:
-        self._keep(await _ReadingProcess.start())
+        self._keep_idle(await _ReadingProcess.start())
 
-    def _keep(self, process: _ReadingProcess) -> None:
+    def _keep_idle(self, process: _ReadingProcess) -> None:
         self._idle.append(process)
         asyncio.get_running_loop().call_later(IDLE_S, self._retire, process, process.task_count)
 
@@ -137,7 +137,7 @@ class ReadingProcesses:
             self._idle.remove(process)
             process.close_input()
 
-    async def _watched(self, process: _ReadingProcess, task: ReadingTask) -> str:
+    async def _run_watched(self, process: _ReadingProcess, task: ReadingTask) -> str:
         answering = asyncio.create_task(process.answer(task))
         try:
             while not (await asyncio.wait({answering}, timeout=WATCH_S))[0]:
@@ -147,66 +147,73 @@ class ReadingProcesses:
             answering.cancel()
 
     def _check_memory(self, process: _ReadingProcess, task: ReadingTask) -> None:
-        """The last to come gives way when together they are over the limit."""
+        """Raise if this process was the last to start and all of them together exceed the limit."""
         taken_bytes = sum(other.memory_bytes for other in self._running)
         if taken_bytes <= self._max_memory_bytes or process is not self._running[-1]:
             return
         if len(self._running) > 1:
-            raise _CrowdedError(task.file_name)
+            raise _MemoryCrowdedError(task.file_name)
         raise LimitReachedError(
-            _subject(task),
+            task.subject,
             found=f"{taken_bytes} bytes of memory taken by reading it",
             expected=f"at most {self._max_memory_bytes}",
             remedy="Record or export a shorter part, or raise import_memory_bytes of the analyzer.",
         )
 
 
-class _CrowdedError(Exception):
-    """Its memory and that of those beside it are over the limit."""
+class _MemoryCrowdedError(Exception):
+    """Several processes together exceed the memory limit."""
 
 
 @dataclass(slots=True)
 class _ReadingProcess:
+    """One process of the pool. is_ready: it has answered its last task."""
+
     process: Process
     task_count: int = 0
     is_ready: bool = field(default=True)  # for another task
 
     @classmethod
     async def start(cls) -> Self:
-        # -P: a folder named `services` where the user stands must not hide the package. Its own session: Ctrl-C is not for it.
+        # -P: a directory of the package's name in the working directory must not hide it. A session of its own: Ctrl-C spares it.
         command = [sys.executable, "-P", "-m", PROGRAM]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=MAX_LINE_BYTES, start_new_session=True))
 
     async def answer(self, task: ReadingTask) -> str:
-        """Raises InvalidTraceError, LimitReachedError when it ends without one."""
+        """Send a task and return the line that answers it.
+
+        Raises:
+            InvalidTraceError: the process ended without an answer.
+            LimitReachedError: the system has killed it.
+        """
         self.task_count += 1
         self.is_ready = False
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        with suppress(ConnectionError):  # it has ended: told below
+        with suppress(ConnectionError):  # it has ended: reported below
             self.process.stdin.write(task.line().encode() + b"\n")
             await self.process.stdin.drain()
         line = await self.process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise _ended(task, await self.process.wait())
+            raise _exit_error(task, await self.process.wait())
         self.is_ready = True
         return line.decode()
 
     async def end(self) -> None:
-        """At once, whatever it does, with the processes that it has started: all of its session."""
+        """Kill the process with all processes that it has started: its whole session."""
         with suppress(ProcessLookupError):
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
 
     def close_input(self) -> None:
-        """Ends it as the end of the analyzer would."""
+        """Let the process exit, as the end of the analyzer would."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
     @property
     def memory_bytes(self) -> int:
-        """Resident, without mapped files, with what processes that it has started take.
+        """Resident memory without mapped files, with that of processes that it has started.
 
         0 where the system does not tell, and when it has ended.
         """
@@ -223,31 +230,27 @@ def _anonymous_bytes(process_id: int) -> int:
     return 0
 
 
-def _ended(task: ReadingTask, status: int) -> KernalyseError:
+def _exit_error(task: ReadingTask, status: int) -> KernalyseError:
     if status == -signal.SIGKILL:
         return LimitReachedError(
-            _subject(task),
+            task.subject,
             found="a reader that the system killed: as a rule there was no memory left",
             expected="room in memory for reading it",
             remedy="Set import_memory_bytes of the analyzer to less than the machine has, or import a smaller part.",
         )
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
     return InvalidTraceError(
-        _subject(task),
+        task.subject,
         found=f"content that ended its reader {how}",
-        expected="a whole trace",
-        remedy="Write or copy the file again; if it is whole, report this with the analyzer's log.",
+        expected="a complete trace",
+        remedy="Write or copy the file again; if it is complete, report this with the analyzer's log.",
     )
 
 
-def _subject(task: ReadingTask) -> str:
-    return f"file {task.file_name}"
-
-
-def _needed_bytes(task: ReadingTask) -> int:
-    """What the task is expected to take; a guess, for memory is watched as well."""
+def _estimate_bytes(task: ReadingTask) -> int:
+    """Return the memory that the task is expected to take: a rough estimate, as memory is watched as well."""
     files = [path for trace in task.traces for path in (trace.path, *trace.companions.values())]
-    staged = [Path(entry.path) for folder in task.staged for entry in os.scandir(folder)]
+    staged = [Path(entry.path) for directory in task.staged for entry in os.scandir(directory)]
     return sum(path.stat().st_size * (PACKED_RATIO if _is_packed(path) else PLAIN_RATIO) for path in (*files, *staged))
 
 
@@ -256,35 +259,41 @@ def _is_packed(path: Path) -> bool:
         return file.read(len(PACKED_HEAD)) == PACKED_HEAD
 
 
-# ---------------------------------------------------------------- reading tasks
-# What is told to a process that reads traces, and what it answers: one line of JSON each.
-#
-# Rows travel as files: Arrow IPC between the reading of several traces and their joining, Parquet for what is stored.
+# ---------------------------------------------------------------- messages
+# Tasks and results are one line of JSON each. Rows travel as files: Arrow IPC from the reading of several traces to their joining,
+# Parquet for what is stored.
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingTask:
-    """Reads traces into a run, or one trace for another task.
+    """A task to read traces into a run, or one trace into staged rows that another task joins.
 
-    traces: those to read.
-    staged: folders of traces that other tasks have read.
-    folder: for the rows; made here. Nothing but this task writes below it.
-    run_id: of the run to make; empty: rows of one trace are left for another task.
+    traces: the traces to read.
+    staged: directories of traces that other tasks have read.
+    directory: for the rows; made by the task, and nothing else writes below it.
+    run_id: of the run to make; empty: stage the rows of one trace.
     file_name, digest: of the run.
     """
 
-    folder: Path
+    directory: Path
     traces: tuple[TraceFiles, ...] = ()
     staged: tuple[Path, ...] = ()
     run_id: str = ""
     file_name: str = ""
     digest: str = ""
 
+    @property
+    def subject(self) -> str:
+        """The file, as errors name it."""
+        return f"file {self.file_name}"
+
     def line(self) -> str:
+        """Return the task as one line of JSON."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
     @classmethod
     def of_line(cls, line: str) -> Self:
+        """Return the task of a line."""
         fields = json.loads(line)
         traces = tuple(
             TraceFiles(
@@ -297,23 +306,24 @@ class ReadingTask:
             for trace in fields["traces"]
         )
         staged = tuple(map(Path, fields["staged"]))
-        return cls(Path(fields["folder"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"])
+        return cls(Path(fields["directory"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"])
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingAnswer:
-    """run: None where none was to be made. next_event_index: one more than that of its last row."""
+    """The result of a task. run: None for staged rows. next_event_index: one more than that of the run's last row."""
 
     run: Run | None = None
     next_event_index: int = 0
 
     def line(self) -> str:
+        """Return the result as one line of JSON."""
         run = None if self.run is None else protobuf.encode_json(self.run).decode()
         return json.dumps({"run": run, "next_event_index": self.next_event_index})
 
     @classmethod
     def of_line(cls, line: str) -> Self:
-        """Raises the KernalyseError that the process has answered with."""
+        """Return the result of a line. Raises the KernalyseError that the process has answered with."""
         fields = json.loads(line)
         if "reason" in fields:
             raise error_class(fields.pop("reason"))(fields.pop("subject"), **fields)
@@ -322,6 +332,7 @@ class ReadingAnswer:
 
 
 def error_line(error: KernalyseError) -> str:
+    """Return an error as one line of JSON, which `ReadingAnswer.of_line` raises."""
     return json.dumps(
         {
             "reason": error.reason,
@@ -335,7 +346,7 @@ def error_line(error: KernalyseError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedTrace:
-    """What is known of a trace that was read, besides its rows."""
+    """What is known about a staged trace besides its rows."""
 
     file_name: str
     format: str
@@ -345,13 +356,16 @@ class StagedTrace:
 
     @classmethod
     def of(cls, file_name: str, reader_format: str, tables: ImportedTables) -> Self:
+        """Return the description of a trace that was read."""
         return cls(file_name, reader_format, tables.notes, tables.start_time, tables.end_time)
 
     def line(self) -> str:
+        """Return the description as one line of JSON."""
         return json.dumps(dataclasses.asdict(self), default=datetime.isoformat)
 
     @classmethod
     def of_line(cls, line: str) -> Self:
+        """Return the description of a line."""
         fields: dict[str, Any] = json.loads(line)
         for name in ("start_time", "end_time"):
             fields[name] = None if fields[name] is None else datetime.fromisoformat(fields[name])

@@ -1,4 +1,7 @@
-"""Columns of large tables, kept in memory once they were asked for: to decode one of ten million rows takes longer than a question may."""
+"""An in-memory cache of the columns of large tables.
+
+Decoding a column of ten million rows takes longer than a query may, so columns stay decoded after their first use.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,17 @@ from typing import Final, Protocol, TypeVar
 import polars as pl
 
 MAX_HELD_BYTES: Final = 3 * 2**30
-"""All columns of ten million kernels are 1.4 GB, of their calls 1 GB: with less the one would push out the other at every
-page of a table. With more, an analyzer that has been asked about many traces would fill a machine of 16 GB."""
+"""All columns of ten million kernels are 1.4 GB, of their calls 1 GB: with less, one would evict the other at every page of a
+table. With more, an analyzer that has been asked about many traces would fill a machine of 16 GB."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldColumn:
-    """values: of the rows; of text, places in texts. A column of one value alone has one row."""
+    """A decoded column in compact form.
+
+    values: one value per row; a column whose rows are all equal has one row here. Where texts is set, values are positions in it.
+    height: rows of the column.
+    """
 
     values: pl.Series
     texts: pl.Series | None
@@ -25,6 +32,7 @@ class HeldColumn:
 
     @classmethod
     def of(cls, series: pl.Series) -> HeldColumn:
+        """Return the compact form of a series: constant, as positions in its distinct strings, or as it is."""
         height = series.len()
         if series.dtype == pl.String:
             texts = series.unique()
@@ -39,34 +47,36 @@ class HeldColumn:
 
     @property
     def size_bytes(self) -> int:
+        """Memory that the column takes."""
         return int(self.values.estimated_size() + (0 if self.texts is None else self.texts.estimated_size()))
 
     @property
     def is_of_one_value(self) -> bool:
+        """Whether all rows have the same value, which is then stored once."""
         return self.values.len() < self.height
 
     def at(self, rows: pl.Series) -> pl.Series:
-        """The values of some rows."""
+        """Return the values of these rows, given by row number."""
         if self.is_of_one_value:
             return self.values.new_from_index(0, rows.len())
         found = self.values.gather(rows)
         return found if self.texts is None else self.texts.gather(found).alias(self.values.name)
 
     def where(self, condition: pl.Expr) -> pl.Series:
-        """Whether the condition, on the column by its name, holds in each row. Of text it is asked once for each that there is."""
+        """Return for each row whether the condition, on the column by its name, holds. It is evaluated once per distinct string."""
         name = self.values.name
         if self.is_of_one_value:
-            return _held_by(self.values, condition).new_from_index(0, self.height)
+            return _evaluate(self.values, condition).new_from_index(0, self.height)
         if self.texts is None:
-            return _held_by(self.values, condition)
-        of_texts = _held_by(pl.concat([self.texts.alias(name), pl.Series(name, [None], dtype=pl.String)]), condition)
-        chosen = of_texts.arg_true()
-        if chosen.len() <= 1 and not of_texts[-1]:  # one text, as mostly: to compare numbers takes a tenth of looking each up
-            return (self.values == (chosen.item() if chosen.len() else NO_PLACE)).fill_null(False)
-        return of_texts.gather(self.values.fill_null(self.texts.len()))
+            return _evaluate(self.values, condition)
+        by_text = _evaluate(pl.concat([self.texts.alias(name), pl.Series(name, [None], dtype=pl.String)]), condition)
+        selected = by_text.arg_true()
+        if selected.len() <= 1 and not by_text[-1]:  # mostly one string: comparing numbers takes a tenth of looking each up
+            return (self.values == (selected.item() if selected.len() else NO_PLACE)).fill_null(False)
+        return by_text.gather(self.values.fill_null(self.texts.len()))
 
     def sort_key(self) -> pl.Series:
-        """Numbers, or texts, in the order of the values."""
+        """Return numbers, or strings, that sort as the values do."""
         if self.is_of_one_value:
             return self.values.new_from_index(0, self.height)
         if self.texts is None:
@@ -77,25 +87,26 @@ class HeldColumn:
 NO_PLACE: Final = -1  # in a list of texts
 
 MIN_REPEATS: Final = 4
-"""Texts that come back less often than that take no less room as places in a list of them."""
+"""Average repetitions of a string, below which storing positions in a list of distinct strings saves no memory."""
 
 
-def _held_by(values: pl.Series, condition: pl.Expr) -> pl.Series:
+def _evaluate(values: pl.Series, condition: pl.Expr) -> pl.Series:
     return values.to_frame().select(condition.fill_null(False)).to_series()
 
 
 class Held(Protocol):
-    """What can be kept: a column, or the intervals of a timeline."""
+    """An entry of the cache: a column, or the intervals of a timeline."""
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Memory that the entry takes."""
 
 
 Kept = TypeVar("Kept", bound=Held)
 
 
 class HeldColumns:
-    """By key, those asked for last; at most max_bytes of them. Safe to use from several threads."""
+    """A cache of the most recently used entries by key, of at most max_bytes together. It may be used from several threads."""
 
     def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -105,10 +116,11 @@ class HeldColumns:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
-        """What is kept under the key, made when nothing is. Two who ask at once may both make it.
+        """Return the entry of the key, made if there is none. Two threads that ask at once may both make it.
 
         Args:
-            kind: of what the key stands for.
+            kind: type of the entry.
+            make: called without the lock.
         """
         with self._lock:
             found = self._columns.get(key)
@@ -118,7 +130,7 @@ class HeldColumns:
             forget_count = self._forget_count
         made = make()
         with self._lock:
-            if key not in self._columns and forget_count == self._forget_count:  # else of rows that may be others by now
+            if key not in self._columns and forget_count == self._forget_count:  # else its rows may have changed meanwhile
                 self._columns[key] = made
                 self._size_bytes += made.size_bytes
             while self._size_bytes > self._max_bytes:
@@ -127,16 +139,17 @@ class HeldColumns:
         return made
 
     def forget(self, run_id: str) -> None:
-        """What is kept under keys of this run, which has other rows now."""
+        """Drop the entries whose keys contain this run_id, because its rows have changed."""
         with self._lock:
             self._forget_count += 1
-            for key in [key for key in self._columns if _is_of(key, run_id)]:
+            for key in [key for key in self._columns if _contains_run(key, run_id)]:
                 self._size_bytes -= self._columns.pop(key).size_bytes
 
     @property
     def size_bytes(self) -> int:
+        """Memory that all entries take."""
         return self._size_bytes
 
 
-def _is_of(key: Hashable, run_id: str) -> bool:
-    return any(_is_of(part, run_id) for part in key) if isinstance(key, tuple) else key == run_id
+def _contains_run(key: Hashable, run_id: str) -> bool:
+    return any(_contains_run(part, run_id) for part in key) if isinstance(key, tuple) else key == run_id

@@ -1,4 +1,4 @@
-"""The store's database tables, and the rows of live runs."""
+"""The store's SQLite database: its tables, transactions, and the rows of live runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from kernalyse.services.analyzer.tables.runs import COUNTERS, EVENT_TABLES, SAMP
 from kernalyse.services.core.errors import StorageFullError
 from kernalyse.services.core.model import Run
 
-# ---------------------------------------------------------------- catalogue
-# The database of the store: its tables and how it is opened.
+# ---------------------------------------------------------------- tables
 
 metadata = sa.MetaData()
 
@@ -59,7 +58,7 @@ runs: Final = sa.Table(
     sa.Column("device_event_index", sa.BigInteger),  # event from which on the device was known
 )
 
-traces: Final = sa.Table(  # that runs have left on their nodes
+traces: Final = sa.Table(  # left by runs on their nodes
     "traces",
     metadata,
     sa.Column("run_id", sa.Text, primary_key=True),
@@ -103,7 +102,7 @@ device_descriptions: Final = sa.Table(
 device_ceilings: Final = sa.Table(
     "device_ceilings",
     metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),  # or, of devices that a run alone knows, its run_id
+    sa.Column("node_id", sa.Text, primary_key=True),  # or the run_id, for a device that only an imported run knows
     sa.Column("device_id", sa.Text, primary_key=True),
     sa.Column("source", sa.Text, primary_key=True),
     sa.Column("ceiling_name", sa.Text, primary_key=True),
@@ -136,7 +135,7 @@ def _sql_type(dtype: DataType) -> sa.types.TypeEngine[Any]:
 
 
 def _event_table(table: Table) -> sa.Table:
-    """Rows of a canonical table while their run is not yet in Parquet."""
+    """Return the database table for a canonical table's rows while their run is not yet in Parquet."""
     name = f"rows_{table.table_name}"
     columns = [sa.Column(column.name, _sql_type(column.dtype), nullable=column.name != "run_id") for column in table.columns]
     return sa.Table(name, metadata, *columns, sa.Index(f"{name}_by_run", "run_id", "event_index"))
@@ -154,8 +153,11 @@ ROW_TABLES: Final = (*event_tables.values(), sample_batches)
 """Everything that leaves the database once its run is in Parquet."""
 
 
+# ---------------------------------------------------------------- transactions
+
+
 class Catalogue:
-    """The open database: one writer at a time, any number of readers beside it, all from any thread."""
+    """The open database: one writer at a time and any number of readers, from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -168,7 +170,11 @@ class Catalogue:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction. Raises StorageFullError when the disk is full; nothing of it is kept then."""
+        """Yield a connection in one write transaction, rolled back on any error.
+
+        Raises:
+            StorageFullError: the disk is full.
+        """
         try:
             with self._write_lock, self._writer.begin() as connection:
                 yield connection
@@ -178,17 +184,18 @@ class Catalogue:
             raise StorageFullError(
                 f"store {self._path.parent}",
                 found=str(error.orig),
-                expected="room for what arrives",
+                expected="room for the rows that arrive",
                 remedy="Free space on that disk or delete runs; collecting goes on by itself then, and nothing is lost.",
             ) from error
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent view."""
+        """Yield a connection with one consistent view."""
         with self._reader.begin() as connection:
             yield connection
 
     def close(self) -> None:
+        """Close all connections."""
         self._writer.dispose()
         self._reader.dispose()
 
@@ -200,8 +207,8 @@ def _engine(path: Path, begin: str) -> Engine:
         # SQLAlchemy begins transactions below: a reader needs one for a consistent view, which sqlite3 would not open.
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode = WAL")
-        # After a power cut the last transactions may be gone, but each with its cursor: the profiler's journal fills the
-        # gap. FULL would wait for the disk at every batch.
+        # After a power cut the last transactions may be gone, but each with its cursor: they are collected again from the
+        # profiler's journal. FULL would wait for the disk at every batch.
         connection.execute("PRAGMA synchronous = NORMAL")
 
     event.listen(engine, "connect", configure)
@@ -210,7 +217,7 @@ def _engine(path: Path, begin: str) -> Engine:
 
 
 def _add_missing_columns(connection: Connection) -> None:
-    """A catalogue of an older version lacks the columns that were added since."""
+    """Add the columns that a database of an older version lacks."""
     for table in (*ROW_TABLES, device_ceilings, nodes):
         present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
         for column in table.columns:
@@ -220,26 +227,26 @@ def _add_missing_columns(connection: Connection) -> None:
 
 
 # ---------------------------------------------------------------- live rows
-# Rows of runs while they are in the database, before they go to Parquet: in, commit by commit, and out.
+# Rows of runs that are not yet in Parquet.
 
 
 @dataclass(slots=True)
 class RunCommit:
-    """What one transaction added to one run: events from first_event_index up to before next_event_index."""
+    """What one transaction added to one run: the events from first_event_index up to before next_event_index."""
 
     run_id: str
     first_event_index: int
     next_event_index: int
-    run: Run | None = None  # None: its state is what it was
+    run: Run | None = None  # None: unchanged
     rows: list[TableRow] = field(default_factory=list)
     samples: list[SampleRow] = field(default_factory=list)
     counters: list[pl.DataFrame] = field(default_factory=list)  # rows of table counters
-    has_new_ceilings: bool = False  # also because its device became known, or counters tell the work of its kernels
-    changed_device_ids: frozenset[str] = frozenset()  # of which every run of the node knows other ceilings from now on
+    has_new_ceilings: bool = False  # also when its device became known, or counters of its kernels arrived
+    changed_device_ids: frozenset[str] = frozenset()  # devices with new ceilings for every run of the node
 
 
 def read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:
-    """The run's row of table configurations, while it is in the database."""
+    """Return the run's row of table configurations, while it is in the database."""
     table = event_tables["configurations"]
     query = sa.select(table).where(table.c.run_id == run_id, table.c.configuration_index == configuration_index).limit(1)
     row = connection.execute(query).one_or_none()
@@ -247,12 +254,12 @@ def read_configuration(connection: Connection, run_id: str, configuration_index:
 
 
 def insert_rows(connection: Connection, commit: RunCommit) -> None:
-    """What a commit brings, in its transaction."""
+    """Insert the rows, samples and counters of a commit in its transaction."""
     rows_by_table: defaultdict[str, list[Row]] = defaultdict(list)
     for row in commit.rows:
         rows_by_table[row.table.table_name].append(row.values)
     for table_name, rows in rows_by_table.items():
-        # One statement for all: a column that only some rows have is null in the others.
+        # One statement for all rows needs every column in each of them.
         unset = dict.fromkeys(event_tables[table_name].columns.keys())
         connection.execute(sa.insert(event_tables[table_name]), [unset | row for row in rows])
     for frame in commit.counters:
@@ -266,7 +273,7 @@ def insert_rows(connection: Connection, commit: RunCommit) -> None:
 def read_live(
     connection: Connection, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
 ) -> pl.DataFrame:
-    """Rows of a stored table, in order of event_index within each run."""
+    """Return rows of a stored table that are in the database, in order of event_index within each run."""
     source = sample_batches if table is SAMPLES else event_tables[table.table_name]
     names = [column.name for column in (sample_batches.columns if table is SAMPLES else table.columns)]
     query = sa.select(*(source.c[name] for name in names)).where(source.c.event_index >= first_event_index)
@@ -280,7 +287,7 @@ def read_live(
 
 
 def between(frame: pl.LazyFrame, first_event_index: int, end_event_index: int | None) -> pl.LazyFrame:
-    """Rows from the first event up to before the end; None: no end."""
+    """Keep the rows from the first event up to before the end; None: no end."""
     index = pl.col("event_index")
     frame = frame.filter(index >= first_event_index) if first_event_index > 0 else frame
     return frame if end_event_index is None else frame.filter(index < end_event_index)

@@ -26,11 +26,11 @@ CACHED_RESULTS = "results"
 
 
 class RunFiles:
-    """The files of one kind: rows that came with events and imports, or traces that were read when their run had ended.
+    """The Parquet files of one kind: rows from events and imports, or traces that were read after their run had ended.
 
     Args:
-        root: directory of all prefixes; what no row of the database names in it is deleted here.
-        kind: tells the rows of parquet_prefixes from those of the other kind.
+        root: directory of all prefixes; directories in it that no row of the database names are deleted here.
+        kind: distinguishes the rows of parquet_prefixes from those of the other kind.
     """
 
     def __init__(self, root: Path, database: Catalogue, kind: str) -> None:
@@ -150,7 +150,7 @@ def cached_result_path(directory: Path, result_name: str) -> Path:
 
 def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
     """Write a result to its `cached_result_path`, complete or not at all. Raises OSError, polars' ComputeError."""
-    path.parent.mkdir(exist_ok=True)  # not its parents: of a run that has been deleted nothing is kept
+    path.parent.mkdir(exist_ok=True)  # not its parents: a run deleted meanwhile must leave nothing behind
     temporary = path.with_suffix(".part")
     try:
         frame.write_parquet(temporary)

@@ -1,4 +1,4 @@
-"""Records of the store's database: runs, nodes and their tokens, traces, hardware."""
+"""Records of the store's database: runs, nodes and their secrets, traces, hardware."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from kernalyse.services.analyzer.store import database
 from kernalyse.services.analyzer.store.database import (
+    ROW_TABLES,
     Catalogue,
     cursors,
     device_ceilings,
     device_descriptions,
     device_thresholds,
     nodes,
+    parquet_prefixes,
     runs,
     traces,
 )
@@ -29,8 +30,7 @@ from kernalyse.services.core.disturbance import is_busy
 from kernalyse.services.core.errors import InvalidSettingError, RunLostError, RunNotFinishedError, RunNotFoundError
 from kernalyse.services.core.model import Ceiling, Device, Node, Run, RunError, RunEvent, RunState, Thresholds, TraceStored
 
-# ---------------------------------------------------------------- run records
-# What the catalogue knows of each run besides its rows.
+# ---------------------------------------------------------------- runs
 
 LAST = "last"
 NAMED_CANDIDATE_COUNT = 5
@@ -38,7 +38,11 @@ NAMED_CANDIDATE_COUNT = 5
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """next_event_index: one more than the last event collected; device_event_index: from which on its device was known."""
+    """A run with what the store knows of its collecting.
+
+    journal_id: None until its first event. next_event_index: one more than the last event collected. device_event_index: the event
+    from which on its device was known; None: it is not.
+    """
 
     run: Run
     journal_id: str | None
@@ -49,29 +53,31 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunPosition:
-    """Where a page of runs ends: newest first, so the next one begins with older ones."""
+    """The position of a run in the list of runs, newest first: a page continues with the runs after it."""
 
     create_unix_ns: int
     run_id: str
 
 
 class RunRecords:
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    """The runs of the store."""
+
+    def __init__(self, database: Catalogue) -> None:
+        self._database = database
 
     def add(self, run: Run) -> None:
-        """Keeps a run that is not known yet; one that is stays as it is."""
-        with self._catalogue.writing() as connection:
+        """Insert a run that is not known yet; one that is stays as it is."""
+        with self._database.writing() as connection:
             insert_run(connection, run)
 
     def get(self, run_id: str) -> RunRecord:
-        """Raises RunNotFoundError."""
-        with self._catalogue.reading() as connection:
+        """Return the record of a run. Raises RunNotFoundError."""
+        with self._database.reading() as connection:
             return read_run(connection, run_id)
 
     def resolve(self, text: str) -> str:
-        """The run_id that a whole one, the beginning of exactly one, or "last" stands for. Raises RunNotFoundError."""
-        with self._catalogue.reading() as connection:
+        """Return the run_id that a complete run_id, a unique prefix of one, or "last" stands for. Raises RunNotFoundError."""
+        with self._database.reading() as connection:
             found = _matching(connection, text)
         if len(found) == 1 or text in found:
             return text if text in found else found[0]
@@ -90,40 +96,45 @@ class RunRecords:
         )
 
     def known(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of the run_ids that are in the catalogue."""
-        with self._catalogue.reading() as connection:
+        """Return those of the run_ids that the store has."""
+        with self._database.reading() as connection:
             return set(connection.scalars(sa.select(runs.c.run_id).where(runs.c.run_id.in_(run_ids))))
 
     def newest(self, count: int, before: RunPosition | None = None) -> list[RunRecord]:
-        """At most `count` records, newest first, older than the position."""
+        """Return at most `count` records, newest first, older than the position."""
         query = sa.select(runs).order_by(runs.c.create_unix_ns.desc(), runs.c.run_id.desc()).limit(count)
         if before is not None:
             query = query.where(sa.tuple_(runs.c.create_unix_ns, runs.c.run_id) < (before.create_unix_ns, before.run_id))
         return self._select(query)
 
     def of(self, run_ids: Sequence[str] | None) -> list[RunRecord]:
-        """Records of these runs, or of all, oldest first."""
+        """Return the records of these runs, or of all, oldest first."""
         query = sa.select(runs).order_by(runs.c.create_unix_ns, runs.c.run_id)
         return self._select(query if run_ids is None else query.where(runs.c.run_id.in_(run_ids)))
 
     def unfinished(self, node_id: str) -> list[RunRecord]:
+        """Return the records of the node's runs that have not ended."""
         return self._select(sa.select(runs).where(runs.c.node_id == node_id, ~runs.c.is_final))
 
     def to_compact(self) -> list[str]:
-        """Final runs whose rows are still in the database."""
-        with self._catalogue.reading() as connection:
+        """Return the final runs whose rows are still in the database."""
+        with self._database.reading() as connection:
             return list(connection.scalars(sa.select(runs.c.run_id).where(runs.c.is_final, ~runs.c.is_compacted)))
 
     def annotate(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
-        """Replaces tags and notes. Raises RunNotFoundError."""
-        with self._catalogue.writing() as connection:
+        """Replace the run's tags and notes, and return it. Raises RunNotFoundError."""
+        with self._database.writing() as connection:
             run = replace(read_run(connection, run_id).run, tags=tags, notes=notes)
             update_run(connection, run)
             return run
 
-    def tell_activity(self, run_id: str, activity: str) -> Run | None:
-        """What is done for a run that has ended; None: it says so already, is over with, or has been deleted."""
-        with self._catalogue.writing() as connection:
+    def update_activity(self, run_id: str, activity: str) -> Run | None:
+        """Set the status message of a run that has ended but whose traces are still to be read.
+
+        Returns:
+            The changed run; None: the message is the same, the run needs nothing more, or it has been deleted.
+        """
+        with self._database.writing() as connection:
             try:
                 run = read_run(connection, run_id).run
             except RunNotFoundError:
@@ -134,32 +145,33 @@ class RunRecords:
             update_run(connection, run)
             return run
 
-    def lose(self, run_id: str, end_time: datetime) -> Run:
-        """Ends a run whose further events will never come. A final one stays as it is."""
-        with self._catalogue.writing() as connection:
+    def mark_lost(self, run_id: str, end_time: datetime) -> Run:
+        """Mark a run as lost, as its further events will never come, and return it. A final one stays as it is."""
+        with self._database.writing() as connection:
             run = read_run(connection, run_id).run
             if not run.state.is_final:
-                run = replace(run, state=RunState.LOST, end_time=end_time, error=_lost(run_id), activity="")
+                run = replace(run, state=RunState.LOST, end_time=end_time, error=_lost_error(run_id), activity="")
                 update_run(connection, run)
             return run
 
     def delete(self, run_id: str) -> None:
-        """Raises RunNotFoundError, RunNotFinishedError."""
-        with self._catalogue.writing() as connection:
+        """Delete a run and its rows. Raises RunNotFoundError, RunNotFinishedError."""
+        with self._database.writing() as connection:
             state = read_run(connection, run_id).run.state
             if not state.is_final:
                 raise RunNotFinishedError(
                     f"run {run_id}", found=f"state {state.value}", expected="a run that has ended", remedy="Cancel it first."
                 )
-            for table in (*database.ROW_TABLES, database.traces, database.parquet_prefixes, runs):
+            for table in (*ROW_TABLES, traces, parquet_prefixes, runs):
                 connection.execute(sa.delete(table).where(table.c.run_id == run_id))
 
     def _select(self, query: sa.Select[tuple[object, ...]]) -> list[RunRecord]:
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             return [_record(row) for row in connection.execute(query)]
 
 
 def insert_run(connection: Connection, run: Run) -> None:
+    """Insert a run without events, unless it is known."""
     connection.execute(
         sa.insert(runs).prefix_with("OR IGNORE"),
         {
@@ -175,7 +187,7 @@ def insert_run(connection: Connection, run: Run) -> None:
 
 
 def insert_compacted_run(connection: Connection, run: Run, next_event_index: int) -> None:
-    """Store a run whose rows are in Parquet already. One that was there keeps its tags and its position among the others."""
+    """Insert or replace a run whose rows are in Parquet already. One that was there keeps its tags and its creation time."""
     insert_run(connection, run)
     before = read_run(connection, run.run_id).run
     update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
@@ -184,6 +196,7 @@ def insert_compacted_run(connection: Connection, run: Run, next_event_index: int
 
 
 def read_run(connection: Connection, run_id: str) -> RunRecord:
+    """Return the record of a run. Raises RunNotFoundError."""
     row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one_or_none()
     if row is None:
         raise RunNotFoundError(f"run {run_id!r}", found="no such run", expected="a run of this store", remedy="List the runs.")
@@ -191,11 +204,13 @@ def read_run(connection: Connection, run_id: str) -> RunRecord:
 
 
 def update_run(connection: Connection, run: Run) -> None:
+    """Write the run itself; the rest of its record stays."""
     values = {"run": protobuf.encode_bytes(run), "is_final": run.state.is_final}
     connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
 
 
 def update_record(connection: Connection, record: RunRecord) -> None:
+    """Write the record after a commit; is_compacted stays."""
     run = record.run
     connection.execute(
         sa.update(runs)
@@ -219,11 +234,11 @@ def _matching(connection: Connection, text: str) -> list[str]:
     if text == LAST:
         return list(connection.scalars(query.limit(1)))
     # substr, not LIKE: % and _ are no wildcards here.
-    begins_so = sa.func.substr(runs.c.run_id, 1, len(text)) == text
-    return list(connection.scalars(query.where(begins_so))) if text else []
+    has_prefix = sa.func.substr(runs.c.run_id, 1, len(text)) == text
+    return list(connection.scalars(query.where(has_prefix))) if text else []
 
 
-def _lost(run_id: str) -> RunError:
+def _lost_error(run_id: str) -> RunError:
     error = RunLostError(
         f"run {run_id}",
         found="a node whose journal no longer has the run's events",
@@ -233,13 +248,12 @@ def _lost(run_id: str) -> RunError:
     return RunError(error.code, error.reason, error.message)
 
 
-# ---------------------------------------------------------------- node records
-# Which nodes to collect from, and how far each journal has been collected.
+# ---------------------------------------------------------------- nodes
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node that was added. node: what it last said of itself."""
+    """A node that was added. node: its last description of itself."""
 
     address: str
     node: Node
@@ -248,15 +262,19 @@ class NodeRecord:
 
 
 class NodeRecords:
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    """The nodes to collect from, and how far each journal has been collected."""
+
+    def __init__(self, database: Catalogue) -> None:
+        self._database = database
 
     def all(self) -> list[NodeRecord]:
-        with self._catalogue.reading() as connection:
+        """Return every node, in order of address."""
+        with self._database.reading() as connection:
             rows = connection.execute(sa.select(nodes).order_by(nodes.c.address)).all()
         return [NodeRecord(row.address, protobuf.decode_bytes(row.node, Node), row.ca_certificate, row.client_certificate) for row in rows]
 
     def put(self, record: NodeRecord) -> None:
+        """Insert the node, or replace the one of the same address."""
         values = {
             "address": record.address,
             "node_id": record.node.node_id,
@@ -264,92 +282,96 @@ class NodeRecords:
             "client_certificate": record.client_certificate,
             "node": protobuf.encode_bytes(record.node),
         }
-        with self._catalogue.writing() as connection:
+        with self._database.writing() as connection:
             connection.execute(sa.insert(nodes).prefix_with("OR REPLACE"), values)
 
     def delete(self, address: str) -> None:
-        """Its cursors stay: added again, the node is collected from where it was left."""
-        with self._catalogue.writing() as connection:
+        """Delete the node. Its cursors stay: when it is added again, collecting continues where it stopped."""
+        with self._database.writing() as connection:
             connection.execute(sa.delete(nodes).where(nodes.c.address == address))
 
     def next_event_index(self, node_id: str, journal_id: str) -> int:
-        """The first event of the journal not collected yet. 0: none has been."""
-        with self._catalogue.reading() as connection:
+        """Return the first event of the journal that has not been collected; 0: none has been."""
+        with self._database.reading() as connection:
             return read_cursor(connection, node_id, journal_id)
 
 
 def read_cursor(connection: Connection, node_id: str, journal_id: str) -> int:
+    """Return the next event_index to collect from a journal; 0: none has been collected."""
     query = sa.select(cursors.c.next_event_index).where(cursors.c.node_id == node_id, cursors.c.journal_id == journal_id)
     return connection.scalar(query) or 0
 
 
 def write_cursor(connection: Connection, node_id: str, journal_id: str, next_event_index: int) -> None:
+    """Move the cursor of a journal."""
     values = {"node_id": node_id, "journal_id": journal_id, "next_event_index": next_event_index}
     connection.execute(sa.insert(cursors).prefix_with("OR REPLACE"), values)
 
 
-# ---------------------------------------------------------------- trace records
-# What the catalogue knows of the traces that runs leave on their nodes: which wait to be read, and whose are there.
+# ---------------------------------------------------------------- traces on nodes
 
 
 @dataclass(frozen=True, slots=True)
 class LeftTrace:
-    """artifact_names: its files, the one to read first. collector: what wrote them."""
+    """A trace that a run left on its node. artifact_names: its files, the one to read first; collector: the program that wrote them."""
 
     artifact_names: tuple[str, ...]
     collector: str
 
 
 class TraceRecords:
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    """The traces that runs left on their nodes, and which of them have been read."""
+
+    def __init__(self, database: Catalogue) -> None:
+        self._database = database
 
     def waiting_run_ids(self, node_id: str) -> list[str]:
-        """Runs of the node that have ended and whose traces are still to be read, oldest first."""
+        """Return the node's runs that have ended and whose traces are still to be read, oldest first."""
         query = (
             sa.select(runs.c.run_id)
             .where(runs.c.node_id == node_id, runs.c.is_final, runs.c.run_id.in_(sa.select(traces.c.run_id).where(~traces.c.is_read)))
             .order_by(runs.c.create_unix_ns)
         )
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             return list(connection.scalars(query))
 
     def unread_run_ids(self) -> set[str]:
-        """Of all nodes, with runs that have not ended yet."""
-        with self._catalogue.reading() as connection:
+        """Return the runs of all nodes with unread traces, including runs that have not ended."""
+        with self._database.reading() as connection:
             return set(connection.scalars(sa.select(traces.c.run_id).where(~traces.c.is_read)))
 
     def of(self, run_id: str) -> list[LeftTrace]:
-        """In the order in which the run has left them."""
+        """Return the traces of a run in the order in which it left them."""
         query = sa.select(traces).where(traces.c.run_id == run_id).order_by(traces.c.event_index)
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             return [LeftTrace(tuple(json.loads(row.artifact_names)), row.collector) for row in connection.execute(query)]
 
     def read_run_ids(self, run_ids: Sequence[str] | None) -> set[str]:
-        """Those of the runs, or of all, whose traces have been read."""
+        """Return those of the runs, or of all, whose traces have been read."""
         query = sa.select(traces.c.run_id).where(traces.c.is_read)
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             return set(connection.scalars(query if run_ids is None else query.where(traces.c.run_id.in_(run_ids))))
 
 
 def keep_trace(connection: Connection, event: RunEvent, stored: TraceStored) -> None:
-    """Remembers that the trace is to be read, whatever becomes of this process."""
+    """Record in the event's transaction that the trace is to be read, so that a restart does not forget it."""
     values = {"run_id": event.run_id, "event_index": event.event_index, "collector": stored.collector, "is_read": False}
     connection.execute(sa.insert(traces), values | {"artifact_names": json.dumps(stored.artifact_names)})
 
 
 def has_waiting_trace(connection: Connection, run_id: str) -> bool:
+    """Return whether the run has a trace that is still to be read."""
     return connection.scalar(sa.select(traces.c.event_index).where(traces.c.run_id == run_id, ~traces.c.is_read).limit(1)) is not None
 
 
 def settle_traces(connection: Connection, run_id: str, *, is_read: bool) -> None:
-    """All of the run's are read, or never will be."""
+    """Mark all traces of the run as read, or drop those that never will be."""
     of_run = traces.c.run_id == run_id
     connection.execute(sa.update(traces).where(of_run).values(is_read=True) if is_read else sa.delete(traces).where(of_run))
 
 
-# ---------------------------------------------------------------- hardware records
-# What is known of devices beyond any single run, and beyond their node's stay: descriptions, ceilings, thresholds.
+# ---------------------------------------------------------------- hardware
+# Kept independently of runs, and after the node has been removed.
 
 USER = "user"
 MEASURED = "measured"
@@ -358,44 +380,47 @@ _CEILING_FIELDS = tuple(field.name for field in fields(Ceiling))
 
 
 class HardwareRecords:
-    """Of devices that a run alone knows the run's id stands for the node's."""
+    """Descriptions, ceilings and thresholds of devices.
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    For a device that only an imported run knows, the run_id takes the place of the node_id.
+    """
+
+    def __init__(self, database: Catalogue) -> None:
+        self._database = database
 
     def device(self, node_id: str, device_id: str) -> Device | None:
-        """As its node last described it; None: no node has."""
+        """Return the device as its node last described it; None: no node has."""
         query = sa.select(device_descriptions.c.device).where(
             device_descriptions.c.node_id == node_id, device_descriptions.c.device_id == device_id
         )
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             data = connection.scalar(query)
         return None if data is None else protobuf.decode_bytes(data, Device)
 
     def devices(self, node_id: str) -> list[Device]:
-        """All that the node has described."""
+        """Return all devices that the node has described."""
         query = sa.select(device_descriptions.c.device).where(device_descriptions.c.node_id == node_id)
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             return [protobuf.decode_bytes(data, Device) for data in connection.scalars(query)]
 
     def ceilings(self, node_id: str, device_id: str) -> tuple[Ceiling, ...]:
-        """Of every source."""
+        """Return the device's ceilings of every source."""
         query = sa.select(device_ceilings).where(device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id)
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             return tuple(Ceiling(**{name: getattr(row, name) for name in _CEILING_FIELDS}) for row in connection.execute(query))
 
     def thresholds(self, node_id: str, device_id: str) -> Thresholds:
-        """Those set by hand, or the defaults."""
+        """Return the device's thresholds set by the user, or the defaults."""
         query = sa.select(device_thresholds.c.memory_inefficient_ratio, device_thresholds.c.compute_inefficient_ratio).where(
             device_thresholds.c.node_id == node_id, device_thresholds.c.device_id == device_id
         )
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         return Thresholds() if row is None else Thresholds(*row)
 
     def of_runs(self, run_ids: Collection[str] | None) -> dict[str, dict[str, tuple[tuple[Ceiling, ...], Thresholds]]]:
-        """What was set by hand for devices that runs alone know, by run and device; of these runs, or of all that have such."""
-        with self._catalogue.reading() as connection:
+        """Return user overrides for devices that only runs know, by run_id and device_id; of these runs, or of all."""
+        with self._database.reading() as connection:
             known = connection.execute(sa.select(device_thresholds.c.node_id, device_thresholds.c.device_id)).all()
         found: dict[str, dict[str, tuple[tuple[Ceiling, ...], Thresholds]]] = {}
         for owner_id, device_id in known:
@@ -404,31 +429,31 @@ class HardwareRecords:
         return found
 
     def forget(self, run_id: str) -> None:
-        """What was set for devices of the run goes with it."""
-        with self._catalogue.writing() as connection:
+        """Delete the user overrides for devices of a run."""
+        with self._database.writing() as connection:
             for table in (device_ceilings, device_thresholds):
                 connection.execute(sa.delete(table).where(table.c.node_id == run_id))
 
     def publish(self, node_id: str, device: Device, ceilings: Sequence[Ceiling]) -> None:
-        """Keeps the device's description, and replaces what datasheet and clock say of it."""
+        """Store the device's description, and replace its ceilings from datasheet and clock."""
         description = {"node_id": node_id, "device_id": device.device_id, "device": protobuf.encode_bytes(device)}
-        with self._catalogue.writing() as connection:
+        with self._database.writing() as connection:
             connection.execute(sa.insert(device_descriptions).prefix_with("OR REPLACE"), description)
             _replace(connection, node_id, device.device_id, PUBLISHED, ceilings)
 
     def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds) -> None:
-        """Replaces the user's ceilings and thresholds."""
-        with self._catalogue.writing() as connection:
+        """Replace the user's ceilings and thresholds of a device."""
+        with self._database.writing() as connection:
             _replace(connection, node_id, device_id, (USER,), ceilings)
             row = {"node_id": node_id, "device_id": device_id, **asdict(thresholds)}
             connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
 
 
 def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> frozenset[str]:
-    """Keep the newest measurement of each ceiling for its device; one of a busy host lowers none that is known.
+    """Store the newest measurement of each ceiling. One taken on a busy host does not lower a ceiling that is known.
 
     Returns:
-        Devices of which something else is known now.
+        device_ids whose ceilings have changed.
     """
     changed = set()
     for ceiling in ceilings:
@@ -457,12 +482,12 @@ def _replace(connection: Connection, node_id: str, device_id: str, sources: Sequ
 
 
 # ---------------------------------------------------------------- node secrets
-# Tokens and client keys of nodes, in a file of their own that only its owner reads; the database may be copied and shown.
+# In a file of their own that only its owner can read, so that the database may be copied and shown.
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSecret:
-    """What one node is called with. client_key: PEM; None where it asks for no client certificate."""
+    """The credentials for calls to one node. client_key: PEM; None where the node asks for no client certificate."""
 
     token: str
     client_key: str | None = None
@@ -475,26 +500,31 @@ class NodeSecrets:
         self._path = path
 
     def secret(self, address: str) -> NodeSecret:
-        """An empty token when none is kept: the node then answers WRONG_TOKEN, which says more than a missing entry."""
+        """Return the node's secret; an empty token if none is stored.
+
+        The node then answers WRONG_TOKEN, which says more than a missing entry would.
+        """
         return self._read().get(address, NodeSecret(""))
 
-    def keep(self, address: str, secret: NodeSecret) -> None:
+    def put(self, address: str, secret: NodeSecret) -> None:
+        """Store the secret of a node. Raises OSError."""
         self._write(self._read() | {address: secret})
 
-    def forget(self, address: str) -> None:
+    def delete(self, address: str) -> None:
+        """Delete the secret of a node."""
         self._write({known: secret for known, secret in self._read().items() if known != address})
 
     def _read(self) -> dict[str, NodeSecret]:
         try:
-            kept: dict[str, str | dict[str, str]] = json.loads(self._path.read_text())
+            stored: dict[str, str | dict[str, str]] = json.loads(self._path.read_text())
         except FileNotFoundError:
             return {}
         except ValueError as error:
             raise InvalidSettingError(
                 f"file of node tokens {self._path}", found=str(error), expected="JSON", remedy="Delete it and add the nodes again."
             ) from error
-        # A text is the token alone, as files of before client certificates have it.
-        return {address: NodeSecret(secret) if isinstance(secret, str) else NodeSecret(**secret) for address, secret in kept.items()}
+        # A string is the token alone: files from before client certificates were supported have that.
+        return {address: NodeSecret(secret) if isinstance(secret, str) else NodeSecret(**secret) for address, secret in stored.items()}
 
     def _write(self, secrets: dict[str, NodeSecret]) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")

@@ -1,8 +1,8 @@
-"""The store: a catalogue database for what arrives, Parquet for finished runs, all under one folder.
+"""The store: a SQLite database for live runs, Parquet files for finished ones, in one directory.
 
-Events land in one transaction together with the cursor that says how far their journal has been collected, so each is
-stored exactly once whenever the process dies. A finished run is written to Parquet under a prefix of its own, and its rows
-leave the database in the transaction that names the prefix: until then the files count for nothing.
+Events are written in one transaction together with the cursor of their journal, so each is stored exactly once even if the
+process dies. A finished run is written to Parquet under a prefix of its own, and its rows leave the database in the
+transaction that names the prefix: before that its files are invisible.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from kernalyse.services.core.model import (
 
 PRIVATE_MODE = 0o700
 READING_ACTIVITY: Final = "reading the trace"
-"""Of a run that has ended and left traces on its node."""
+"""Status message of a run that has ended and left traces on its node."""
 
 TABLES_OF_TRACES: Final = (*TRACE_TABLES, COUNTERS)
 
@@ -87,40 +87,42 @@ logger = logging.getLogger(__name__)
 
 
 class Store:
-    """Opened by one process at a time. Methods block; call them in threads.
+    """The store of one analyzer. Its methods block: call them in threads.
 
     Raises:
         StoreLockedError: another process has it open.
     """
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
-        self._lock = StoreLock(folder / "store.lock")
-        self._catalogue = Catalogue(folder / "catalogue.sqlite")
-        self._files = RunFiles(folder / "runs", self._catalogue, "rows")
-        self._trace_files = RunFiles(folder / "traces", self._catalogue, "traces")  # of runs of nodes; imported ones came whole
-        self.history_folder = folder / "history"  # figures of all runs; follows from the rest
-        self.summary_folder = folder / "summary"  # kernels of all runs; the same
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        self._lock = StoreLock(directory / "store.lock")
+        self._database = Catalogue(directory / "catalogue.sqlite")
+        self._files = RunFiles(directory / "runs", self._database, "rows")
+        self._trace_files = RunFiles(directory / "traces", self._database, "traces")  # of runs of nodes, read after they ended
+        self.history_folder = directory / "history"  # metrics of all runs; can be computed anew
+        self.summary_folder = directory / "summary"  # kernels of all runs; can be computed anew
         self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
         self.held = HeldColumns()  # of runs that never change
-        self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
-        self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
-        shutil.rmtree(self.arrivals_folder, ignore_errors=True)
-        self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
-        self.fetched_folder = folder / "fetched"  # of files on their way from nodes, by run: the next analyzer goes on with them
-        self.fetched_folder.mkdir(exist_ok=True, mode=PRIVATE_MODE)
-        self.secrets = NodeSecrets(folder / "node_tokens.json")
-        self.nodes = NodeRecords(self._catalogue)
-        self.runs = RunRecords(self._catalogue)
-        self.traces = TraceRecords(self._catalogue)
-        self.hardware = HardwareRecords(self._catalogue)
-        self._delete_fetched(all_but=self.traces.unread_run_ids())
+        # Two results of a large run at once would need twice the memory. Reentrant: a result may be computed from another.
+        self._result_lock = threading.RLock()
+        self.uploads_directory = directory / "arriving"  # files being uploaded; leftovers of a killed process are deleted
+        shutil.rmtree(self.uploads_directory, ignore_errors=True)
+        self.uploads_directory.mkdir(mode=PRIVATE_MODE)
+        self.fetched_directory = directory / "fetched"  # files being fetched from nodes, by run: the next process resumes them
+        self.fetched_directory.mkdir(exist_ok=True, mode=PRIVATE_MODE)
+        self.secrets = NodeSecrets(directory / "node_tokens.json")
+        self.nodes = NodeRecords(self._database)
+        self.runs = RunRecords(self._database)
+        self.traces = TraceRecords(self._database)
+        self.hardware = HardwareRecords(self._database)
+        self._delete_fetched_files(all_but=self.traces.unread_run_ids())
 
     def close(self) -> None:
-        self._catalogue.close()
+        """Close the database and release the lock."""
+        self._database.close()
         self._lock.release()
 
-    # ------------------------------------------------------------ events in
+    # ------------------------------------------------------------ writing
 
     def commit_events(
         self,
@@ -130,25 +132,28 @@ class Store:
         new_runs: Sequence[Run] = (),
         reports: Mapping[int, CounterReport] | None = None,
     ) -> list[RunCommit]:
-        """Stores events that the journal's cursor has not passed yet, and moves the cursor behind the last.
+        """Store the events that the journal's cursor has not passed yet, and move the cursor behind the last.
 
         Args:
             events: of one journal, in order of event_index.
-            new_runs: runs that events belong to and the catalogue lacks. Events of a run that is in neither are passed over.
-            reports: what the reports say that events name, by event_index.
+            new_runs: runs of these events that the database lacks. Events of a run that is in neither are skipped.
+            reports: counters of the reports that events name, by event_index.
+
+        Returns:
+            One commit per run that got events.
         """
-        with self._catalogue.writing() as connection:
+        with self._database.writing() as connection:
             cursor = read_cursor(connection, node_id, journal_id)
-            fresh = [event for event in events if event.event_index >= cursor]
-            if not fresh:
+            new_events = [event for event in events if event.event_index >= cursor]
+            if not new_events:
                 return []
             for run in new_runs:
                 insert_run(connection, before_events(run))
             events_by_run: defaultdict[str, list[RunEvent]] = defaultdict(list)
-            for event in fresh:
+            for event in new_events:
                 events_by_run[event.run_id].append(event)
             commits = [self._commit_run(connection, run_id, journal_id, part, reports or {}) for run_id, part in events_by_run.items()]
-            write_cursor(connection, node_id, journal_id, fresh[-1].event_index + 1)
+            write_cursor(connection, node_id, journal_id, new_events[-1].event_index + 1)
             return [commit for commit in commits if commit is not None]
 
     def _commit_run(
@@ -160,10 +165,10 @@ class Store:
             return None
         run, device_event_index = record.run, record.device_event_index
         commit = RunCommit(run_id, events[0].event_index, events[-1].event_index + 1)
-        announced: dict[int, Row] = {}
+        configurations: dict[int, Row] = {}
 
-        def configuration_of(configuration_index: int) -> Row | None:
-            return announced.get(configuration_index) or read_configuration(connection, run_id, configuration_index)
+        def find_configuration(configuration_index: int) -> Row | None:
+            return configurations.get(configuration_index) or read_configuration(connection, run_id, configuration_index)
 
         for event in events:
             run = advanced(run, event)
@@ -177,9 +182,9 @@ class Store:
                     commit.samples.append(sample_row(event, batch))
                     continue
                 case Measurement(configuration_index) | ConfigurationFailed(configuration_index):
-                    configuration = configuration_of(configuration_index)
+                    configuration = find_configuration(configuration_index)
                 case PairedComparison(configuration_index, baseline_index):
-                    configuration, baseline = configuration_of(configuration_index), configuration_of(baseline_index)
+                    configuration, baseline = find_configuration(configuration_index), find_configuration(baseline_index)
                 case CeilingsMeasured(ceilings):
                     commit.has_new_ceilings = True
                     commit.changed_device_ids |= keep_measured(connection, run.node_id, ceilings)
@@ -191,7 +196,7 @@ class Store:
                     keep_trace(connection, event, stored)
             rows = list(table_rows(event, run, configuration, baseline))
             if isinstance(event.payload, Configuration):
-                announced[event.payload.configuration_index] = rows[0].values
+                configurations[event.payload.configuration_index] = rows[0].values
             commit.rows += rows
         if run.state.is_final and has_waiting_trace(connection, run_id):
             run = replace(run, activity=READING_ACTIVITY)
@@ -200,23 +205,23 @@ class Store:
         commit.run = run if run is not record.run else None
         return commit
 
-    def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
-        """Store a final run with all its rows at once, in the place of an earlier state of it; return whether it was new.
+    def add_imported(self, run: Run, directory: Path, next_event_index: int) -> bool:
+        """Store a final run with all its rows, replacing an earlier state of it, and return whether it was new.
 
-        An earlier state leaves its tags, its time and what was set by hand, unless the file itself states other ceilings or
-        thresholds than before.
+        An earlier state leaves its tags, its creation time and the user's ceilings and thresholds, unless the file itself now
+        states other ones.
 
         Args:
-            folder: one of `reserve_rows`, with the rows as `archive.write_frames` leaves them. The store's from here on.
+            directory: from `reserve_rows`, filled by `parquet.write_frames`. The store owns it from here on.
         """
         with self._files_lock:
             if self.has_imported(run.run_id, run.imported_digest):
-                shutil.rmtree(folder)
+                shutil.rmtree(directory)
                 return False
-            stated = self._stated_by_hand(run.run_id)
-            with self._files.publishing(run.run_id, folder) as connection:
+            stated = self._stated_overrides(run.run_id)
+            with self._files.publishing(run.run_id, directory) as connection:
                 insert_compacted_run(connection, run, next_event_index)
-            if self._stated_by_hand(run.run_id) != stated:
+            if self._stated_overrides(run.run_id) != stated:
                 self.hardware.forget(run.run_id)
             self.held.forget(run.run_id)
             return True
@@ -226,116 +231,122 @@ class Store:
         return self._files.reserve(run_id)
 
     def reserve_trace(self, run_id: str) -> Path:
-        """Return a directory that is not there yet, for the rows of the traces that a run of a node has left."""
+        """Return a directory that is not there yet, for the rows of the traces that a run left on its node."""
         return self._trace_files.reserve(run_id)
 
     def has_imported(self, run_id: str, digest: str) -> bool:
-        """Whether the run is there; with a digest, whether it was read from what has that one."""
+        """Return whether the run is there; with a digest, whether it was read from files of that digest."""
         known = self.runs.of([run_id])
         return bool(known) and digest in ("", known[0].run.imported_digest)
 
-    def _stated_by_hand(self, run_id: str) -> list[tuple[object, ...]]:
-        """What its file itself states of its device."""
+    def _stated_overrides(self, run_id: str) -> list[tuple[object, ...]]:
+        """Return the rows of user ceilings and thresholds that the run's file itself states."""
         directory = self._files.directory(run_id)
         directories = [] if directory is None else [directory]
-        by_hand = [part.filter(pl.col("source") == USER) for part in self._files.scan(CEILINGS, directories)]
-        parts = (*by_hand, *self._files.scan(THRESHOLDS, directories))
+        overrides = [part.filter(pl.col("source") == USER) for part in self._files.scan(CEILINGS, directories)]
+        parts = (*overrides, *self._files.scan(THRESHOLDS, directories))
         return [row for part in parts for row in part.drop("event_index").collect().rows()]
 
-    def settle_traces(self, run_id: str, folder: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
-        """Takes over what was read of the traces of a run that has ended; its log and notes say so. None: the run has been deleted.
+    def complete_traces(self, run_id: str, directory: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
+        """Publish the traces read for a finished run, with a line in its log and notes. None: the run has been deleted.
 
         Args:
-            folder: one of `reserve_trace`, with the rows as `archive.write_frames` leaves them. The store's from here on.
-                None: nothing could be read.
-            notes: for people. level: of the first line, which the log gets.
+            directory: from `reserve_trace`, filled by `parquet.write_frames`; the store owns it from here on. None: nothing could be read.
+            notes: text for users, appended to the run's notes.
+            level: of the first line of notes, which goes to the log.
         """
         with self._files_lock:
             if not self.runs.known([run_id]):
-                if folder is not None:
-                    shutil.rmtree(folder)
+                if directory is not None:
+                    shutil.rmtree(directory)
                 return None
-            with self._catalogue.writing() if folder is None else self._trace_files.publishing(run_id, folder) as connection:
+            with self._database.writing() if directory is None else self._trace_files.publishing(run_id, directory) as connection:
                 record = read_run(connection, run_id)
                 run = replace(record.run, activity="", notes="\n".join(filter(None, (record.run.notes, notes))))
-                said = LogLines(level, "analyzer", tuple(notes.splitlines()[:1]))
-                # As one more event of the run: who watches it is told as of any other.
-                event = RunEvent(record.next_event_index, record.journal_id or "", run_id, time.time_ns(), said)
-                commit = RunCommit(run_id, event.event_index, event.event_index + 1, run, has_new_ceilings=folder is not None)
+                log_lines = LogLines(level, "analyzer", tuple(notes.splitlines()[:1]))
+                # As one more event of the run, which reaches watchers as any other does.
+                event = RunEvent(record.next_event_index, record.journal_id or "", run_id, time.time_ns(), log_lines)
+                commit = RunCommit(run_id, event.event_index, event.event_index + 1, run, has_new_ceilings=directory is not None)
                 commit.rows += table_rows(event, run, None)
-                settle_traces(connection, run_id, is_read=folder is not None)
+                settle_traces(connection, run_id, is_read=directory is not None)
                 insert_rows(connection, commit)
                 update_record(connection, replace(record, run=run, next_event_index=commit.next_event_index))
             return commit
 
-    # ------------------------------------------------------------ rows out
+    # ------------------------------------------------------------ reading
 
     def read(
         self, table: Table, run_ids: Sequence[str] | None, first_event_index: int = 0, end_event_index: int | None = None
     ) -> pl.LazyFrame:
-        """Rows of a stored table in order of event_index within each run.
+        """Return rows of a stored table in order of event_index within each run.
 
         Args:
             run_ids: None for all runs.
-            first_event_index, end_event_index: rows from the first up to before the end; None: no end.
+            first_event_index: of the first rows.
+            end_event_index: rows before this one; None: no end.
         """
         own = self._own_rows(table, run_ids, first_event_index, end_event_index)
         if table not in TABLES_OF_TRACES:
             return together(table, own)
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             directories = self._trace_files.directories(connection, run_ids)
         return together(table, [*own, *self._trace_files.scan(table, directories.values())])
 
     def _own_rows(
         self, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
     ) -> list[pl.LazyFrame]:
-        """What came with events or imports: of runs in Parquet, then of those in the database."""
-        with self._catalogue.reading() as connection:
+        """Return the rows from events or imports: of runs in Parquet, then of those in the database."""
+        with self._database.reading() as connection:
             directories = self._files.directories(connection, run_ids)
-            is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
+            is_imported = table in IMPORTED_TABLES  # these come complete, never event by event
             live = [] if is_imported else [read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
         archived = [between(frame, first_event_index, end_event_index) for frame in self._files.scan(table, directories.values())]
-        # Both, always: events may still come in after a run was compacted.
+        # Always both: events may still arrive after a run was compacted.
         return [*archived, *live]
 
     def trace_run_ids(self, run_ids: Sequence[str] | None, without: Table | None = None) -> list[str]:
-        """Those of the runs that have a trace, or all that have, oldest first. without: a table that they never have rows of."""
-        with self._catalogue.reading() as connection:
+        """Return those of the runs, or of all, that have a trace, oldest first.
+
+        Args:
+            without: leave out runs that have, or may still get, rows of this table.
+        """
+        with self._database.reading() as connection:
             directories = self._files.directories(connection, run_ids)
-            of_nodes = self._trace_files.directories(connection, run_ids)
+            fetched = self._trace_files.directories(connection, run_ids)
 
         def has(run_id: str, table: Table) -> bool:
             return run_id in directories and table_path(directories[run_id], table).exists()
 
         def is_requested(run_id: str) -> bool:
-            if run_id not in of_nodes and not has(run_id, TRACE_NAMES):
+            if run_id not in fetched and not has(run_id, TRACE_NAMES):
                 return False
             return without is None or (run_id in directories and not has(run_id, without))
 
         return [record.run.run_id for record in self.runs.of(run_ids) if is_requested(record.run.run_id)]
 
     def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
-        """Return a result of a run that never changes: computed and stored at the first request, read at every other one.
+        """Return a result of a run that never changes: computed and stored at the first request, read at every later one.
 
         Args:
-            answer_name: of the result and of the code that computes it.
+            answer_name: identifies the result and the version of the code that computes it.
+            work_out: computes the result.
         """
         directory = self._trace_files.directory(run_id) or self._files.directory(run_id)
         if directory is None:  # deleted meanwhile
             return work_out().lazy()
         path = cached_result_path(directory, answer_name)
-        with nullcontext() if path.exists() else self._answer_lock:
+        with nullcontext() if path.exists() else self._result_lock:
             if path.exists():
                 return pl.scan_parquet(path)
             frame = work_out()
             try:
                 write_cached_result(path, frame)
             except (OSError, pl.exceptions.ComputeError) as error:
-                logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
+                logger.warning("Result %s of run %s cannot be stored: %s", answer_name, run_id, error)
             return frame.lazy()
 
     def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
-        """Rows of what a watcher is shown, all tables together, by event: columns event_index, row_count, in order."""
+        """Return how many rows of all watched tables each event brought: columns event_index and row_count, in order."""
         counts = [
             self.read(table, [run_id], first_event_index).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
             for table in WATCHED_TABLES
@@ -353,7 +364,7 @@ class Store:
         query = sa.select(columns.event_index, columns.sample_count).where(
             columns.run_id == run_id, columns.event_index >= first_event_index
         )
-        with self._catalogue.reading() as connection:
+        with self._database.reading() as connection:
             directories = self._files.directories(connection, [run_id])
             rows = [tuple(row) for row in connection.execute(query)]
         live = pl.LazyFrame(rows, schema={"event_index": pl.Int64, "row_count": pl.Int64}, orient="row")
@@ -366,9 +377,10 @@ class Store:
     # ------------------------------------------------------------ finished runs
 
     def compact(self, run_id: str) -> None:
-        """Moves the rows of a final run from the database to Parquet. Does nothing when that has been done.
+        """Move the rows of a final run from the database to Parquet. Does nothing when that has been done.
 
-        Raises RunNotFoundError.
+        Raises:
+            RunNotFoundError: there is no such run.
         """
         with self._files_lock:
             record = self.runs.get(run_id)
@@ -385,10 +397,10 @@ class Store:
                 connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True))
 
     def check_files(self, run_ids: Sequence[str] | None) -> None:
-        """Reads all files of these runs, or of all: what to do when rows could not be read.
+        """Read all files of these runs, or of all, to name the damaged one after a failed query.
 
         Raises:
-            StoredRunDamagedError: one is not what was written.
+            StoredRunDamagedError: a file cannot be read.
         """
         for record in self.runs.of(run_ids):
             run_id = record.run.run_id
@@ -402,13 +414,18 @@ class Store:
                         remedy=f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}.",
                     )
 
-    def _delete_fetched(self, all_but: Collection[str]) -> None:
-        for path in self.fetched_folder.iterdir():
+    def _delete_fetched_files(self, all_but: Collection[str]) -> None:
+        for path in self.fetched_directory.iterdir():
             if path.name not in all_but:
                 shutil.rmtree(path, ignore_errors=True)
 
     def delete_run(self, run_id: str) -> None:
-        """Raises RunNotFoundError, RunNotFinishedError."""
+        """Delete a run with its rows, files and hardware settings.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            RunNotFinishedError: it has not ended.
+        """
         with self._files_lock:
             directories = [(files, files.directory(run_id)) for files in (self._files, self._trace_files)]
             self.runs.delete(run_id)
@@ -418,15 +435,14 @@ class Store:
             self.held.forget(run_id)
 
 
-# ---------------------------------------------------------------- store lock
-# Only one process opens a store.
+# ---------------------------------------------------------------- lock
 
 
 class StoreLock:
-    """Held from construction to `release`; the operating system lets go when the process dies, however it dies.
+    """A lock file held from construction to `release`; the operating system releases it when the process dies.
 
     Raises:
-        StoreLockedError: another process has it; names its id.
+        StoreLockedError: another process has it; the error names its id.
     """
 
     def __init__(self, path: Path) -> None:
@@ -448,5 +464,5 @@ class StoreLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Does nothing the second time."""
+        """Release the lock. Does nothing the second time."""
         self._file.close()

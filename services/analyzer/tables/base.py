@@ -1,4 +1,4 @@
-"""What a table is: columns with type, unit and meaning, and the columns that several tables share."""
+"""Tables and columns: names, types and descriptions, and the columns that several tables share."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import polars as pl
 
 from kernalyse.services.core.errors import InvalidRequestError
 
-# ---------------------------------------------------------------- table
-# What a canonical table is: its columns by name, type and meaning.
+# ---------------------------------------------------------------- types
 
 DataType = type[pl.String] | type[pl.Int64] | type[pl.Int32] | type[pl.Float64] | type[pl.Boolean]
 
 TEXT: Final = pl.String
 COUNT: Final = pl.Int64
-INDEX: Final = pl.Int32  # half of a count: what tables of ten million rows refer to each other by
+INDEX: Final = pl.Int32  # half the size of a count: for row numbers in tables of ten million rows
 NUMBER: Final = pl.Float64
 FLAG: Final = pl.Boolean
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """A column of a table; its name contains the unit."""
+
     name: str
     dtype: DataType
     description: str
@@ -39,14 +40,16 @@ class Table:
 
     @property
     def schema(self) -> dict[str, DataType]:
+        """Polars types by column name."""
         return {column.name: column.dtype for column in self.columns}
 
     @property
     def column_names(self) -> tuple[str, ...]:
+        """Names of all columns, in order."""
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """Raises InvalidRequestError that names the columns there are."""
+        """Return a column by name. Raises InvalidRequestError, which lists the columns."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -58,16 +61,17 @@ class Table:
         )
 
     def empty(self) -> pl.DataFrame:
+        """Return a frame without rows."""
         return pl.DataFrame(schema=self.schema)
 
     def frame(self, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
-        """A frame from rows whose values are in column order."""
+        """Return a frame of rows whose values are in column order."""
         return pl.DataFrame(list(rows), schema=self.schema, orient="row", strict=False)
 
     def own_rows(self, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-        """A frame from rows by column, without what is set when they are stored: run_id and event_index.
+        """Return a frame of rows by column name, without run_id and event_index, which are set when the rows are stored.
 
-        What a row lacks or cannot hold is null.
+        Values that a row lacks, or that do not fit the column, are null.
         """
         given = list(rows)
         wide = {column.name: COUNT if column.dtype is INDEX else column.dtype for column in self.columns[2:]}
@@ -75,7 +79,7 @@ class Table:
         return pl.DataFrame([column.cast(self.schema[column.name], strict=False) for column in columns])
 
     def conform(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """The same rows with exactly this table's columns: missing ones null, unknown ones dropped.
+        """Return the rows with exactly this table's columns: missing ones null, unknown ones dropped.
 
         Files written by another version have other columns.
         """
@@ -86,49 +90,53 @@ class Table:
 
 
 def together(table: Table, frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """The rows of all of them, one after the other. One alone stays what it is: of files in a row polars cuts no page but from all."""
+    """Return the rows of all frames, one after the other.
+
+    A single frame is returned as it is: polars pushes a page into one scan, but not into a concatenation.
+    """
     if len(frames) == 1:
         return frames[0]
     return pl.concat(frames) if frames else table.empty().lazy()
 
 
+def keyed_table(table_name: str, description: str, *columns: Column) -> Table:
+    """Return a table whose rows belong to a run and came with one of its events."""
+    return Table(table_name, description, (RUN_ID, EVENT_INDEX, *columns))
+
+
+# ---------------------------------------------------------------- shared columns
+
 RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
 EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
 CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
-KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
-MEASURED_UNIX_NS: Final = Column("measured_unix_ns", COUNT, "When it was measured, nanoseconds since the Unix epoch, the node's clock.")
+KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalog or source.")
+MEASURED_UNIX_NS: Final = Column(
+    "measured_unix_ns", COUNT, "Time of the measurement, nanoseconds since the Unix epoch by the node's clock."
+)
 LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")
 
-
-def keyed_table(table_name: str, description: str, *columns: Column) -> Table:
-    """A table of rows that belong to a run and came with one of its events."""
-    return Table(table_name, description, (RUN_ID, EVENT_INDEX, *columns))
-
-
-# ---------------------------------------------------------------- columns
-# Columns that tables of several kinds have.
 
 PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
 CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
 DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
-PATH: Final = Column("path", TEXT, "fma or tensor: picks the compute ceiling.")
+PATH: Final = Column("path", TEXT, "fma or tensor: selects the compute ceiling.")
 MACROS: Final = Column("macros", TEXT, "JSON object of compile-time constants.")
 PROCESS_INDEX: Final = Column("process_index", COUNT, "Process of the run that measured it, from 0.")
-VARIANT: Final = Column("variant", TEXT, "What tells it from others of the same kernel and parameters, e.g. TILE=16.")
+VARIANT: Final = Column("variant", TEXT, "Distinguishes it from others of the same kernel and parameters, e.g. TILE=16.")
 FLOP: Final = Column("flop", NUMBER, "Floating-point operations of one launch.")
 BYTES: Final = Column("bytes", NUMBER, "Bytes one launch must move to and from device memory.")
 VERIFICATION_STATE: Final = Column("verification_state", TEXT, "Result against the reference.")
 DURATION_MEDIAN_NS: Final = Column("duration_median_ns", NUMBER, "Median device time of one launch.")
 REASON: Final = Column("reason", TEXT, "Name of the error, e.g. COMPILE_FAILED.")
 MESSAGE: Final = Column("message", TEXT, "Subject, found, expected, remedy.")
-MODEL_NAME: Final = Column("model_name", TEXT, "Model that it belongs to; null: to none, or not known.")
-BATCH_SIZE: Final = Column("batch_size", COUNT, "Of the model's input; null: not known.")
-SYMBOL: Final = Column("symbol", TEXT, "Shape to draw it in, by Plotly's names, e.g. square; star: its work is not known; null: any.")
-LAYER_PATH: Final = Column("layer_path", TEXT, "Layer of the model that it belongs to, e.g. blocks.3.attn.qkv; null: to none.")
+MODEL_NAME: Final = Column("model_name", TEXT, "ML model that it belongs to; null: none, or not known.")
+BATCH_SIZE: Final = Column("batch_size", COUNT, "Batch size of the model's input; null: not known.")
+SYMBOL: Final = Column("symbol", TEXT, "Marker in charts, by Plotly's names, e.g. square; star: its costs are not known; null: any.")
+LAYER_PATH: Final = Column("layer_path", TEXT, "Layer of the model that it belongs to, e.g. blocks.3.attn.qkv; null: none.")
 DISTURBANCE: Final = Column(
     "disturbance",
     TEXT,
-    "What disturbed the measuring, e.g. host 98 % busy, or the ceilings that it is held against; null: nothing known.",
+    "Disturbance of the measurement or of its ceilings, e.g. host 98 % busy; null: none known.",
 )
 THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")

@@ -1,4 +1,4 @@
-"""From events to rows of the canonical tables, and to the state of their run."""
+"""Conversion of events to rows of the canonical tables, and to the state of their run."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ from kernalyse.services.core.model import (
 Row = dict[str, Any]
 MAX_INT64: Final = 2**63 - 1
 CONFIGURATION_COLUMNS: Final = tuple(name for name in CONFIGURATIONS.column_names if name in MEASUREMENTS.column_names)[2:]
-"""What a measurement's row takes from its configuration's; all but the keys."""
+"""Columns that a measurement's row copies from its configuration's; all but the keys."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 BACKEND_OF_DEVICE: Final = {"cuda": BackendName.PYCUDA, "opencl": BackendName.OPENCL}
-"""What AUTO means, by the beginning of a device_id."""
+"""The backend that AUTO selects, by the beginning of a device_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +78,27 @@ class SampleRow:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
+    """One row with the table that it belongs to."""
+
     table: Table
     values: Row
 
 
 def unix_ns(time: datetime | None) -> int | None:
-    """Exact to the microsecond that a datetime holds."""
+    """Return nanoseconds since the Unix epoch, exact to the microsecond that a datetime holds."""
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def time_of(unix_time_ns: int | None) -> datetime | None:
+    """Return the UTC time of nanoseconds since the Unix epoch, cut to microseconds."""
     return None if unix_time_ns is None else EPOCH + timedelta(microseconds=unix_time_ns // 1000)
 
 
-# ---------------------------------------------------------------- the run's own state
+# ---------------------------------------------------------------- state of a run
 
 
 def advanced(run: Run, event: RunEvent) -> Run:
-    """The run after the event; the same object when the event does not concern its state."""
+    """Return the run after the event; the same object when the event does not concern its state."""
     match event.payload:
         case StateChanged(state, error):
             at = time_of(event.event_unix_ns)
@@ -114,7 +117,7 @@ def advanced(run: Run, event: RunEvent) -> Run:
 
 
 def before_events(run: Run) -> Run:
-    """The run as it was accepted: a snapshot taken later already contains what its events are going to tell."""
+    """Return the run as it was accepted: a snapshot taken later already contains the effects of its events."""
     return replace(
         run,
         state=RunState.QUEUED,
@@ -129,7 +132,7 @@ def before_events(run: Run) -> Run:
 
 
 def backend_of(run: Run) -> BackendName | None:
-    """The backend that the request named; for AUTO, what the device's id says."""
+    """Return the backend that the request named; for AUTO, the one that the device_id implies; None: not known."""
     requested: BackendName | None = getattr(run.spec.work, "backend", None)
     if requested not in (None, BackendName.AUTO):
         return requested
@@ -140,11 +143,11 @@ def backend_of(run: Run) -> BackendName | None:
 
 
 def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: Row | None = None) -> Iterator[TableRow]:
-    """The rows of one event; none for samples and for what only changes the run.
+    """Yield the rows of one event; none for samples and for events that only change the run.
 
     Args:
         run: as it is after the event.
-        configuration: row of the configuration that a measurement, failure or comparison belongs to, if it was announced.
+        configuration: row of the configuration that a measurement, failure or comparison belongs to, if there was one.
         baseline: row of the configuration that a comparison compares with.
     """
     key = {"run_id": event.run_id, "event_index": event.event_index}
@@ -159,29 +162,30 @@ def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: R
             yield TableRow(FAILURES, key | values | {"message": error.message})
         case PairedComparison() as payload:
             labels = {"label": (configuration or {}).get("label"), "baseline_label": (baseline or {}).get("label")}
-            yield TableRow(PAIRED_COMPARISONS, key | _plain(payload, PAIRED_COMPARISONS) | labels)
+            yield TableRow(PAIRED_COMPARISONS, key | _matching_fields(payload, PAIRED_COMPARISONS) | labels)
         case LogLines(level, source, lines):
             for line in lines:
                 yield log_row(event, level, source, line)
         case Telemetry() as payload:
-            yield TableRow(TELEMETRY, key | _plain(payload, TELEMETRY))
+            yield TableRow(TELEMETRY, key | _matching_fields(payload, TELEMETRY))
         case CeilingsMeasured(ceilings):
             for ceiling in ceilings:
                 yield TableRow(CEILINGS, ceiling_row(event.run_id, event.event_index, ceiling))
         case ArtifactStored() as payload:
-            yield TableRow(ARTIFACTS, key | _plain(payload, ARTIFACTS))
+            yield TableRow(ARTIFACTS, key | _matching_fields(payload, ARTIFACTS))
         case CountersStored() as payload:
             launch_count = {"launch_count": len(payload.configuration_indexes)}
-            yield TableRow(COUNTER_REPORTS, key | _plain(payload, COUNTER_REPORTS) | launch_count)
+            yield TableRow(COUNTER_REPORTS, key | _matching_fields(payload, COUNTER_REPORTS) | launch_count)
 
 
 def log_row(event: RunEvent, level: LogLevel, source: str, line: str) -> TableRow:
-    """One line of the run's log that came with the event."""
+    """Return the row of one line of the run's log that came with the event."""
     values = {"event_unix_ns": event.event_unix_ns, "level": level.value, "source": source, "line": line}
     return TableRow(LOG_LINES, {"run_id": event.run_id, "event_index": event.event_index} | values)
 
 
 def sample_row(event: RunEvent, batch: SampleBatch) -> SampleRow:
+    """Return a batch of samples as it is stored."""
     return SampleRow(
         run_id=event.run_id,
         event_index=event.event_index,
@@ -196,16 +200,17 @@ def sample_row(event: RunEvent, batch: SampleBatch) -> SampleRow:
 
 
 def ceiling_row(run_id: str, event_index: int | None, ceiling: Ceiling) -> Row:
-    return {"run_id": run_id, "event_index": event_index} | _plain(ceiling, CEILINGS)
+    """Return a ceiling as a row of table ceilings."""
+    return {"run_id": run_id, "event_index": event_index} | _matching_fields(ceiling, CEILINGS)
 
 
 def frame_of(table: Table, rows: Sequence[Row]) -> pl.DataFrame:
-    """Rows as a frame; a value that a row lacks is null."""
+    """Return rows as a frame of the table; a value that a row lacks is null."""
     return table.frame([row.get(name) for name in table.column_names] for row in rows)
 
 
 def samples_frame(batches: Sequence[SampleRow]) -> pl.DataFrame:
-    """Batches unpacked to one row per sample, in their order."""
+    """Return batches unpacked to one row per sample, in their order."""
     if not batches:
         return SAMPLES.empty()
     counts = np.array([batch.sample_count for batch in batches])
@@ -231,7 +236,7 @@ def samples_frame(batches: Sequence[SampleRow]) -> pl.DataFrame:
 
 
 def _clocks(batches: Sequence[SampleRow]) -> pl.Series:
-    """Null where no clock is known."""
+    """Return the clock of each sample; null where it is not known."""
     parts = [
         np.zeros(batch.sample_count, "<i8") if batch.sm_clock_hz is None else np.frombuffer(batch.sm_clock_hz, "<i8") for batch in batches
     ]
@@ -250,7 +255,7 @@ def _discarded(batches: Sequence[SampleRow]) -> np.ndarray[Any, np.dtype[np.bool
 
 
 def _configuration(configuration: Configuration, run: Run) -> Row:
-    return _plain(configuration, CONFIGURATIONS) | {
+    return _matching_fields(configuration, CONFIGURATIONS) | {
         "label": configuration.label,
         "parameters": _json_values(configuration.parameters),
         "layer_path": configuration.layer_path or None,
@@ -263,7 +268,7 @@ def _configuration(configuration: Configuration, run: Run) -> Row:
 
 
 def _of_model(configuration: Configuration, work: Work) -> Row:
-    """A request may call a model by a shorter name than the whole pass has."""
+    """Return the model columns. A request may call a model by a shorter name than its complete pass has."""
     if not isinstance(work, ModelRun):
         return {}
     return {"model_name": work.model_name if configuration.layer_path else configuration.kernel_name, "batch_size": work.batch_size}
@@ -278,8 +283,8 @@ def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
     backend = backend_of(run)
     return (
         {name: configuration.get(name) for name in CONFIGURATION_COLUMNS}
-        | _plain(measurement, MEASUREMENTS)
-        | ({} if measurement.resources is None else _plain(measurement.resources, MEASUREMENTS))
+        | _matching_fields(measurement, MEASUREMENTS)
+        | ({} if measurement.resources is None else _matching_fields(measurement.resources, MEASUREMENTS))
         | {
             "device_id": run.device_id,
             "backend": None if backend is None else backend.value,
@@ -293,8 +298,8 @@ def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
     )
 
 
-def _plain(value: Any, table: Table) -> Row:
-    """The fields of a dataclass that are columns of the table, as values that SQLite and polars take."""
+def _matching_fields(value: Any, table: Table) -> Row:
+    """Return the fields of a dataclass that are columns of the table, as values that SQLite and polars accept."""
     names = set(table.column_names)
     return {item.name: _cell(getattr(value, item.name)) for item in fields(value) if item.name in names}
 
@@ -303,5 +308,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(str(part) for part in value)
     if isinstance(value, int) and value > MAX_INT64:
-        return None  # an unsigned 64-bit figure that no column can hold would stop the whole run from being stored
+        return None  # no column holds an unsigned 64-bit number of this size, and failing would lose the rest of the run
     return getattr(value, "value", value) if isinstance(value, str) else value

@@ -1,7 +1,7 @@
-"""The results document: what `--json` writes, `export` too, and `import` reads back.
+"""The results document: the format that `--json` and `export` write and `import` reads.
 
-One JSON object: the run, its devices, rows of the tables below with every column of theirs, and all samples
-by configuration. Version 1 may gain columns and tables; one that goes or changes its meaning makes version 2.
+One JSON object: the run, its devices, rows of the tables below with all their columns, and all samples by configuration.
+Version 1 may gain columns and tables; removing one or changing its meaning makes version 2.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ FORMAT: Final = "kernalyse-results"
 VERSION: Final = f"{FORMAT}/1"
 
 DERIVED_TABLES: Final = (ROOFLINE, BEST, COUNTED_WORK)
-"""In the document for those who read it; they follow from the other tables, and kernalyse works them out anew."""
+"""In the document for its readers; kernalyse computes them anew from the other tables on import."""
 
 ROW_TABLES: Final = (
     *(CONFIGURATIONS, MEASUREMENTS, ROOFLINE, CEILINGS, PAIRED_COMPARISONS, BEST, FAILURES),
     *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, TELEMETRY, LOG_LINES, THRESHOLDS),
 )
-
-"""Written as rows: all that was measured or said. Files that the run left stay where it ran."""
+"""Tables whose rows the document has: all that was measured or logged. Artifacts of the run stay on its node."""
 
 ADDED_TABLES: Final = (THRESHOLDS,)
 """Documents of this version that were written earlier lack them."""
@@ -50,18 +49,18 @@ OBJECT_COLUMNS: Final = ("parameters", "macros")
 """JSON text in the tables, objects in the document."""
 
 STORE_COLUMN: Final = "event_index"
-"""A place in the journal that the rows came from; it means nothing outside the store."""
+"""Position in the journal that the rows came from; it means nothing outside the store."""
 
 JSON_TYPES: Final[dict[object, str]] = {TEXT: "string", COUNT: "integer", NUMBER: "number", FLAG: "boolean"}
 
 
 def document_columns(table: Table) -> tuple[Column, ...]:
-    """The columns of a table that its rows in the document have."""
+    """Return the columns of a table that its rows in the document have."""
     return tuple(column for column in table.columns if column.name != STORE_COLUMN)
 
 
 def json_schema() -> dict[str, Any]:
-    """The document as JSON Schema, draft 2020-12."""
+    """Return the JSON Schema of the document, draft 2020-12."""
     properties: dict[str, Any] = {
         "schema": {"const": VERSION, "description": "Name and version of this format."},
         "kernalyse_version": {"type": "string", "description": "Of the program that wrote the document."},
@@ -69,7 +68,7 @@ def json_schema() -> dict[str, Any]:
         "devices": {
             "type": "array",
             "items": {"$ref": "#/$defs/device"},
-            "description": "Those that the run measured on, as their node last described them; of imported results they are not known.",
+            "description": "Devices that the run measured on, as their node last described them; not known for imported results.",
         },
         **{
             table.table_name: {"type": "array", "items": {"$ref": f"#/$defs/{table.table_name}"}, "description": table.description}
@@ -125,7 +124,7 @@ def _samples() -> dict[str, Any]:
             "discarded_sample_indexes": {
                 "type": "array",
                 "items": {"type": "integer", "minimum": 0},
-                "description": "Places, from 0, of samples that were taken while the clock was throttled: they do not count.",
+                "description": "Positions, from 0, of samples that were taken while the clock was throttled: they do not count.",
             },
             "batches": _object(
                 {

@@ -1,4 +1,8 @@
-"""Tables of runs that events fill: configurations, samples, measurements, counters, thresholds and the runs."""
+"""Tables of runs: configurations, samples, measurements, counters, thresholds, logs and the runs themselves.
+
+Column names equal the field names of core.model and of the contract, and contain units. Unknown is null. The order of columns
+here is their order everywhere: in GetTable, in WatchRun, in the Parquet files.
+"""
 
 from __future__ import annotations
 
@@ -55,15 +59,14 @@ from kernalyse.services.analyzer.tables.derived import (
 from kernalyse.services.analyzer.tables.traces import TRACE_TABLES
 from kernalyse.services.core.errors import TableNotFoundError
 
-# ---------------------------------------------------------------- runs table
-# The table of runs.
+# ---------------------------------------------------------------- runs
 
 RUNS: Final = keyed_table(
     "runs",
     "One row per run; event_index is that of its last row.",
     Column("node_id", TEXT, "Node that it ran on; null: imported."),
     Column("host_name", TEXT, "Machine of that node; null: imported, or not known."),
-    Column("title", TEXT, "Given, or made from the work."),
+    Column("title", TEXT, "Given by the user, or made from the workload."),
     Column("continues_run_id", TEXT, "The stopped run whose sweep this one continues; null: none."),
     Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
     Column("create_unix_ns", COUNT, "Submitted."),
@@ -74,7 +77,7 @@ RUNS: Final = keyed_table(
     Column("failed_configuration_count", COUNT, "Of these, failed."),
     Column("total_configuration_count", COUNT, "Null until the sweep is expanded."),
     Column("error_reason", TEXT, "Why it failed or was lost."),
-    Column("error_message", TEXT, "The same in words."),
+    Column("error_message", TEXT, "The error message."),
     Column("git_commit", TEXT, "Of the checkout it was submitted from."),
     Column("git_is_dirty", FLAG, "Tracked files differed from the commit."),
     Column("tags", TEXT, "Comma-separated."),
@@ -82,20 +85,19 @@ RUNS: Final = keyed_table(
 )
 
 
-# ---------------------------------------------------------------- threshold table
-# The table of what counts as inefficient.
+# ---------------------------------------------------------------- thresholds
 
 THRESHOLDS: Final = keyed_table(
     "thresholds",
     "One row per run and device: efficiencies below which its kernels count as inefficient.",
     DEVICE_ID,
-    Column("memory_inefficient_ratio", NUMBER, "Of what is bound by memory."),
-    Column("compute_inefficient_ratio", NUMBER, "Of what is bound by computing."),
+    Column("memory_inefficient_ratio", NUMBER, "For memory-bound kernels."),
+    Column("compute_inefficient_ratio", NUMBER, "For compute-bound kernels."),
 )
 
 
-# ---------------------------------------------------------------- counter tables
-# The tables of hardware counters: reports that runs left, what they say, and what it comes to.
+# ---------------------------------------------------------------- hardware counters
+# Reports that runs left, their counters, and the costs computed from them.
 
 LAUNCH_INDEX: Final = Column("launch_index", COUNT, "Profiled launch within its report, from 0.")
 COMPUTE_CAPABILITY: Final = Column("compute_capability", TEXT, "Of the device, e.g. 9.0.")
@@ -105,7 +107,7 @@ CLOCK_CONTROL: Final = Column("clock_control", TEXT, "base: the clock was locked
 COUNTER_REPORTS: Final = keyed_table(
     "counter_reports",
     "One row per report of ncu that the run left.",
-    Column("artifact_name", TEXT, "The file, which the node keeps."),
+    Column("artifact_name", TEXT, "File on the node."),
     Column("launch_count", COUNT, "Launches that were profiled for it."),
     CACHE_CONTROL,
     CLOCK_CONTROL,
@@ -124,7 +126,7 @@ COUNTERS: Final = keyed_table(
     Column("metric_name", TEXT, "ncu's own."),
     Column("unit", TEXT, "ncu's own; null: none."),
     Column("value", NUMBER, "In that unit; null: no number."),
-    Column("text", TEXT, "What stood there where it is no plain number."),
+    Column("text", TEXT, "The value as text where it is no plain number."),
 )
 
 FMA_DTYPES: Final = ("float64", "float32", "float16")
@@ -132,12 +134,13 @@ TENSOR_DTYPES: Final = ("float64", "tfloat32", "bfloat16", "float16", "float8", 
 
 
 def flop_column(dtype: str, path: str) -> str:
+    """Return the name of the column that counts operations of this data type and path."""
     return f"{dtype}_{path}_flop"
 
 
 COUNTED_WORK: Final = keyed_table(
     "counted_work",
-    "One row per profiled launch: its work, its bytes at each memory level and its use of the device, by counters.",
+    "One row per profiled launch: its costs, its bytes at each memory level and its use of the device, by counters.",
     CONFIGURATION_INDEX,
     LABEL,
     LAUNCH_INDEX,
@@ -155,24 +158,21 @@ COUNTED_WORK: Final = keyed_table(
     Column("dram_bytes", NUMBER, "To and from device memory; null on devices without such counters."),
     Column("l2_bytes", NUMBER, "Out of the L2 cache."),
     Column("l1_bytes", NUMBER, "Out of the L1 cache; from compute capability 9.0 on with those of shared memory."),
-    Column("l2_metric_name", TEXT, "What l2_bytes stands on: definitions differ."),
-    Column("l1_metric_name", TEXT, "What l1_bytes stands on: definitions differ."),
+    Column("l2_metric_name", TEXT, "Metric that l2_bytes was computed from, as definitions differ."),
+    Column("l1_metric_name", TEXT, "Metric that l1_bytes was computed from, as definitions differ."),
     Column("achieved_occupancy_ratio", NUMBER, "Active warps over the most that a multiprocessor holds."),
-    Column("sm_active_ratio", NUMBER, "Share of the time in which multiprocessors had work."),
-    Column("sm_throughput_ratio", NUMBER, "Of the multiprocessors' most, by the busiest of their parts."),
-    Column("memory_throughput_ratio", NUMBER, "Of the memory system's most, by the busiest of its parts."),
+    Column("sm_active_ratio", NUMBER, "Fraction of the time in which multiprocessors were busy."),
+    Column("sm_throughput_ratio", NUMBER, "Fraction of the peak of the multiprocessors' busiest unit."),
+    Column("memory_throughput_ratio", NUMBER, "Fraction of the peak of the memory system's busiest unit."),
 )
 
 
-# ---------------------------------------------------------------- schema
-# The canonical tables: every column once, with its type and meaning.
-#
-# Column names equal the field names of core.model and of the contract, with units in them. Unknown is null. The order of columns
-# here is the order everywhere: in GetTable, in WatchRun, in the Parquet files.
+# ---------------------------------------------------------------- events
+# Filled by the events of runs.
 
 CONFIGURATIONS: Final = _table(
     "configurations",
-    "One row per kernel with one set of parameters, announced before its first sample.",
+    "One row per kernel with one set of parameters, registered before its first sample.",
     CONFIGURATION_INDEX,
     KERNEL_NAME,
     LABEL,
@@ -201,14 +201,14 @@ SAMPLES: Final = _table(
     CONFIGURATION_INDEX,
     Column("sample_index", COUNT, "Within the configuration, from 0."),
     Column("duration_ns", NUMBER, "Device time of one launch."),
-    Column("measured_unix_ns", COUNT, "When the last sample of its batch had been taken."),
+    Column("measured_unix_ns", COUNT, "Time when the last sample of its batch was complete."),
     Column("sm_clock_hz", COUNT, "SM clock during the sample; null: not known."),
     Column("is_discarded", FLAG, "Taken while the clock was throttled: it does not count."),
 )
 
 _STATISTICS: Final = (
-    Column("sample_count", COUNT, "Samples that the statistics stand on."),
-    Column("discarded_sample_count", COUNT, "Taken but left out, e.g. while throttled."),
+    Column("sample_count", COUNT, "Samples that the statistics are computed from."),
+    Column("discarded_sample_count", COUNT, "Samples that were excluded, e.g. while throttled."),
     Column("warm_up_count", COUNT, "Launches before the first sample."),
     DURATION_MEDIAN_NS,
     Column("duration_median_low_ns", NUMBER, "Lower end of the median's 95 % confidence interval."),
@@ -225,7 +225,7 @@ _STATISTICS: Final = (
     Column("noise_ratio", NUMBER, "Standard deviation over mean."),
     Column("timing_method", TEXT, "SINGLE, BATCHED or GRAPH."),
     Column("launches_per_sample", COUNT, "Launches that a sample is the mean of."),
-    Column("is_blocked", FLAG, "The stream was held while a batch was enqueued."),
+    Column("is_blocked", FLAG, "The stream was blocked while a batch was enqueued."),
     Column("stopping_criterion", TEXT, "CONFIDENCE, NOISE, ENTROPY or SAMPLE_COUNT."),
     Column("stop_reason", TEXT, "Why sampling ended."),
     Column("cache_mode", TEXT, "COLD or HOT."),
@@ -248,16 +248,16 @@ MEASUREMENTS: Final = _table(
     PROCESS_INDEX,
     VARIANT,
     DEVICE_ID,
-    Column("backend", TEXT, "What ran the kernel: PYCUDA, NVCC or OPENCL."),
+    Column("backend", TEXT, "Backend that ran the kernel: PYCUDA, NVCC or OPENCL."),
     FLOP,
     BYTES,
     *_STATISTICS,
     VERIFICATION_STATE,
     Column("verification_max_absolute_error", NUMBER, "Of the worst output."),
     Column("verification_max_relative_error", NUMBER, "max|output - reference| / max|reference|."),
-    Column("verification_message", TEXT, "What the verification says."),
+    Column("verification_message", TEXT, "Message of the verification."),
     MEASURED_UNIX_NS,
-    Column("elapsed_ns", COUNT, "Wall clock of the whole configuration."),
+    Column("elapsed_ns", COUNT, "Wall-clock time of the configuration."),
     Column("compile_ns", COUNT, "Of which compiling."),
     Column("input_distribution", TEXT, "Of the random input data."),
     Column("seed", COUNT, "Of the random input data."),
@@ -285,23 +285,23 @@ MEASUREMENTS: Final = _table(
     MODEL_NAME,
     BATCH_SIZE,
     SYMBOL,
-    Column("stated_flop_per_s", NUMBER, "Rate as another tool states it; the roofline takes it where flop or duration are not known."),
-    Column("stated_flop_per_byte", NUMBER, "Intensity as another tool states it; taken where flop or bytes are not known."),
+    Column("stated_flop_per_s", NUMBER, "Rate as another tool states it; the roofline uses it where flop or duration are not known."),
+    Column("stated_flop_per_byte", NUMBER, "Intensity as another tool states it; used where flop or bytes are not known."),
     Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
     LAYER_PATH,
-    Column("device_memory_bytes", COUNT, "Of the buffers that a launch uses, or of all those of a model's whole pass; null: not told."),
+    Column("device_memory_bytes", COUNT, "Device memory of the buffers that a launch uses, or a model's complete pass; null: not known."),
     DISTURBANCE,
 )
 
 KERNELS: Final = _table(
     "kernels",
-    "One row per run and kernel, of traces with figures of its launches; event_index is that of the last row that contributed.",
+    "One row per run and kernel, of traces with metrics of its launches; event_index is that of the last row that contributed.",
     KERNEL_NAME,
     *KERNEL_FIGURES,
     CATEGORY,
     DTYPE,
     DEVICE_ID,
-    Column("configuration_count", COUNT, "Announced configurations."),
+    Column("configuration_count", COUNT, "Registered configurations."),
     Column("failed_configuration_count", COUNT, "Of these, without a measurement because of an error."),
     Column("sample_count", COUNT, "Samples of all measured configurations."),
     Column("duration_median_min_ns", NUMBER, "Shortest median of its configurations."),
@@ -312,41 +312,41 @@ KERNELS: Final = _table(
     Column("best_label", TEXT, "Plausible configuration of the highest efficiency; without ceilings, of the highest rate."),
     Column("bound", TEXT, "Of the best configuration."),
     Column("verification_failed_count", COUNT, "Measurements whose results are wrong."),
-    Column("implausible_count", COUNT, "Measurements faster than the device can be."),
-    Column("disturbed_count", COUNT, "Measurements that something disturbed, or the measuring of their ceilings."),
+    Column("implausible_count", COUNT, "Measurements faster than the device allows."),
+    Column("disturbed_count", COUNT, "Measurements that were disturbed, or whose ceilings were."),
 )
 
 BEST: Final = _table(
     "best",
-    "One row per problem (one work with its parameters, cache mode and device): the configuration with the shortest median.",
+    "One row per problem (the same computation, parameters, cache mode and device): the configuration with the shortest median.",
     *(CONFIGURATION_INDEX, KERNEL_NAME, LABEL, PARAMETERS, CATEGORY, MACROS, DEVICE_ID, DURATION_MEDIAN_NS),
     Column("block", TEXT, "Threads per block, e.g. 16x16x1."),
     Column("cache_mode", TEXT, "COLD or HOT."),
     Column("process_count", COUNT, "Processes that measured it; its duration is the median of their medians."),
-    Column("candidate_count", COUNT, "Configurations of the problem, apart from those with wrong results."),
+    Column("candidate_count", COUNT, "Configurations of the problem, except those with wrong results."),
     Column("runner_up_configuration_index", COUNT, "The next one; null: there is none."),
     Column("runner_up_label", TEXT, "Kernel and parameters of that one."),
     Column("runner_up_duration_median_ns", NUMBER, "Median device time of one launch."),
     Column("margin_ratio", NUMBER, "Duration of the runner-up over that of the best, less 1."),
     Column("margin_ratio_low", NUMBER, "Lower end of its interval."),
     Column("margin_ratio_high", NUMBER, "Upper end of it."),
-    Column("is_real", FLAG, "The margin is more than noise and drift: alternating blocks or separate processes say so."),
-    Column("reason", TEXT, "Why it is real, or is not known to be, one sentence."),
+    Column("is_real", FLAG, "The margin is more than noise and drift, as interleaved blocks or separate processes show."),
+    Column("reason", TEXT, "Why the margin is real, or is not known to be, one sentence."),
 )
 
 CEILINGS: Final = _table(
     "ceilings",
-    "What the run's device can do at most, from every source.",
+    "Peak rates of the run's device, from every source.",
     DEVICE_ID,
     Column("ceiling_name", TEXT, "dram, l2, l1, shared, or a data type; float16_accumulate16 for sums in half precision."),
     Column("unit", TEXT, "flop_per_s or bytes_per_s."),
     Column("value", NUMBER, "In that unit."),
     Column("path", TEXT, "fma or tensor for compute, copy for memory."),
     Column("source", TEXT, "user, measured, datasheet or clock."),
-    Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
-    Column("note", TEXT, "Where the figure comes from."),
+    Column("confidence", TEXT, "Of a datasheet value: high, medium, low."),
+    Column("note", TEXT, "Origin of the value."),
     Column("clock_hz", COUNT, "SM clock at which it holds."),
-    Column("measured_unix_ns", COUNT, "When it was measured, or set by hand."),
+    Column("measured_unix_ns", COUNT, "Time when it was measured, or set by the user."),
     Column("host_busy_ratio", NUMBER, "Of the host's cores, by other programs while it was measured; over 0.25 it may be too low."),
 )
 
@@ -357,7 +357,7 @@ TELEMETRY: Final = _table(
     DEVICE_ID,
     Column("utilization_ratio", NUMBER, "Since the reading before."),
     Column("memory_used_bytes", COUNT, "In use."),
-    Column("memory_total_bytes", COUNT, "There is."),
+    Column("memory_total_bytes", COUNT, "Installed."),
     Column("clock_hz", COUNT, "SM clock, or the CPU's frequency."),
     Column("memory_clock_hz", COUNT, "Memory clock."),
     Column("temperature_celsius", NUMBER, "Of the device."),
@@ -369,7 +369,7 @@ TELEMETRY: Final = _table(
 LOG_LINES: Final = _table(
     "log_lines",
     "One row per line.",
-    Column("event_unix_ns", COUNT, "When the profiler journalled it."),
+    Column("event_unix_ns", COUNT, "Time when the profiler wrote it to its journal."),
     Column("level", TEXT, "DEBUG, INFO, WARNING or ERROR."),
     Column("source", TEXT, "service, worker, compiler, program or analyzer."),
     Column("line", TEXT, "Without its line break."),
@@ -398,10 +398,10 @@ WATCHED_TABLES: Final = (
     *(CONFIGURATIONS, MEASUREMENTS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
     COUNTER_REPORTS,
 )
-"""Stored row by row as events bring them, and shown to those who watch the run; samples are stored batch by batch."""
+"""Stored row by row as events bring them, and sent to subscribers of the run; samples are stored batch by batch."""
 
 EVENT_TABLES: Final = (*WATCHED_TABLES, COUNTERS)
-"""Counters are not shown as they arrive: hundreds a configuration, which a page that wants them asks for."""
+"""Counters are not sent to subscribers: there are hundreds per configuration, which a page requests when it shows them."""
 
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
@@ -426,7 +426,7 @@ TABLES: Final = (
 
 
 def table_named(table_name: str) -> Table:
-    """Raises TableNotFoundError that names the tables there are."""
+    """Return a table by name. Raises TableNotFoundError, which lists the tables."""
     for table in TABLES:
         if table.table_name == table_name:
             return table

@@ -1,4 +1,9 @@
-"""Tables of traces, of their activity and of their timeline."""
+"""Tables of traces: host and device events as other tools recorded them, their activity and their timeline.
+
+They are made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Readers give the rows of
+each table in order of start, so that launch_index, call_index, range_index and op_index are row numbers. Times are int64
+nanoseconds since the start of the session, on one clock for all of a run.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,19 @@ from typing import Final
 from kernalyse.services.analyzer.tables.base import COUNT, FLAG, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
 from kernalyse.services.analyzer.tables.base import keyed_table as _table
 
-# ---------------------------------------------------------------- trace tables
-# The canonical tables of traces: what programs did on the host and its devices, as other tools recorded it.
-#
-# Made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Whoever reads a trace gives rows in
-# order of start within each table, so that launch_index, call_index, range_index and op_index are row numbers. Times are int64
-# nanoseconds since the session's start, one clock for all of a run.
+# ---------------------------------------------------------------- recorded events
 
 NAME_INDEX: Final = Column("name_index", INDEX, "Row of trace_names.")
 PROCESS_ID: Final = Column("process_id", COUNT, "Process, unique within the run: a row of trace_processes.")
 DEVICE_INDEX: Final = Column("device_index", INDEX, "Device as its process numbers it, from 0.")
-DEVICE_NAME: Final = Column("device_name", TEXT, "Of the product.")
+DEVICE_NAME: Final = Column("device_name", TEXT, "Name of the product.")
 OP_KIND: Final = Column("kind", TEXT, "copy or set.")
 DIRECTION: Final = Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known.")
 HOST_DEVICE: Final = "CPU"
-"""device_name of what stands for the processor, in traces of programs that used no other device."""
+"""device_name of the processor, in traces of programs that used no other device."""
 
 HOST_NAME: Final = Column("host_name", TEXT, "Machine that it ran on.")
-FILE_NAME: Final = Column("file_name", TEXT, "File of the run that it is from.")
+FILE_NAME: Final = Column("file_name", TEXT, "File of the run that it comes from.")
 SM_COUNT: Final = Column("sm_count", INDEX, "Multiprocessors.")
 REGISTERS_PER_THREAD: Final = Column("registers_per_thread", INDEX, "Allocated.")
 BUSY_COLUMNS: Final = (
@@ -37,8 +37,10 @@ STREAM_INDEX: Final = Column("stream_index", COUNT, "Stream as the recorder numb
 THREAD_ID: Final = Column("thread_id", COUNT, "Thread as the system numbers it.")
 START_NS: Final = Column("start_ns", COUNT, "Since the start of the session.")
 DURATION_NS: Final = Column("duration_ns", COUNT, "End less start.")
-CORRELATION_ID: Final = Column("correlation_id", COUNT, "Same in a call and in what it started; unique within its process only.")
-LAUNCH_START_NS: Final = Column("launch_start_ns", COUNT, "When the call that started it began; null: no such call was recorded.")
+CORRELATION_ID: Final = Column(
+    "correlation_id", COUNT, "Equal for a call and the device work that it started; unique within its process only."
+)
+LAUNCH_START_NS: Final = Column("launch_start_ns", COUNT, "Start of the call that launched it; null: no such call was recorded.")
 
 LAUNCH_INDEX: Final = Column("launch_index", INDEX, "In order of start, from 0.")
 
@@ -59,7 +61,7 @@ TRACE_PROCESSES: Final = _table(
     Column("world_size", INDEX, "Processes of that job."),
     HOST_NAME,
     FILE_NAME,
-    Column("session_start_unix_ns", COUNT, "What its times count from, nanoseconds since the Unix epoch by the clock of its machine."),
+    Column("session_start_unix_ns", COUNT, "Origin of its times, nanoseconds since the Unix epoch by the clock of its machine."),
 )
 
 TRACE_DEVICES: Final = _table(
@@ -87,14 +89,12 @@ KERNEL_LAUNCHES: Final = _table(
     Column("start_ns", COUNT, "Since the start of the session; null: not recorded, as in reports of ncu."),
     Column("duration_ns", COUNT, "End less start; null: not counted."),
     CORRELATION_ID,
-    Column("api_call_index", INDEX, "Call that launched it; null: none was recorded, as of most kernels inside a CUDA graph."),
+    Column("api_call_index", INDEX, "Call that launched it; null: none was recorded, as for most kernels inside a CUDA graph."),
     Column("launch_thread_id", COUNT, "Thread of that call."),
     LAUNCH_START_NS,
-    Column("range_index", INDEX, "Innermost range at the launch; its parent_range_index leads to those around it."),
-    Column(
-        "operator_index", INDEX, "Row of ranges: innermost operator at the launch, whose shapes say what the kernel has to do; null: none."
-    ),
-    Column("layer_source", TEXT, "What range_index stands on: module, range, forward, graph, node or guessed; null: there is no range."),
+    Column("range_index", INDEX, "Innermost range at the launch; parent_range_index leads to the ranges that enclose it."),
+    Column("operator_index", INDEX, "Row of ranges: innermost operator at the launch, whose shapes give the kernel's costs; null: none."),
+    Column("layer_source", TEXT, "How range_index was found: module, range, forward, graph, node or guessed; null: there is no range."),
     Column("graph_node_id", COUNT, "Node of the CUDA graph that ran it."),
     Column("grid_x", COUNT, "Blocks."),
     Column("grid_y", INDEX, "Blocks."),
@@ -105,7 +105,7 @@ KERNEL_LAUNCHES: Final = _table(
     REGISTERS_PER_THREAD,
     Column("static_shared_bytes", COUNT, "Per block."),
     Column("dynamic_shared_bytes", COUNT, "Per block."),
-    Column("shared_bytes", COUNT, "Per block, where the recorder states the sum of both alone; null: see these."),
+    Column("shared_bytes", COUNT, "Per block, where the recorder states only the sum of both; null: it states them separately."),
 )
 
 API_CALLS: Final = _table(
@@ -123,21 +123,21 @@ API_CALLS: Final = _table(
 
 RANGES: Final = _table(
     "ranges",
-    "One row per stretch of a host thread that has a name: NVTX ranges, modules, operators, annotations.",
-    Column("range_index", INDEX, "In order of start, of equal starts the longer first, from 0."),
+    "One row per named interval of a host thread: NVTX ranges, modules, operators, annotations.",
+    Column("range_index", INDEX, "In order of start, from 0; of ranges with equal starts the longer one is first."),
     NAME_INDEX,
     Column("domain_name_index", INDEX, "Row of trace_names: the NVTX domain; null: the default one."),
     Column("kind", TEXT, "push_pop, start_end, module, operator or annotation."),
     PROCESS_ID,
     THREAD_ID,
     START_NS,
-    Column("duration_ns", COUNT, "End less start; of one that was still open, up to the session's end."),
-    Column("is_open", FLAG, "It had not ended when the recording did; no kernel is counted as inside of it."),
-    Column("parent_range_index", INDEX, "Innermost range of the thread that holds all of it; null: none does."),
-    Column("depth", INDEX, "Ranges around it, by parent_range_index."),
-    Column("sequence_number", COUNT, "Autograd's: a forward operator and its backward one share it."),
+    Column("duration_ns", COUNT, "End less start; of a range that was still open, until the end of the session."),
+    Column("is_open", FLAG, "Not ended when the recording did; no kernel counts as inside it."),
+    Column("parent_range_index", INDEX, "Innermost range of the thread that encloses it; null: none."),
+    Column("depth", INDEX, "Number of ranges that enclose it, by parent_range_index."),
+    Column("sequence_number", COUNT, "Autograd's sequence number, which a forward operator and its backward operator share."),
     Column("is_backward", FLAG, "Of the backward pass; null: not known."),
-    Column("flop", NUMBER, "As the recorder counts it, of one call."),
+    Column("flop", NUMBER, "Floating-point operations of one call, as the recorder counts them."),
     Column("input_shapes", TEXT, "JSON, as recorded."),
     Column("input_dtypes", TEXT, "JSON, as recorded."),
     Column("input_values", TEXT, "JSON, as recorded: of inputs that are no tensors, as strides and dimensions."),
@@ -145,7 +145,7 @@ RANGES: Final = _table(
 
 MEMORY_OPS: Final = _table(
     "memory_ops",
-    "One row per copy or fill that a device carried out.",
+    "One row per copy or fill that a device executed.",
     Column("op_index", INDEX, "In order of start, from 0."),
     OP_KIND,
     DIRECTION,
@@ -161,7 +161,7 @@ MEMORY_OPS: Final = _table(
 
 LAUNCH_WORK: Final = _table(
     "launch_work",
-    "One row per launch whose work the trace itself tells: by hardware counters, those of a report of ncu that was read with it or"
+    "One row per launch whose costs the trace itself gives: by hardware counters of a report of ncu that was read with it or"
     " is it, or by the shapes of a node of ONNX Runtime.",
     LAUNCH_INDEX,
     Column("flop", NUMBER, "Of all data types and paths together; null: some of it is not known."),
@@ -179,16 +179,16 @@ LAUNCH_WORK: Final = _table(
 
 SCOPES: Final = _table(
     "scopes",
-    "One row per path of names that a recorder sums under instead of keeping when things happened.",
-    Column("scope_index", INDEX, "From 0; those around it come before."),
+    "One row per path of names under which a recorder keeps sums instead of single events.",
+    Column("scope_index", INDEX, "From 0; enclosing scopes come first."),
     NAME_INDEX,
-    Column("parent_scope_index", INDEX, "Scope around it; null: none."),
-    Column("depth", INDEX, "Scopes around it."),
+    Column("parent_scope_index", INDEX, "Enclosing scope; null: none."),
+    Column("depth", INDEX, "Number of enclosing scopes."),
 )
 
 KERNEL_TOTALS: Final = _table(
     "kernel_totals",
-    "One row per kernel and scope of a recorder that keeps sums over launches only, such as Triton's Proton.",
+    "One row per kernel and scope of a recorder that keeps only sums over launches, such as Triton's Proton.",
     NAME_INDEX,
     Column("scope_index", INDEX, "Innermost scope; null: none."),
     PROCESS_ID,
@@ -197,7 +197,7 @@ KERNEL_TOTALS: Final = _table(
     Column("duration_sum_ns", COUNT, "Device time of these; null: not recorded."),
     Column("flop", NUMBER, "Of these together; null: not stated."),
     Column("bytes", NUMBER, "Of these together; null: not stated."),
-    Column("dtype", TEXT, "Data type of all the flop, by the width stated; null: several, or not stated."),
+    Column("dtype", TEXT, "Data type of all the flop, by the stated width; null: several, or not stated."),
 )
 
 _OF_DEVICE: Final = ("process_id", "device_index")
@@ -208,17 +208,17 @@ WORK_COLUMNS: Final = {
     "trace_devices": (*_OF_DEVICE, "device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"),
     "launch_work": ("launch_index", "flop", "bytes", "dtype", "path", "work_source"),
 }
-"""By table, what tells how much work the launches of a trace did on what. launch_work: what counters say, where it is there."""
+"""Columns by table that the costs of a trace's launches are computed from. launch_work: costs by counters, where there are some."""
 
 TIMELINE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
-"""Of recorders that keep every event with its time."""
+"""Tables of recorders that keep every event with its time."""
 
 TRACE_TABLES: Final = (*TIMELINE_TABLES, LAUNCH_WORK, SCOPES, KERNEL_TOTALS)
 """Stored with a run that is a trace, and only there: no events bring them."""
 
 
-# ---------------------------------------------------------------- timeline tables
-# The tables that are answered from a timeline in memory: what a window of time shows, what went on in it, where a name is.
+# ---------------------------------------------------------------- timeline
+# Computed from a timeline in memory: the contents of a time window, its summary, and a search for names.
 
 TRACK: Final = Column("track", TEXT, "kernels and memory, of each stream; ranges, of each thread and depth; calls, of each thread.")
 LANE_COLUMNS: Final = (
@@ -227,32 +227,32 @@ LANE_COLUMNS: Final = (
     DEVICE_INDEX,
     STREAM_INDEX,
     THREAD_ID,
-    Column("depth", INDEX, "Of ranges: those around it."),
+    Column("depth", INDEX, "Of ranges: number of enclosing ranges."),
 )
 
 TIMELINE: Final = _table(
     "timeline",
-    "What a drawing of a window of time shows, row after row of it. Kernels, copies, ranges and calls one by one where a row has no more "
-    "of them than pixels, else pixel by pixel; pixels with nothing in them are left out.",
+    "Contents of a drawing of a time window, row by row. Kernels, copies, ranges and calls one by one where a row has no more "
+    "of them than pixels, else summed by pixel; empty pixels are left out.",
     *LANE_COLUMNS,
     START_NS,
-    Column("duration_ns", COUNT, "Of the pixel; of one that is shown as it is, its own."),
-    Column("busy_ratio", NUMBER, "Of the pixel, time in which something went on."),
+    Column("duration_ns", COUNT, "Duration of the pixel, or of the event that is shown by itself."),
+    Column("busy_ratio", NUMBER, "Fraction of the pixel in which something ran."),
     Column("begun_count", COUNT, "Kernels, copies, ranges or calls that began in the pixel."),
     Column(
         "name",
         TEXT,
-        "Which took most of the pixel. Where more than 32 begin in one, they are summed by 32, and of each sum what took most counts.",
+        "Name of what took most of the pixel. Where more than 32 begin in one, they are summed by 32, and the longest of each sum counts.",
     ),
-    Column("row_index", INDEX, "launch_index, op_index, range_index or call_index of one that is shown as it is; null: a pixel."),
-    Column("category", TEXT, "Of kernels and copies: what the name tells that they do, e.g. matmul; null: it tells nothing."),
+    Column("row_index", INDEX, "launch_index, op_index, range_index or call_index of an event that is shown by itself; null: a pixel."),
+    Column("category", TEXT, "Of kernels and copies: kind inferred from the name, e.g. matmul; null: not known."),
 )
 
 TIMELINE_MATCHES: Final = _table(
     "timeline_matches",
-    "One row per kernel, copy, range or call of a timeline, in order of start; a filter on name finds those of it at once. A window leaves "
-    "those that start in it.",
-    Column("match_index", INDEX, "Among all that match, in order of start, from 0; without regard to the window."),
+    "One row per kernel, copy, range or call of a timeline, in order of start; a filter on name is fast. A window keeps those that "
+    "start in it.",
+    Column("match_index", INDEX, "Position among all matches, in order of start, from 0, regardless of the window."),
     *LANE_COLUMNS,
     START_NS,
     Column("duration_ns", COUNT, "End less start."),
@@ -262,30 +262,30 @@ TIMELINE_MATCHES: Final = _table(
 
 WINDOW_SUMMARY: Final = _table(
     "window_summary",
-    "What devices did in a window of time: one row per process and device, then one per kernel and per kind of copy, longest first. "
-    "What reaches over an edge counts for its part within.",
+    "Activity of devices in a time window: one row per process and device, then one per kernel and per kind of copy, longest "
+    "first. What extends beyond the window counts for its part inside.",
     PROCESS_ID,
     DEVICE_INDEX,
     Column("subject_kind", TEXT, "device, kernel or memory."),
-    Column("subject", TEXT, "Name of the kernel, or what was copied where; null: of a device."),
+    Column("subject", TEXT, "Name of the kernel, or kind and direction of the copy; null: of a device."),
     Column("op_count", COUNT, "Kernels, or copies and fills, in the window; of a device its kernels."),
     Column("duration_sum_ns", COUNT, "Of these within the window, overlap counted twice; of a device the window's length."),
     Column("share_ratio", NUMBER, "Of the device time of all kernels in the window, or of all copies; null: of a device."),
     *BUSY_COLUMNS,
     Column("overlap_ns", COUNT, "Computing and communicating at once; null: of a kernel or copy, as the four before and the two after."),
-    Column("memory_ns", COUNT, "At least one copy or fill went on."),
-    Column("memory_only_ns", COUNT, "Of idle_ns, while a copy or fill went on."),
+    Column("memory_ns", COUNT, "At least one copy or fill ran."),
+    Column("memory_only_ns", COUNT, "Part of idle_ns while a copy or fill ran."),
 )
 
 WINDOWED_TABLES: Final = (TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY)
 
 
-# ---------------------------------------------------------------- activity tables
-# The tables that say of a trace what its devices, its host and its ranks did over time, worked out when somebody asks.
+# ---------------------------------------------------------------- activity
+# Activity of devices, host and ranks over time, computed from a trace on request.
 
 GAPS: Final = _table(
     "gaps",
-    "One row per stretch in which a device ran no kernel, between the first start and the last end of its work, longest first.",
+    "One row per interval in which a device ran no kernel, between the first start and the last end of its work, longest first.",
     PROCESS_ID,
     DEVICE_INDEX,
     START_NS,
@@ -293,19 +293,19 @@ GAPS: Final = _table(
     Column(
         "reason",
         TEXT,
-        "memory: copies or fills went on for at least half of it. unknown: no kernel comes next, or not the call that launched it. "
-        "launch_latency: at most half of it went by before that call. Else what that call's thread did most before it: sync, in "
-        "calls that wait; api_call, in others; host_busy, in none.",
+        "memory: copies or fills ran for at least half of it. unknown: no kernel follows, or its launching call was not recorded. "
+        "launch_latency: at most half of it passed before that call. Else where that call's thread spent most of the time before: sync, "
+        "in calls that wait; api_call, in others; host_busy, in none.",
     ),
-    Column("kernel_before", TEXT, "Whose end began it; null: none ran before."),
-    Column("kernel_after", TEXT, "Whose start ended it; null: none ran after."),
-    Column("call", TEXT, "Of sync and api_call the call that took most of it, else the one that launched the kernel after."),
-    Column("layer", TEXT, "Innermost range or module that launched the kernel after."),
-    Column("thread_id", COUNT, "Thread that launched the kernel after."),
-    Column("host_ns", COUNT, "Of it, before that launch; null: not known, as the next two."),
-    Column("sync_ns", COUNT, "Of host_ns, that thread was in calls that wait for a device."),
-    Column("api_ns", COUNT, "Of host_ns, it was in other calls."),
-    Column("memory_ns", COUNT, "Of it, a copy or fill of the device went on."),
+    Column("kernel_before", TEXT, "Kernel whose end began the gap; null: none ran before."),
+    Column("kernel_after", TEXT, "Kernel whose start ended the gap; null: none ran after."),
+    Column("call", TEXT, "For sync and api_call the call that took most of the gap, else the one that launched kernel_after."),
+    Column("layer", TEXT, "Innermost range or module that launched kernel_after."),
+    Column("thread_id", COUNT, "Thread that launched kernel_after."),
+    Column("host_ns", COUNT, "Part of the gap before that launch; null: not known, as the next two."),
+    Column("sync_ns", COUNT, "Part of host_ns in which that thread was in calls that wait for a device."),
+    Column("api_ns", COUNT, "Part of host_ns in which it was in other calls."),
+    Column("memory_ns", COUNT, "Part of the gap in which a copy or fill of the device ran."),
 )
 
 GAP_REASONS: Final = _table(
@@ -314,7 +314,7 @@ GAP_REASONS: Final = _table(
     PROCESS_ID,
     DEVICE_INDEX,
     Column("reason", TEXT, "As in table gaps."),
-    Column("gap_count", COUNT, "Stretches without a kernel."),
+    Column("gap_count", COUNT, "Gaps."),
     Column("duration_sum_ns", COUNT, "Of these."),
     Column("share_ratio", NUMBER, "Of the device's time without a kernel."),
     Column("duration_median_ns", NUMBER, "Of one."),
@@ -323,14 +323,14 @@ GAP_REASONS: Final = _table(
 
 LAUNCHES: Final = _table(
     "launches",
-    "One row per kernel name: how its launches came to the device, most launches first.",
+    "One row per kernel name: how its launches reached the device, most launches first.",
     KERNEL_NAME,
     Column("launch_count", COUNT, "Executions."),
-    Column("call_duration_median_ns", NUMBER, "Of the calls that launched them: what a launch costs its thread."),
+    Column("call_duration_median_ns", NUMBER, "Of the calls that launched them: the host time of a launch."),
     Column("queue_delay_median_ns", NUMBER, "From the start of the call to the start of the kernel; null: no calls are known."),
-    Column("queue_delay_p95_ns", NUMBER, "The same: 19 of 20 are no longer."),
-    Column("queue_delay_max_ns", COUNT, "The same: the longest."),
-    Column("short_count", COUNT, "Of launch_count, shorter than 10 microseconds: what a launch may cost the host."),
+    Column("queue_delay_p95_ns", NUMBER, "The same, 95th percentile."),
+    Column("queue_delay_max_ns", COUNT, "The same, maximum."),
+    Column("short_count", COUNT, "Launches shorter than 10 microseconds, which a launch may cost the host."),
     Column("short_share_ratio", NUMBER, "Of launch_count."),
     Column("graph_kernel_count", COUNT, "Of launch_count, run by a graph."),
     Column("graph_launch_count", COUNT, "Calls that launched a graph with it; without the call it is not counted."),
@@ -355,15 +355,15 @@ MEMORY: Final = _table(
         NUMBER,
         "Of the device's memory bandwidth, a copy within the device counted twice; null: not known, or to the host.",
     ),
-    Column("small_op_count", COUNT, "Of less than 64 KiB: their time is that of starting, not of moving."),
+    Column("small_op_count", COUNT, "Copies and fills of less than 64 KiB, dominated by latency, not by bandwidth."),
 )
 
 OCCUPANCY: Final = _table(
     "occupancy",
-    "One row per kernel, launch configuration and device: how much of a multiprocessor it can fill, longest in all first.",
+    "One row per kernel, launch configuration and device: its occupancy of a multiprocessor, longest total time first.",
     KERNEL_NAME,
     DEVICE_NAME,
-    Column("compute_capability", TEXT, "E.g. 9.0; of an unknown one nothing is known below."),
+    Column("compute_capability", TEXT, "E.g. 9.0; null: not known, as then are the values below."),
     SM_COUNT,
     Column("grid_block_count", COUNT, "Blocks of the grid."),
     Column("block_thread_count", COUNT, "Threads of a block."),
@@ -372,14 +372,14 @@ OCCUPANCY: Final = _table(
     Column("launch_count", COUNT, "Executions."),
     Column("duration_sum_ns", COUNT, "Of these."),
     Column("share_ratio", NUMBER, "Of the device time of all kernels."),
-    Column("blocks_per_sm_count", INDEX, "Blocks that a multiprocessor holds at once."),
+    Column("blocks_per_sm_count", INDEX, "Blocks resident on a multiprocessor at once."),
     Column("theoretical_occupancy_ratio", NUMBER, "Their warps over the most that a multiprocessor holds."),
     Column(
         "wave_count",
         NUMBER,
-        "Grid over what all multiprocessors hold at once; a last wave that is hardly begun costs as much as a full one.",
+        "Grid over the blocks that all multiprocessors hold at once; a nearly empty last wave costs as much as a full one.",
     ),
-    Column("limiting_resource", TEXT, "Why not more: threads, blocks, registers or shared_memory."),
+    Column("limiting_resource", TEXT, "What limits occupancy: threads, blocks, registers or shared_memory."),
 )
 
 RANK_INDEX: Final = Column("rank_index", INDEX, "Among the processes of a distributed job, from 0; null: the trace does not say.")
@@ -395,17 +395,17 @@ COLLECTIVES: Final = _table(
     PROCESS_ID,
     DEVICE_INDEX,
     Column("start_ns", COUNT, "By the clock of the first rank."),
-    Column("duration_ns", COUNT, "Of its kernel, waiting included."),
-    Column("late_ns", COUNT, "It started so long after the first rank did."),
-    Column("wait_ns", COUNT, "It started so long before the last rank did: time that its kernel waited."),
+    Column("duration_ns", COUNT, "Duration of its kernel, waiting included."),
+    Column("late_ns", COUNT, "Delay of its start after that of the first rank."),
+    Column("wait_ns", COUNT, "Time from its start to that of the last rank, in which its kernel waited."),
     Column("wait_ratio", NUMBER, "Of its duration."),
-    Column("end_spread_ns", COUNT, "Between the first and the last end: what is left of the clocks' difference, or of the matching."),
+    Column("end_spread_ns", COUNT, "Between the first and the last end: residual of the clock alignment, or of the matching."),
     Column("is_straggler", FLAG, "It started last."),
 )
 
 RANKS: Final = _table(
     "ranks",
-    "One row per rank, a process with one of its devices: what it did, and how long it waited for others.",
+    "One row per rank, a process with one of its devices: its activity, and how long it waited for others.",
     RANK_INDEX,
     PROCESS_ID,
     DEVICE_INDEX,
@@ -421,11 +421,11 @@ RANKS: Final = _table(
     Column(
         "clock_source",
         TEXT,
-        "shared: its clock is that of the first rank. collectives: aligned by the ends of operations that both took part in. session: "
-        "only by when its session began.",
+        "shared: it has the clock of the first rank. collectives: aligned by the ends of operations that both took part in. session: "
+        "aligned only by the start of its session.",
     ),
-    Column("clock_offset_ns", COUNT, "Its clock was ahead by that much, which its times in table collectives are without."),
-    Column("clock_residual_ns", NUMBER, "How well clocks agree: median of end_spread_ns of its collectives."),
+    Column("clock_offset_ns", COUNT, "How far its clock was ahead; its times in table collectives are corrected for it."),
+    Column("clock_residual_ns", NUMBER, "Quality of the clock alignment: median of end_spread_ns of its collectives."),
 )
 
 ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, *WINDOWED_TABLES)

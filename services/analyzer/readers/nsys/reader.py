@@ -128,8 +128,8 @@ class _Reading:
         wants = self.selection.wants
         kernels, memory, calls = self._kernels(), self._memory(), self._calls()
         processes = Processes(self.environment.process_names)
-        processes.tell_device(kernels, memory)
-        processes.tell_host(calls)
+        processes.code_device_events(kernels, memory)
+        processes.code_host_events(calls)
         kernel_calls = _causes(kernels, calls)
         memory_calls = _causes(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
         if not wants(API_CALLS, "correlation_id"):
@@ -138,7 +138,7 @@ class _Reading:
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         ranges = self._ranges()
         nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
-        processes.tell_host(ranges.events, nodes)
+        processes.code_host_events(ranges.events, nodes)
         nesting = _nesting(ranges, calls)
         of_nodes = node_ranges(kernels, nodes, ranges)
         around = np.where(of_nodes == NONE, _around(nesting, kernel_calls), of_nodes)

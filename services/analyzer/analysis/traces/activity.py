@@ -198,15 +198,15 @@ def _gaps(kernels: pl.DataFrame, memory_ops: pl.DataFrame, calls: pl.DataFrame, 
     (of_calls,) = coded_pairs("process_id", "thread_id", calls)
     is_sync = _is_sync(found_names).gather(calls["name_index"]).fill_null(False)
     host = Calls(of_calls.codes, *_times(calls), is_sync.to_numpy())
-    causes = causes_of(gaps, memory_ns, kernels["api_call_index"].fill_null(NONE).to_numpy(), host)
+    gap_causes = causes_of(gaps, memory_ns, kernels["api_call_index"].fill_null(NONE).to_numpy(), host)
 
     order = np.lexsort((gaps.start_ns, -gaps.duration_ns))
     process_id, device_index = of_memory.series(gaps.device[order])
-    before, after, call = (_index(rows[order]) for rows in (gaps.before, gaps.after, causes.call))
+    before, after, call = (_index(rows[order]) for rows in (gaps.before, gaps.after, gap_causes.call))
     launching = kernels["api_call_index"].gather(after)
     range_names = ranges.select("name_index").collect()["name_index"]
     host_ns, sync_ns, api_ns = (
-        pl.Series(values[order]).set(launching.is_null(), None) for values in (causes.host_ns, causes.sync_ns, causes.api_ns)
+        pl.Series(values[order]).set(launching.is_null(), None) for values in (gap_causes.host_ns, gap_causes.sync_ns, gap_causes.api_ns)
     )
     return pl.DataFrame(
         {
@@ -214,7 +214,7 @@ def _gaps(kernels: pl.DataFrame, memory_ops: pl.DataFrame, calls: pl.DataFrame, 
             "device_index": device_index.cast(INDEX),
             "start_ns": gaps.start_ns[order],
             "duration_ns": gaps.duration_ns[order],
-            "reason": pl.Series(REASONS, dtype=TEXT).gather(pl.Series(causes.reason[order], dtype=INDEX)),
+            "reason": pl.Series(REASONS, dtype=TEXT).gather(pl.Series(gap_causes.reason[order], dtype=INDEX)),
             "kernel_before": found_names.gather(kernels["name_index"].gather(before)),
             "kernel_after": found_names.gather(kernels["name_index"].gather(after)),
             "call": found_names.gather(calls["name_index"].gather(call)),

@@ -224,8 +224,8 @@ def is_of_host_alone(trace: Program) -> bool:
     """Return whether the trace has operators, but no device and no device events: otherwise operators may only launch device work."""
     events = trace.events
     has_other = any(category is not None and category.endswith(OTHER_RUNTIMES) for category, _ in events.dropped_counts)
-    has_device = bool(events.document.get("deviceProperties")) or has_other or trace.rows_of(*OF_DEVICES).size > 0
-    return not has_device and trace.rows_of(EventKind.OPERATOR).size > 0
+    has_device = bool(events.document.get("deviceProperties")) or has_other or trace.find_rows(*OF_DEVICES).size > 0
+    return not has_device and trace.find_rows(EventKind.OPERATOR).size > 0
 
 
 def working_operators(ranges: Program) -> Integers:

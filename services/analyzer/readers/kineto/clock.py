@@ -84,11 +84,11 @@ class Program:
         """Unix time of the first event; None if the clock of the trace has another epoch."""
         return self.origin_ns if self.origin_ns >= EARLIEST_UNIX_NS else None
 
-    def of_kind(self, *kinds: EventKind) -> Program:
+    def select_kinds(self, *kinds: EventKind) -> Program:
         """Return the events of these kinds, in the order of the file."""
-        return self.at(self.rows_of(*kinds))
+        return self.at(self.find_rows(*kinds))
 
-    def rows_of(self, *kinds: EventKind) -> Integers:
+    def find_rows(self, *kinds: EventKind) -> Integers:
         """Return the rows of the events of these kinds."""
         return np.flatnonzero(np.isin(self.kinds, [int(kind) for kind in kinds]))
 

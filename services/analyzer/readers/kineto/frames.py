@@ -88,10 +88,10 @@ class KinetoFrames:
     @cached_property
     def kernels(self) -> Program:
         """The kernels; in a trace of the CPU alone, the operators that count as kernels."""
-        return self.ranges.at(self._working_operators) if self.is_of_host_alone else self._by_start(EventKind.KERNEL)
+        return self.ranges.at(self._working_operators) if self.is_host_only else self._by_start(EventKind.KERNEL)
 
     @cached_property
-    def is_of_host_alone(self) -> bool:
+    def is_host_only(self) -> bool:
         """Whether the trace is of the CPU alone."""
         return is_of_host_alone(self.trace)
 
@@ -112,13 +112,13 @@ class KinetoFrames:
     @cached_property
     def ranges(self) -> Program:
         """The operators, annotations and modules, of equal starts the longer first."""
-        rows = self.trace.rows_of(*RANGE_KINDS)
+        rows = self.trace.find_rows(*RANGE_KINDS)
         start_ns = self.trace.start_ns[rows]
         order = range_order(start_ns, start_ns + self.trace.duration_ns[rows])
         return self.trace.at(rows if order is None else rows[order])
 
     def _by_start(self, *kinds: EventKind) -> Program:
-        rows = self.trace.rows_of(*kinds)
+        rows = self.trace.find_rows(*kinds)
         order = start_order(self.trace.start_ns[rows])
         return self.trace.at(rows if order is None else rows[order])
 
@@ -141,7 +141,7 @@ class KinetoFrames:
     def placing(self) -> Placing:
         """The nesting of the ranges and the attribution of the kernels."""
         ranges, calls = self.ranges, self.calls
-        links = self.trace.of_kind(EventKind.FORWARD_LINK)
+        links = self.trace.select_kinds(EventKind.FORWARD_LINK)
         of_ranges, of_calls, of_links = coded(ranges.thread_code, calls.thread_code, links.thread_code)
         column = ranges.events.column
         host = HostRanges(
@@ -159,7 +159,7 @@ class KinetoFrames:
             thread=of_links.codes,
             time_ns=links.start_ns,
         )
-        if self.is_of_host_alone:
+        if self.is_host_only:
             rows = self._working_operators
             return replace(placed(host, flow, of_ranges.codes[rows], ranges.start_ns[rows]), operator_index=rows.astype(np.int32))
         return placed(host, flow, _gather(of_calls.codes, self.kernel_calls, NONE), _gather(calls.start_ns, self.kernel_calls, NULL))
@@ -179,7 +179,7 @@ class KinetoFrames:
     @cached_property
     def _process_names(self) -> dict[int, str | None]:
         """The last name that each process was given, by its number."""
-        events = self.trace.of_kind(EventKind.PROCESS_NAME)
+        events = self.trace.select_kinds(EventKind.PROCESS_NAME)
         tokens, texts = self.trace.events.tokens, self.trace.events.texts
         return {
             number: texts[label] if label != NULL and tokens[label].startswith(b'"') else None
@@ -252,7 +252,7 @@ class KinetoFrames:
                 **_times(kernels),
                 "correlation_id": column(Field.CORRELATION_ID),
                 "api_call_index": calls,
-                "launch_thread_id": _thread_ids(kernels) if self.is_of_host_alone else _gather(_thread_ids(self.calls), calls, NULL),
+                "launch_thread_id": _thread_ids(kernels) if self.is_host_only else _gather(_thread_ids(self.calls), calls, NULL),
                 "launch_start_ns": _gather(self.calls.start_ns, calls, NULL),
                 "range_index": self.placing.range_index,
                 "operator_index": self.placing.operator_index,
@@ -345,7 +345,7 @@ class KinetoFrames:
         document = self.trace.file.events.document
         rows = [
             {"process_id": process, "device_index": device}
-            | ({"device_name": HOST_DEVICE} if self.is_of_host_alone else _device_properties(document, device))
+            | ({"device_name": HOST_DEVICE} if self.is_host_only else _device_properties(document, device))
             for process, device in sorted(used)
             if device != NULL
         ]

@@ -109,10 +109,10 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     kernel_count = frames.kernel_calls.size
     if kernel_count == 0:
         yield "It has no kernels: no device was traced, or nothing ran on one."
-    if frames.is_of_host_alone:
+    if frames.is_host_only:
         yield OPERATORS_FOR_KERNELS
     without_call = int((frames.kernel_calls == NONE).sum())
-    if without_call and not frames.is_of_host_alone:
+    if without_call and not frames.is_host_only:
         yield f"{without_call} of {kernel_count} kernels have no runtime call: their thread and range are not known."
     sources = frames.placing.source
     if kernel_count and not np.isin(sources, (MODULE, FORWARD)).any():

@@ -182,14 +182,14 @@ class Events:
     """The rows of one table of events. A column that the file lacks is null throughout.
 
     Args:
-        coded: factorized columns of few distinct values.
+        factorized: factorized columns of few distinct values.
         order: index in the file of each row, once the rows were sorted; None: they were not.
     """
 
     row_count: int
     integers: dict[str, Integers]
     texts: Mapping[str, TextColumn]
-    coded: dict[str, Coded] = field(default_factory=dict)
+    factorized: dict[str, Coded] = field(default_factory=dict)
     process: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's process
     thread: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's thread, if the table has one
     order: npt.NDArray[np.int64] | None = None
@@ -220,7 +220,7 @@ class Events:
             found.row_count,
             dict(found.integers),
             found.texts,
-            dict(found.coded),
+            dict(found.factorized),
             refused_count=found.refused_count,
             missing=missing,
         )
@@ -234,15 +234,15 @@ class Events:
         """Return an integer column; NULL_INTEGER for null."""
         if name in self.integers:
             return self.integers[name]
-        if name in self.coded:
-            return self.coded[name].values
+        if name in self.factorized:
+            return self.factorized[name].values
         if name not in self._absent:
             self._absent[name] = np.full(self.row_count, NULL_INTEGER, dtype=np.int64)
         return self._absent[name]
 
     def codes(self, name: str) -> Coded:
         """Return an integer column factorized; its keys are exactly those of the rows."""
-        return self.coded[name] if name in self.coded else coded(self.column(name))[0]
+        return self.factorized[name] if name in self.factorized else coded(self.column(name))[0]
 
     def text(self, name: str) -> TextColumn:
         """Return a text column."""
@@ -258,7 +258,7 @@ class Events:
         if bool(is_kept.all()):
             return self
         found = self._at(np.flatnonzero(is_kept))
-        found.coded = {name: column.used() for name, column in found.coded.items()}
+        found.factorized = {name: column.used() for name, column in found.factorized.items()}
         return found
 
     def timed(self, *, may_be_open: bool = False) -> Self:
@@ -278,7 +278,7 @@ class Events:
         """Return the rows in order of start, of equal starts the later end first. This object may lose its columns."""
         return self._ordered(range_order(self.column("start"), end_ns))
 
-    def moved(self, file_rows: Indexes) -> Indexes:
+    def to_rows(self, file_rows: Indexes) -> Indexes:
         """Return rows of the file as rows of this object. NONE stays NONE."""
         if self.order is None:
             return file_rows
@@ -289,9 +289,9 @@ class Events:
         return found
 
     @classmethod
-    def together(cls, parts: Sequence[Self]) -> Self:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Return the concatenated rows of all parts, with their integer columns only."""
-        names = dict.fromkeys(name for part in parts for name in (*part.integers, *part.coded))
+        names = dict.fromkeys(name for part in parts for name in (*part.integers, *part.factorized))
         integers = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
         return cls(sum(part.row_count for part in parts), integers, {})
 
@@ -308,8 +308,8 @@ class Events:
             integers[name] = self.integers.pop(name)[rows]
         texts = {name: TextColumn(column.codes[rows], column.texts) for name, column in self.texts.items()}
         of_codes = {}
-        for name in list(self.coded):
-            column = self.coded.pop(name)
+        for name in list(self.factorized):
+            column = self.factorized.pop(name)
             of_codes[name] = Coded(column.codes[rows], column.keys)
         process, thread = (codes[rows] if codes.size else codes for codes in (self.process, self.thread))
         return type(self)(rows.size, integers, texts, of_codes, process, thread, None, self.untimed_count, self.refused_count, self.missing)
@@ -428,7 +428,7 @@ def _text(value: object) -> str | None:
 
 @dataclass(slots=True)
 class Processes:
-    """The processes and threads of an export, coded in order of first use. NULL_INTEGER: not stated.
+    """The processes and threads of an export, numbered in order of first use. NULL_INTEGER: not stated.
 
     named_keys: keys of the processes that the file names, with or without events.
     """

@@ -386,7 +386,7 @@ def _range_names(found: Events, names: TraceNames) -> Indexes:
 def _domains(found: Events, names: TraceNames) -> dict[tuple[int, int], int]:
     """Return the name index of each domain by process key and domainId, from the events that create domains."""
     is_creation = _is_one_of(found, (DOMAIN_TYPE,))
-    created = replace(found, integers=dict(found.integers), coded=dict(found.coded)).where(
+    created = replace(found, integers=dict(found.integers), factorized=dict(found.factorized)).where(
         is_creation
     )  # a copy, since `where` takes the columns
     keys = zip(process_keys(created.column("globalTid")).tolist(), created.column("domainId").tolist(), strict=True)

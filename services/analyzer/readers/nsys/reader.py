@@ -145,7 +145,7 @@ class _ExportReader:
         if not wants(API_CALLS, "correlation_id"):
             calls.release("correlationId")  # so that it need not be sorted
         calls = calls.by_start()
-        kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
+        kernel_calls, memory_calls = calls.to_rows(kernel_calls), calls.to_rows(memory_calls)
         ranges = self._ranges()
         nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
         processes.code_host_events(ranges.events, nodes)
@@ -243,7 +243,7 @@ class _ExportReader:
         fills = self._read(WantedColumns.of(FILLS, (name for name in columns if name != "copyKind")), "fills")
         for part, is_fill in ((copies, 0), (fills, 1)):
             part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
-        found = Events.together((copies, fills)).timed()
+        found = Events.concatenate((copies, fills)).timed()
         self._note_untimed(found, "copies and fills without start or end")
         return found.by_start()
 

@@ -51,7 +51,7 @@ for a damaged row."""
 class TableColumns:
     """Some columns of a table, in order of its row ids.
 
-    integers: integer columns, NULL_INTEGER for null. coded: factorized integer columns, NULL_INTEGER among their keys.
+    integers: integer columns, NULL_INTEGER for null. factorized: factorized integer columns, NULL_INTEGER among their keys.
     refused_count: number of values that are no integers and became null.
     """
 
@@ -59,7 +59,7 @@ class TableColumns:
     integers: Mapping[str, Integers]
     texts: Mapping[str, TextColumn]
     refused_count: int = 0
-    coded: Mapping[str, Coded] = field(default_factory=dict)
+    factorized: Mapping[str, Coded] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class SqliteFile:
             found.row_count,
             {name: found.integers[name] for name in integers},
             {name: TextColumn(codes_of_texts, known) for name, (codes_of_texts, known) in found.texts.items()},
-            coded={name: found.coded[name] if name in found.coded else coded(found.integers[name])[0] for name in codes},
+            factorized={name: found.factorized[name] if name in found.factorized else coded(found.integers[name])[0] for name in codes},
         )
 
 
@@ -363,7 +363,7 @@ class DecodedColumns:
     row_count: int
     integers: Mapping[str, Integers]
     texts: Mapping[str, tuple[Codes, Sequence[str]]]
-    coded: Mapping[str, Coded]
+    factorized: Mapping[str, Coded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +372,7 @@ class _Output:
 
     integers: tuple[str, ...]
     texts: tuple[str, ...]
-    coded: tuple[str, ...]
+    factorized: tuple[str, ...]
     numbers: Integers
     text_codes: Codes
     codes: Codes
@@ -380,7 +380,7 @@ class _Output:
     @property
     def rows_by_name(self) -> dict[str, tuple[int, int]]:
         """Kind and row of each column."""
-        kinds = ((NUMBER, self.integers), (TEXT, self.texts), (CODE, self.coded))
+        kinds = ((NUMBER, self.integers), (TEXT, self.texts), (CODE, self.factorized))
         return {name: (kind, row) for kind, names in kinds for row, name in enumerate(names)}
 
 
@@ -426,15 +426,15 @@ class PageReading:
     connection: sqlite3.Connection
     table: StoredTable
 
-    def read(self, integers: Sequence[str], texts: Sequence[str], coded: Sequence[str]) -> DecodedColumns:
+    def read(self, integers: Sequence[str], texts: Sequence[str], factorized: Sequence[str]) -> DecodedColumns:
         """Decode columns as integers, as texts, and as factorized integers.
 
         Raises:
             UnusualPagesError: they have to be read through SQLite.
-            TooManyKeysError: one of `coded` has to be read as integers.
+            TooManyKeysError: one of `factorized` has to be read as integers.
             sqlite3.DatabaseError, MemoryError: SQLite found damage, or a damaged row claims more memory than there is.
         """
-        names = (*integers, *texts, *coded)
+        names = (*integers, *texts, *factorized)
         if not self.table.is_plain or self.table.row_id_name is None or not self.table.real_names.isdisjoint(names):
             raise UnusualPagesError
         if not names or len(set(names)) < len(names):
@@ -446,10 +446,10 @@ class PageReading:
         output = _Output(
             tuple(integers),
             tuple(texts),
-            tuple(coded),
+            tuple(factorized),
             np.empty((len(integers), row_count), dtype=np.int64),
             np.empty((len(texts), row_count), dtype=np.int32),
-            np.empty((len(coded), row_count), dtype=np.int32),
+            np.empty((len(factorized), row_count), dtype=np.int32),
         )
         worker_count = max(1, min(os.cpu_count() or 1, leaves.size * self.page_size // PART_BYTES))
         bounds = np.linspace(0, leaves.size, worker_count + 1).astype(np.int64).tolist()
@@ -462,7 +462,7 @@ class PageReading:
             _merge([result.texts[row].texts() for result in results], output.text_codes[row], row_bounds) for row in range(len(texts))
         ]
         known_keys = [
-            _merge([result.keys.of_column(row) for result in results], output.codes[row], row_bounds) for row in range(len(coded))
+            _merge([result.keys.of_column(row) for result in results], output.codes[row], row_bounds) for row in range(len(factorized))
         ]
         for result in results:
             self._fill_spilled(output, result.spilled, known_texts, known_keys)
@@ -472,7 +472,7 @@ class PageReading:
             {name: (codes, list(known)) for name, codes, known in zip(texts, output.text_codes, known_texts, strict=True)},
             {
                 name: Coded(codes, np.array(list(known), dtype=np.int64))
-                for name, codes, known in zip(coded, output.codes, known_keys, strict=True)
+                for name, codes, known in zip(factorized, output.codes, known_keys, strict=True)
             },
         )
 
@@ -489,7 +489,7 @@ class PageReading:
 
     def _decode_leaves(self, data: Bytes, output: _Output, leaves: Integers, first_rows: Integers, first: int, end: int) -> _ThreadResult:
         """Decode the leaves of one thread, chunk by chunk. Codes refer to the thread's own texts and keys."""
-        result = _ThreadResult(tuple(InternedTexts(data) for _ in output.texts), _Keys(len(output.coded)), {})
+        result = _ThreadResult(tuple(InternedTexts(data) for _ in output.texts), _Keys(len(output.factorized)), {})
         step = max(1, PART_BYTES // self.page_size)
         parts = [(part, min(part + step, end)) for part in range(first, end, step)]
         most = max((int(first_rows[part_end] - first_rows[part]) for part, part_end in parts), default=0)

@@ -116,7 +116,7 @@ def test_steps_modules_and_operators_of_unchanged_programs_reach_the_trace(node:
     assert sum(name.startswith("ProfilerStep#") for name in names) >= 2
     assert "aten::addmm" in names
     tables = KinetoReader().read(TraceFiles("trace.json.gz", trace_file(node, some_steps), arrived_unix_ns=0))
-    assert "operators of the CPU stand where kernels would" in tables.notes
+    assert "operators of the CPU take the place of kernels" in tables.notes
     found = TRACE_DERIVED["layers"].compute(trace_frames(tables.frames), DEFAULT_QUERY).collect()
     linear = found.filter(pl.col("layer").str.ends_with(".fc"), source="module")
     assert linear["flop"].to_list() == 2 * [2 * (2 * 4 * 8 * 8)]  # of each in two steps, as the profiler counts: without bias

@@ -103,7 +103,7 @@ def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp
     done = kernalyse("import", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("traces: trace")
-    assert "no tables are left out: 0-readme.txt" in done.stderr
+    assert "no tables are skipped: 0-readme.txt" in done.stderr
     stored = answers(done.stdout.split()[0])
     for name in TABLES:
         assert [{key: value for key, value in row.items() if key != "run_id"} for row in stored[name]] == shown[name], name

@@ -345,7 +345,7 @@ def test_begins_and_ends_make_pairs(tmp_path: Path) -> None:
     tables = read(tmp_path, events)
     ranges = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index").sort("range_index")
     assert ranges.select("name", "start_ns", "duration_ns", "depth").rows() == [("outer", 0, 9000, 0), ("inner", 1000, 2000, 1)]
-    assert "2 begins and ends of events without their other half are left out." in tables.notes
+    assert "2 begins and ends of events without their counterpart are skipped." in tables.notes
 
 
 def test_odd_durations_are_said(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_a_trace_that_was_cut_off_is_refused_with_its_place(tmp_path: Path) -> N
     whole = json.dumps({"schemaVersion": 1, "traceEvents": [kernel("k", index, 1, index) for index in range(50)]}).encode()
     with pytest.raises(InvalidTraceError) as caught:
         read(tmp_path, whole[:-200])
-    assert "after 48 whole events" in caught.value.subject
+    assert "after 48 complete events" in caught.value.subject
     assert caught.value.subject.startswith("file trace.json: byte ")
     assert "cut off" in caught.value.remedy
 

@@ -60,7 +60,7 @@ def test_a_text_that_no_table_holds_may_be_of_any_length(tmp_path: Path) -> None
 def test_what_the_plain_parser_would_have_to_read_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_PLAIN_BYTES", 100)
     twice = trace(kernel(), kernel()).replace(b'{"schemaVersion": 1,', b'{"traceEvents": 1, "traceEvents": [],')
-    with pytest.raises(LimitReachedError, match="only the plain parser") as caught:
+    with pytest.raises(LimitReachedError, match="only the fallback parser") as caught:
         read(tmp_path, twice)
     assert caught.value.subject.startswith("file trace.json: byte ")
 

@@ -206,14 +206,14 @@ def test_what_is_no_trace_is_refused_by_both(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (b"{", "byte 0, after 0 whole events"),
-        (b'{"traceEvents": [{"ph": "X"}, {"ph": "Y"},  {"ph" 5}]}', "byte 44, after 2 whole events"),
-        (b'{"traceEvents": [{"ph": "X"} {"ph": "Y"}]}', "byte 29, after 1 whole events"),
-        (b'{"traceEvents": [{"ph": "X"}, ]}', "byte 30, after 1 whole events"),
-        (b'[{"ph": "X"}, {"ph": "Y"', "byte 14, after 1 whole events"),
-        (b'[{"ph": "X"}, {"ph": "Y"},', "byte 26, after 2 whole events"),
-        (b'{"traceEvents": [{"ph": "X"}] "a": 1}', "byte 29, after 1 whole events"),
-        (b'{"traceEvents": [{"ph": "X"}]} more', "byte 30, after 1 whole events"),
+        (b"{", "byte 0, after 0 complete events"),
+        (b'{"traceEvents": [{"ph": "X"}, {"ph": "Y"},  {"ph" 5}]}', "byte 44, after 2 complete events"),
+        (b'{"traceEvents": [{"ph": "X"} {"ph": "Y"}]}', "byte 29, after 1 complete events"),
+        (b'{"traceEvents": [{"ph": "X"}, ]}', "byte 30, after 1 complete events"),
+        (b'[{"ph": "X"}, {"ph": "Y"', "byte 14, after 1 complete events"),
+        (b'[{"ph": "X"}, {"ph": "Y"},', "byte 26, after 2 complete events"),
+        (b'{"traceEvents": [{"ph": "X"}] "a": 1}', "byte 29, after 1 complete events"),
+        (b'{"traceEvents": [{"ph": "X"}]} more', "byte 30, after 1 complete events"),
     ],
 )
 def test_an_error_names_the_place_of_the_damage(text: bytes, place: str) -> None:

@@ -33,7 +33,7 @@ def test_operators_stand_for_kernels_with_all_of_lighter_work_that_they_call(tmp
     assert names(tables) == [("aten::t", 11_000, 4_000), ("aten::addmm", 16_000, 40_000)]
     assert layers(tables)["aten::addmm"] == ("nn.Module: Model", "module")
     assert tables.frames["trace_devices"].select("device_index", "device_name").rows() == [(0, "CPU")]
-    assert "operators of the CPU stand where kernels would" in tables.notes
+    assert "operators of the CPU take the place of kernels" in tables.notes
     assert "no kernels" not in tables.notes
     assert "no runtime call" not in tables.notes
     frames = trace_frames(tables.frames)

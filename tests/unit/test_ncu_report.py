@@ -198,7 +198,7 @@ def test_warnings_of_ncu_and_rows_cut_short_are_told() -> None:
     assert report.launches.height == 1
     assert report.notes == (
         "ncu says: 'Note: Running with unmodified GPU clocks.'.",
-        f"Line 5 is no whole row of the table: {RAW[3][:80]!r}.",
+        f"Line 5 is not a complete row of the table: {RAW[3][:80]!r}.",
     )
 
 

@@ -81,7 +81,7 @@ def test_numbers_that_are_none_are_unknown_and_said(tmp_path: Path) -> None:
     pl.read_parquet(path).with_columns(gridX=pl.lit("many"), gridY=pl.lit(1.5), gridZ=pl.lit(True)).write_parquet(path)
     found = read(folder)
     assert found.frames["kernel_launches"].select("grid_x", "grid_y", "grid_z").rows() == [(None, None, 1)] * 3
-    assert "6 values of table CUPTI_ACTIVITY_KIND_KERNEL are no whole numbers" in found.notes
+    assert "6 values of table CUPTI_ACTIVITY_KIND_KERNEL are no integers" in found.notes
 
 
 def test_texts_by_number_are_texts(tmp_path: Path) -> None:

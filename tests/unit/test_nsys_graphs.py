@@ -108,7 +108,7 @@ def test_a_question_reads_the_nodes_that_it_needs(tmp_path: Path) -> None:
 
 def test_graphs_that_were_traced_as_wholes_are_said(tmp_path: Path) -> None:
     tables = read(write_export(tmp_path / "a.sqlite", calls=[LAUNCH], ranges=RANGES, whole_graphs=[kernel(400, 900, 1)] * 3))
-    assert "3 executions of CUDA graphs were recorded as wholes" in tables.notes
+    assert "3 executions of CUDA graphs were recorded as single events" in tables.notes
     assert "--cuda-graph-trace=node" in tables.notes
 
 

@@ -299,7 +299,7 @@ def test_negative_durations_and_rows_without_times_are_said(tmp_path: Path) -> N
         )
     )
     assert "1 kernels end before they start" in tables.notes
-    assert "1 kernels without start or end are left out" in tables.notes
+    assert "1 kernels without start or end are skipped" in tables.notes
     assert layers_of_kernels(tables) == ["good", "good"]
     trace = trace_frames(tables.frames)
     breakdown = trace_breakdown(trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]).collect()
@@ -321,7 +321,7 @@ def test_a_number_that_is_text_is_unknown_and_said(tmp_path: Path) -> None:
     path = write_export(tmp_path / "a.sqlite", kernels=[kernel(5, 9, 1, gridX="many"), kernel(15, 19, 1, gridX=3)], calls=[call(1, 2, 1)])
     tables = read(path)
     assert tables.frames["kernel_launches"]["grid_x"].to_list() == [None, 3]
-    assert "1 values of table CUPTI_ACTIVITY_KIND_KERNEL are no whole numbers" in tables.notes
+    assert "1 values of table CUPTI_ACTIVITY_KIND_KERNEL are no integers" in tables.notes
 
 
 def test_both_ways_of_reading_are_one(tmp_path: Path) -> None:

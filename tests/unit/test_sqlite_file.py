@@ -33,7 +33,7 @@ def both(path: Path) -> Iterator[SqliteFile]:
 
 def values(columns: TableColumns) -> dict[str, list[Any]]:
     """With texts and keys in the place of codes."""
-    coded = {name: column.keys[column.codes].tolist() for name, column in columns.coded.items()}
+    coded = {name: column.keys[column.codes].tolist() for name, column in columns.factorized.items()}
     texts = {name: [None if code < 0 else column.texts[code] for code in column.codes.tolist()] for name, column in columns.texts.items()}
     return {name: column.tolist() for name, column in columns.integers.items()} | coded | texts
 
@@ -124,7 +124,7 @@ def test_a_column_of_too_many_values_for_codes_is_read_as_numbers(tmp_path: Path
         monkeypatch.setattr(sqlite_file, "_read_through_sqlite", None)  # is not called
         columns = file.columns("t", [], [], ["a", "b"])
     assert values(columns) == {"a": [n * n for n in range(100)], "b": [n % 5 for n in range(100)]}
-    assert columns.coded["b"].keys.tolist() == [0, 1, 2, 3, 4]
+    assert columns.factorized["b"].keys.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_columns_beside_real_ones_are_decoded_from_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Compare run with run and trace with trace."""
+"""The comparison of two runs, and of two traces."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kernalyse.services.core.comparison import CONFIDENCE, CPU_MARGIN_RATIO, Com
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import Device, DeviceKind, Verdict
 
-# ---------------------------------------------------------------- compare
-# Two runs of the same configurations: what became faster or slower, as far as separate runs can tell.
+# ---------------------------------------------------------------- comparison of runs
+# Two runs of the same configurations are compared, as far as separate runs can show what became faster or slower.
 
 NS_PER_S: Final = 1e9
 
 
 class Difference(StrEnum):
-    """What makes two measurements tell of more than the kernel."""
+    """A difference in circumstances, with which two measurements do not compare the kernels alone."""
 
     DEVICE = "device"
     METHOD = "method"
@@ -34,7 +34,11 @@ class Difference(StrEnum):
 
 
 def parse_differences(names: Sequence[str]) -> frozenset[Difference]:
-    """Raises InvalidRequestError that names those there are."""
+    """Return the differences of these names.
+
+    Raises:
+        InvalidRequestError: a name is unknown; it lists the known ones.
+    """
     known = {difference.value: difference for difference in Difference}
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
@@ -56,21 +60,22 @@ CIRCUMSTANCES: Final = {
     "input_distribution": Difference.INPUTS,
     "seed": Difference.INPUTS,
 }
-"""Columns that have to be equal where both sides know them. How long was sampled and why that ended may differ: neither
+"""Columns that have to be equal if both operands know them. The duration of sampling and its stop reason may differ, since neither
 moves a median."""
 
 KEY: Final = ["kernel_name", "parameters", "dtype", "block", "macros", "form", "layer_path"]
-"""What makes two configurations the same; the cache mode too, unless it is what differs."""
+"""Columns that identify a configuration; the cache mode too, unless it is what differs."""
 
 REPEATED: Final = r"^(process=\d+|cold|hot|block=[\dx]+)$"
-"""Words of a variant that other columns say, or that say which process: not every run of a configuration has them."""
+"""Words of a variant that repeat other columns or name the process: not every run of a configuration has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One side. measurements, samples, paired_comparisons: tables of these names, of this run alone; the last where it is wanted.
+    """An operand of a comparison: one run, or several joined ones.
 
-    Node and devices as far as they are known.
+    measurements, samples, paired_comparisons: the tables of these names, of this run alone; the last only where it is required.
+    node_id, devices: as far as they are known.
     """
 
     run_id: str
@@ -79,41 +84,42 @@ class ComparedRun:
     node_id: str | None = None
     devices: Mapping[str, Device] = field(default_factory=dict)  # by device_id
     paired_comparisons: pl.DataFrame | None = None
-    joined_run_ids: tuple[str, ...] = ()  # of several runs that are one side
+    joined_run_ids: tuple[str, ...] = ()  # if several runs are joined
 
     @property
     def run_ids(self) -> tuple[str, ...]:
+        """The ids of all its runs."""
         return self.joined_run_ids or (self.run_id,)
 
     @property
     def margin_ratio(self) -> float:
-        """What counts as equal on its device; on an unknown one the wider of both margins."""
+        """The ratio that counts as equal on its device; the wider margin if the device is unknown."""
         kinds = [device.kind for device in self.devices.values()]
         is_cuda = bool(self.measurements["device_id"].str.starts_with("cuda:").all()) and not self.measurements.is_empty()
         return margin_of(kinds[0]) if kinds else margin_of(DeviceKind.GPU) if is_cuda else CPU_MARGIN_RATIO
 
 
 def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
-    """Runs that repeat each other as one side: what each has measured is the work of further processes.
+    """Join runs that repeat each other to one operand, in which each run's measurements count as further processes.
 
     Raises:
-        InvalidRequestError: two of them have the same measurement, as a run and its file do: it would count as two processes.
+        InvalidRequestError: two runs have the same measurement, as a run and its file do, which would count as two processes.
     """
     run_id = ",".join(run.run_id for run in runs)
     measurements, samples = [], []
     next_index = next_process = 0
     for run in runs:
-        of_side = pl.lit(run_id).alias("run_id"), pl.col("configuration_index") + next_index
-        measurements.append(run.measurements.with_columns(*of_side, process_index=pl.col("process_index").fill_null(0) + next_process))
-        samples.append(run.samples.with_columns(*of_side))
+        identity = pl.lit(run_id).alias("run_id"), pl.col("configuration_index") + next_index
+        measurements.append(run.measurements.with_columns(*identity, process_index=pl.col("process_index").fill_null(0) + next_process))
+        samples.append(run.samples.with_columns(*identity))
         if not run.measurements.is_empty():
             next_index, next_process = measurements[-1].select(pl.col("configuration_index", "process_index").max() + 1).row(0)
     moments = pl.concat([run.measurements.select("label", "measured_unix_ns").drop_nulls().unique() for run in runs])
-    again = moments.filter(moments.is_duplicated())
-    if not again.is_empty():
+    duplicates = moments.filter(moments.is_duplicated())
+    if not duplicates.is_empty():
         raise InvalidRequestError(
             f"runs {run_id}",
-            found=f"one measurement of {again['label'][0]} more than once",
+            found=f"one measurement of {duplicates['label'][0]} more than once",
             expected="runs that were measured one after the other",
             remedy="Leave out copies of a run's file, and a run that another one continues.",
         )
@@ -128,42 +134,49 @@ def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
 
 
 def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
-    """Table comparison: configurations of both runs, then those of the judged one alone, then those of the baseline alone.
+    """Return table comparison: configurations of both runs, then those of the candidate alone, then those of the baseline alone.
 
-    A configuration's evidence are the processes that measured it (`kernalyse.services.core.comparison.compare_processes`). Wrong
-    results are never judged.
+    The processes that measured a configuration are its evidence (`kernalyse.services.core.comparison.compare_processes`). Wrong
+    results get no verdict.
+
+    Args:
+        baseline: the operand to compare with.
+        judged: the candidate.
+        allowed: circumstances that may differ.
 
     Raises:
-        InvalidRequestError: the runs differ in what is not allowed to; names each, with both values.
+        InvalidRequestError: the runs differ in circumstances that are not allowed to; it names each, with both values.
     """
     before, after = _candidates(baseline), _candidates(judged)
     matched = _matched(before, after)
-    _refuse_differences(baseline, judged, matched, allowed)
+    _check_differences(baseline, judged, matched, allowed)
     margin_ratio = max(baseline.margin_ratio, judged.margin_ratio)
     evidence, evidence_before = timings_of(judged), timings_of(baseline)
     rows = [
-        _side(row, "") | _side(row, "_before") | _verdict(row, _compared(row, evidence, evidence_before, margin_ratio))
+        _operand_columns(row, "")
+        | _operand_columns(row, "_before")
+        | _verdict(row, _compared(row, evidence, evidence_before, margin_ratio))
         for row in matched.iter_rows(named=True)
     ]
-    rows += [_side(row, "") for row in _left(after, matched["first_index"]).iter_rows(named=True)]
-    rows += [_side(row, "_before") for row in _left(before, matched["first_index_before"]).rename(_before).iter_rows(named=True)]
+    rows += [_operand_columns(row, "") for row in _left(after, matched["first_index"]).iter_rows(named=True)]
+    rows += [_operand_columns(row, "_before") for row in _left(before, matched["first_index_before"]).rename(_before).iter_rows(named=True)]
     return frame_of(COMPARISON, [{"run_id": judged.run_id, "baseline_run_id": baseline.run_id} | row for row in rows])
 
 
-# ---------------------------------------------------------------- which belong together
+# ---------------------------------------------------------------- matching of configurations
 
 
 def _candidates(run: ComparedRun) -> pl.DataFrame:
-    """One row per configuration, whichever processes measured it; circumstances as text, null where they are not known."""
+    """Return one row per configuration over all processes; circumstances as text, null where they are not known."""
     names = {device_id: device.name for device_id, device in run.devices.items()}
-    is_known_by_place = pl.col("device_uuid").is_null()  # a uuid says more than the node that the device is in
+    has_no_uuid = pl.col("device_uuid").is_null()  # a UUID identifies the device better than its node does
     return (
         run.measurements.sort("configuration_index")
         .with_columns(
             pl.col("parameters", "macros").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(", "),
             form=pl.col("variant").fill_null("").str.split(" ").list.filter(~pl.element().str.contains(REPEATED)).list.join(" "),
             device_name=pl.col("device_id").replace_strict(names, default=None, return_dtype=pl.String),
-            node_id=pl.when(is_known_by_place).then(pl.lit(run.node_id or None, dtype=pl.String)),
+            node_id=pl.when(has_no_uuid).then(pl.lit(run.node_id or None, dtype=pl.String)),
         )
         .group_by([*KEY, "cache_mode"], maintain_order=True)
         .agg(
@@ -186,7 +199,7 @@ def _candidates(run: ComparedRun) -> pl.DataFrame:
 
 
 def _matched(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Rows of both sides, those of `before` with names that end so; what only the cache mode tells apart belongs together."""
+    """Return the matched configurations, columns of `before` with that suffix. The cache mode may differ if all else matches."""
     exact = after.join(before, on=[*KEY, "cache_mode"], suffix="_before", nulls_equal=True).with_columns(cache_mode_before="cache_mode")
     left, left_before = _left(after, exact["first_index"]), _left(before, exact["first_index_before"])
     other_cache = left.join(left_before, on=KEY, suffix="_before", nulls_equal=True)
@@ -195,7 +208,7 @@ def _matched(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 
 def _versions_of_a_model(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """The whole passes of both sides where each has one: of equal inputs, whatever the model's file, variant and weights are."""
+    """Return the match of the whole passes if each operand has one, of equal inputs, whatever the ML model's file and variant."""
     passes = [side.filter(pl.col("category") == WHOLE_PASS) for side in (before, after)]
     if any(side.height != 1 for side in passes):
         return after.clear()
@@ -214,10 +227,10 @@ def _before(name: str) -> str:
     return f"{name}_before"
 
 
-# ---------------------------------------------------------------- what they differ in
+# ---------------------------------------------------------------- circumstances
 
 
-def _refuse_differences(baseline: ComparedRun, judged: ComparedRun, matched: pl.DataFrame, allowed: frozenset[Difference]) -> None:
+def _check_differences(baseline: ComparedRun, judged: ComparedRun, matched: pl.DataFrame, allowed: frozenset[Difference]) -> None:
     found: dict[Difference, list[str]] = {}
     for column, difference in CIRCUMSTANCES.items():
         if difference not in allowed:
@@ -250,7 +263,7 @@ def _differing(row: Mapping[str, Any]) -> list[Difference]:
 
 
 def timings_of(run: ComparedRun) -> dict[int, Timings]:
-    """By configuration_index. Without samples, as results of other tools may be, the median stands for them."""
+    """Return the timings by configuration_index. Results of other tools may have no samples; then the median is the only timing."""
     counted = run.samples.filter(~pl.col("is_discarded").fill_null(False), pl.col("duration_ns") > 0)
     medians = run.measurements.filter(pl.col("duration_median_ns") > 0)
     found = {
@@ -267,15 +280,15 @@ def timings_of(run: ComparedRun) -> dict[int, Timings]:
 def _compared(
     row: Mapping[str, Any], evidence: Mapping[int, Timings], evidence_before: Mapping[int, Timings], margin_ratio: float
 ) -> Comparison | None:
-    """None: a side has nothing that could be compared."""
+    """Return the comparison of a matched configuration; None if an operand has no timings."""
     judged, baseline = _by_process(row, "", evidence), _by_process(row, "_before", evidence_before)
     return compare_processes(judged, baseline, margin_ratio) if judged and baseline else None
 
 
 def _by_process(row: Mapping[str, Any], suffix: str, evidence: Mapping[int, Timings]) -> list[Timings]:
-    """One for each process; several measurements of one process are no more evidence than its first."""
-    places = list(zip(row[f"process_index{suffix}"], row[f"configuration_index{suffix}"], strict=True))
-    first_of_process = dict(reversed(places))
+    """Return the timings of each process. Further measurements of one process are no further evidence, so its first counts."""
+    pairs = list(zip(row[f"process_index{suffix}"], row[f"configuration_index{suffix}"], strict=True))
+    first_of_process = dict(reversed(pairs))
     return [evidence[index] for index in first_of_process.values() if index in evidence]
 
 
@@ -301,8 +314,8 @@ def _verdict(row: Mapping[str, Any], comparison: Comparison | None) -> dict[str,
     }
 
 
-def _side(row: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    """Columns of one side; those that both have are the judged side's where there is one."""
+def _operand_columns(row: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """Return the columns of one operand; common columns are the candidate's if there is one."""
     prefix = "baseline_" if suffix else ""
     own = {
         f"{prefix}configuration_index": row[f"first_index{suffix}"],
@@ -316,40 +329,41 @@ def _side(row: Mapping[str, Any], suffix: str) -> dict[str, Any]:
     return own | common | {"event_index": None if suffix else row["event_index"], "occurrence": "GONE" if suffix else "NEW"}
 
 
-# ---------------------------------------------------------------- trace comparison
-# What a trace spends its device time on, held against another trace: kernel by kernel, layer by layer.
+# ---------------------------------------------------------------- comparison of traces
+# The device time of two traces is compared kernel by kernel and layer by layer.
 
 FIGURES: Final = ("launch_count", "duration_sum_ns")
 MEDIAN: Final = "duration_median_ns"
 MATCHED_BY_NAME: Final = "name"
 MATCHED_BY_FORM: Final = "form"
 MAX_TEMPLATE_DEPTH: Final = 64
-"""Of template arguments within each other that are taken out of a name, one level in each pass over all names; those of CUTLASS
-go sixteen deep. What is deeper stays in the name, which then has no counterpart."""
+"""Nested levels of template arguments that are removed from names, one in each pass over all names; those of CUTLASS are sixteen
+deep. Deeper ones stay in the name, which then has no counterpart."""
 
 ADDRESS: Final = r"0x[0-9a-fA-F]+"
 INNERMOST_TEMPLATE: Final = r"<[^<>]*>"
 PARAMETERS: Final = r"\((?:[^()]|\([^()]*\))*\)\s*(?:\[[^\[\]]*\])?\s*$"
 ANONYMOUS: Final = r"\(anonymous namespace\)::|<unnamed>::"
 COUNTER: Final = r",?\s*\b(?:op_id|seq|input_op_ids|sizes) = (?:\[.*\]|\S+)|(?:^|\b)(triton_\w*?)_\d+$"
-"""What PyTorch's NVTX ranges and Triton's compiler number through a program: another run has other numbers."""
+"""Numbers that PyTorch's NVTX ranges and Triton's compiler assign in the course of a program, which differ between runs."""
 
 
 def kernel_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per kernel of either trace, largest change first: table kernel_comparison.
+    """Return table kernel_comparison: one row per kernel of either trace, the largest change first.
 
     Args:
-        judged, baseline: kernels by name, as `trace_kernels` sums them.
+        judged, baseline: kernels by name of the candidate and of the baseline, as `trace_kernels` returns them.
     """
     compared = _compared_kernels(judged, baseline, "kernel_name", FIGURES, (MEDIAN,))
     return compared.with_columns(duration_median_ratio=_ratio(pl.col(MEDIAN), pl.col(f"baseline_{MEDIAN}")))
 
 
 def layer_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per layer of either trace, largest change first: table layer_comparison.
+    """Return table layer_comparison: one row per layer of either trace, the largest change first.
 
     Args:
-        judged, baseline: layers by name and source, as `trace_layers` sums them; layers of one name count together.
+        judged, baseline: layers by name and source of the candidate and of the baseline, as `trace_layers` returns them; layers of
+            one name count together.
     """
     return _compared_kernels(judged, baseline, "layer", ("call_count", *FIGURES))
 
@@ -357,12 +371,15 @@ def layer_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFra
 def _compared_kernels(
     judged: pl.LazyFrame, baseline: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: tuple[str, ...] = ()
 ) -> pl.LazyFrame:
-    """Names that are equal belong together; the others count by their form, several in a row if need be.
+    """Match equal names, and the other names by their normalized form, which several names may share.
 
-    Every launch of both sides is in exactly one row.
+    Every launch of both operands is in exactly one row.
 
     Args:
-        figures: what is summed. medians: what a row of several names has none of.
+        judged, baseline: rows of the candidate and of the baseline.
+        name: column with the name.
+        figures: metrics that are summed.
+        medians: metrics that are null in rows of several names.
     """
     after, before = (side.group_by(name).agg(pl.col(*figures).sum(), *map(_of_one, medians)) for side in (judged, baseline))
     by_name = after.join(before, on=name, suffix="_before", nulls_equal=True).with_columns(
@@ -378,7 +395,7 @@ def _compared_kernels(
     gone = before_forms.join(after_forms, on="form", how="anti").rename(
         {column: f"{column}_before" for column in (name, *figures, *medians, "name_count")}
     )
-    return _judged(pl.concat([by_name, by_form, new, gone], how="diagonal"), name, (*figures, *medians))
+    return _with_changes(pl.concat([by_name, by_form, new, gone], how="diagonal"), name, (*figures, *medians))
 
 
 def _of_one(figure: str) -> pl.Expr:
@@ -386,7 +403,7 @@ def _of_one(figure: str) -> pl.Expr:
 
 
 def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: tuple[str, ...]) -> pl.LazyFrame:
-    """One row per form: under its name where it has one, under the form where it has several."""
+    """Return one row per normalized form, with its name if it has only one, else with the form as name."""
     is_one = pl.len() == 1
     return (
         side.with_columns(form=pl.col(name).map_batches(forms, return_dtype=TEXT))
@@ -401,7 +418,7 @@ def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: t
 
 
 def forms(names: pl.Series) -> pl.Series:
-    """Names without what differs between builds and runs: template arguments, parameters, addresses, counters."""
+    """Return names without the parts that differ between builds and runs: template arguments, parameters, addresses, counters."""
     plain = names.str.replace_all(ANONYMOUS, "").str.replace_all(ADDRESS, "")
     for _ in range(MAX_TEMPLATE_DEPTH):
         if not plain.str.contains(INNERMOST_TEMPLATE).any():
@@ -410,8 +427,8 @@ def forms(names: pl.Series) -> pl.Series:
     return plain.str.replace(PARAMETERS, "").str.replace_all(COUNTER, "$1").str.strip_prefix("void ").str.strip_chars()
 
 
-def _judged(rows: pl.LazyFrame, name: str, figures: tuple[str, ...]) -> pl.LazyFrame:
-    """Each pair with what changed. A side that has nothing of it has spent nothing on it."""
+def _with_changes(rows: pl.LazyFrame, name: str, figures: tuple[str, ...]) -> pl.LazyFrame:
+    """Return the matched rows with their changes. A missing operand counts as time 0."""
     after, before = (pl.col(column).fill_null(0) for column in ("duration_sum_ns", "duration_sum_ns_before"))
     delta_ns, total_delta_ns = after - before, (after - before).sum()
     per_launch = pl.col("duration_sum_ns") / pl.col("launch_count")

@@ -1,4 +1,4 @@
-"""Flop and bytes of launches, from hardware counters."""
+"""The costs (flop, bytes) of launches from hardware counters."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import polars as pl
 
 from kernalyse.services.analyzer.tables.runs import COUNTED_WORK, FMA_DTYPES, TENSOR_DTYPES, flop_column
 
-# ---------------------------------------------------------------- counted work
-# What hardware counters say of the work of each profiled launch.
+# ---------------------------------------------------------------- costs by counters
 
 PACKED_CAPABILITIES: Final = (10, 12)
-"""From the first up to before the second: ncu has counters of packed float32 instructions for these chips alone (gb10x)."""
+"""Compute capabilities, from the first up to the second (exclusive), for which ncu counts packed float32 instructions (gb10x)."""
 
 SASS: Final = "smsp__sass_thread_inst_executed_op_{}_pred_on"
 FMA_WEIGHTS: Final[Mapping[str, Mapping[str, int]]] = {
     "float64": {"dadd": 1, "dmul": 1, "dfma": 2},
     "float32": {"fadd": 1, "fmul": 1, "ffma": 2},
-    # Two halves an instruction: a kernel that uses one of them counts as if it used both, so this is an upper bound.
+    # An instruction processes two halves. One that uses only one counts as two, so this is an upper bound.
     "float16": {"hadd": 2, "hmul": 2, "hfma": 4},
 }
 PACKED_WEIGHTS: Final = {"fadd2": 2, "fmul2": 2, "ffma2": 4}
@@ -49,7 +48,7 @@ L1_BYTES_PER_CYCLE: Final = 128
 L2_METRICS: Final = {"returned": "lts__lts2xbar_cycles_active", "tagged": "lts__t_bytes"}
 L2_BYTES_PER_CYCLE: Final = 32
 DRAM_METRICS: Final = {
-    "whole": "dram__bytes",
+    "total": "dram__bytes",
     "read": "dram__bytes_read",
     "write": "dram__bytes_write",
     "op_read": "dram__bytes_op_read",  # the names of Blackwell
@@ -61,16 +60,16 @@ TENSOR_PATH_CAPABILITY: Final = 7.5  # from here on operations are counted
 
 
 def counted_work(counters: pl.LazyFrame, counter_reports: pl.LazyFrame, configurations: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per profiled launch: table counted_work. What a report has no metric for is null.
+    """Return table counted_work: one row per profiled launch. Columns without a metric in the report are null.
 
     Formulas are those of NVIDIA's roofline sections (SpeedOfLight_Hierarchical*RooflineChart.section, ncu 2025):
 
     - flop of CUDA cores: additions + multiplications + 2 x fused multiply-adds that were not predicated off; of float16
       twice that, for an instruction holds two. On compute capability 10 and 11 packed float32 instructions count too
       (2, 2 and 4), and without their counters float32 is not known.
-    - flop of tensor cores: sm__ops_path_tensor_src_*.sum, operations already. The op_* metrics beside them split the same
-      work by instruction, so they are summed only where a report has nothing else. int8 counts as the formulas of int8
-      kernels do; int4 and int1 are left out, for no ceiling is known of them. Volta: 512 x sm__inst_executed_pipe_tensor.sum
+    - flop of tensor cores: sm__ops_path_tensor_src_*.sum, operations already. The op_* metrics next to them split the same
+      operations by instruction, so they are summed only where a report has nothing else. int8 counts as the formulas of int8
+      kernels do; int4 and int1 are excluded, since no ceiling is known of them. Volta: 512 x sm__inst_executed_pipe_tensor.sum
       (NERSC's method, arXiv:2008.11326).
     - dram_bytes: dram__bytes.sum, or reads + writes. There is none on compute capability 8.7, 11.0 and 12.1.
     - l2_bytes: 32 x lts__lts2xbar_cycles_active.sum; where that is missing lts__t_bytes.sum, the larger figure of NERSC's
@@ -111,7 +110,7 @@ def _configuration_names(configurations: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _measures(metrics: pl.LazyFrame) -> pl.LazyFrame:
-    """What is read off a metric as it is."""
+    """Return the columns that are single metrics."""
     cycles_s = of_metric("sm__cycles_elapsed.avg") / of_metric("sm__cycles_elapsed.avg.per_second")
     return metrics.group_by(LAUNCH_KEYS).agg(
         duration_ns=pl.coalesce(of_metric("gpu__time_duration.sum", "gpu__time_duration.avg"), cycles_s * 1e9),
@@ -141,7 +140,7 @@ def _fma_flop(sums: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _weighted(weights: Mapping[str, int]) -> pl.Expr:
-    """Null where one of the counters is missing."""
+    """Return the weighted sum of counters; null if one of them is missing."""
     first, *rest = (total_of(SASS.format(operation)) * weight for operation, weight in weights.items())
     for term in rest:
         first = first + term
@@ -159,16 +158,16 @@ def _flop_columns() -> list[pl.Expr]:
 
 
 def _tensor_flop(sums: pl.LazyFrame) -> pl.LazyFrame:
-    """Null where no metric of the data type is there."""
+    """Return flop of tensor cores by data type; null without a metric of the data type."""
     inputs = pl.col("base_name").str.extract(r"src_([a-z0-9_]+?)(?:_dst_\w+?)?(?:_sparsity_(?:on|off))?$")
     is_split = pl.col("base_name").str.starts_with(f"{TENSOR}op_")
-    whole, split = pl.col("total").filter(~is_split), pl.col("total").filter(is_split)
+    total, split = pl.col("total").filter(~is_split), pl.col("total").filter(is_split)
     dtype = pl.col("inputs").replace_strict(TENSOR_INPUTS, default=None, return_dtype=pl.String)
     return (
         sums.filter(pl.col("base_name").str.starts_with(TENSOR))
         .with_columns(inputs=inputs)
         .group_by(*LAUNCH_KEYS, "inputs")
-        .agg(total=pl.when(whole.len() > 0).then(whole.sum()).otherwise(split.sum()))
+        .agg(total=pl.when(total.len() > 0).then(total.sum()).otherwise(split.sum()))
         .with_columns(dtype=dtype)
         .group_by(LAUNCH_KEYS)
         .agg(_sum_of(name).alias(flop_column(name, "tensor")) for name in TENSOR_DTYPES)
@@ -181,7 +180,7 @@ def _sum_of(dtype: str) -> pl.Expr:
 
 
 def _flop() -> pl.Expr:
-    """Null where CUDA cores' or tensor cores' share is not known: a part would pass for the whole."""
+    """Return the total flop; null if the part of CUDA cores or of tensor cores is not known."""
     tensor = [pl.col(flop_column(dtype, "tensor")) for dtype in TENSOR_DTYPES]
     is_known = pl.any_horizontal(column.is_not_null() for column in tensor)
     has_none = pl.col("tensor_instruction_count") == 0
@@ -190,13 +189,13 @@ def _flop() -> pl.Expr:
 
 
 def _most(what: str) -> pl.Expr:
-    """Data type or path of the largest share."""
-    shares = {(dtype, "fma"): flop_column(dtype, "fma") for dtype in FMA_DTYPES}
-    shares |= {(dtype, "tensor"): flop_column(dtype, "tensor") for dtype in TENSOR_DTYPES}
-    largest = pl.max_horizontal(*shares.values())
+    """Return the data type or the path of most of the flop."""
+    columns = {(dtype, "fma"): flop_column(dtype, "fma") for dtype in FMA_DTYPES}
+    columns |= {(dtype, "tensor"): flop_column(dtype, "tensor") for dtype in TENSOR_DTYPES}
+    largest = pl.max_horizontal(*columns.values())
     position = 0 if what == "dtype" else 1
     return pl.coalesce(
-        pl.when((pl.col("flop") > 0) & (pl.col(column) == largest)).then(pl.lit(key[position])) for key, column in shares.items()
+        pl.when((pl.col("flop") > 0) & (pl.col(column) == largest)).then(pl.lit(key[position])) for key, column in columns.items()
     ).alias(what)
 
 
@@ -204,7 +203,7 @@ def _most(what: str) -> pl.Expr:
 
 
 def _bytes(sums: pl.LazyFrame) -> pl.LazyFrame:
-    names = {f"{level}_{form}": name for level, metrics in _METRICS_OF_LEVELS.items() for form, name in metrics.items()}
+    names = {f"{level}_{variant}": name for level, metrics in _METRICS_OF_LEVELS.items() for variant, name in metrics.items()}
     return sums.group_by(LAUNCH_KEYS).agg(total_of(name).alias(column) for column, name in names.items())
 
 
@@ -212,9 +211,8 @@ _METRICS_OF_LEVELS: Final = {"dram": DRAM_METRICS, "l2": L2_METRICS, "l1": L1_ME
 
 
 def _level_columns() -> list[pl.Expr]:
-    whole = pl.col("dram_whole")
-    dram_bytes = pl.coalesce(whole, pl.col("dram_read") + pl.col("dram_write"), pl.col("dram_op_read") + pl.col("dram_op_write"))
-    l1_form = (
+    dram_bytes = pl.coalesce("dram_total", pl.col("dram_read") + pl.col("dram_write"), pl.col("dram_op_read") + pl.col("dram_op_write"))
+    l1_variant = (
         pl.when((_capability() >= 9) & pl.col("l1_shared").is_not_null())
         .then(pl.lit("shared"))
         .when((_capability() >= 7.5) & (_capability() < 9) & pl.col("l1_global").is_not_null())
@@ -224,28 +222,28 @@ def _level_columns() -> list[pl.Expr]:
         .when(pl.col("l1_tagged").is_not_null())
         .then(pl.lit("tagged"))
     )
-    l2_form = (
+    l2_variant = (
         pl.when(pl.col("l2_returned").is_not_null()).then(pl.lit("returned")).when(pl.col("l2_tagged").is_not_null()).then(pl.lit("tagged"))
     )
     return [
         dram_bytes.alias("dram_bytes"),
-        _of_form("l2", l2_form, L2_BYTES_PER_CYCLE).alias("l2_bytes"),
-        _of_form("l1", l1_form, L1_BYTES_PER_CYCLE).alias("l1_bytes"),
-        _metric_name("l2", l2_form).alias("l2_metric_name"),
-        _metric_name("l1", l1_form).alias("l1_metric_name"),
+        _level_bytes("l2", l2_variant, L2_BYTES_PER_CYCLE).alias("l2_bytes"),
+        _level_bytes("l1", l1_variant, L1_BYTES_PER_CYCLE).alias("l1_bytes"),
+        _metric_name("l2", l2_variant).alias("l2_metric_name"),
+        _metric_name("l1", l1_variant).alias("l1_metric_name"),
     ]
 
 
-def _of_form(level: str, form: pl.Expr, bytes_per_cycle: int) -> pl.Expr:
-    """Cycles in which data came back, times their bytes; the tag stage counts bytes itself."""
+def _level_bytes(level: str, variant: pl.Expr, bytes_per_cycle: int) -> pl.Expr:
+    """Return cycles in which data was returned, times bytes per cycle; the tag stage counts bytes itself."""
     return pl.coalesce(
-        pl.when(form == name).then(pl.col(f"{level}_{name}") * (1 if name == "tagged" else bytes_per_cycle))
+        pl.when(variant == name).then(pl.col(f"{level}_{name}") * (1 if name == "tagged" else bytes_per_cycle))
         for name in _METRICS_OF_LEVELS[level]
     )
 
 
-def _metric_name(level: str, form: pl.Expr) -> pl.Expr:
-    return form.replace_strict({name: f"{metric}.sum" for name, metric in _METRICS_OF_LEVELS[level].items()}, default=None)
+def _metric_name(level: str, variant: pl.Expr) -> pl.Expr:
+    return variant.replace_strict({name: f"{metric}.sum" for name, metric in _METRICS_OF_LEVELS[level].items()}, default=None)
 
 
 def _capability() -> pl.Expr:
@@ -253,7 +251,7 @@ def _capability() -> pl.Expr:
 
 
 # ---------------------------------------------------------------- metric totals
-# What the metrics of a launch come to, in units of this project and summed over the device.
+# Metrics of launches, converted to the units of this project and summed over the device.
 
 LAUNCH_KEYS: Final = ["run_id", "event_index", "launch_index"]
 
@@ -263,7 +261,7 @@ NS_PER_S: Final = 1e9
 
 
 def _unit_scales() -> dict[str, float]:
-    """Factors from ncu's units to nanoseconds, bytes, hertz, bytes per second and ratios. Counts of anything else stay."""
+    """Return factors from ncu's units to nanoseconds, bytes, hertz, bytes per second and ratios. Other units are unchanged."""
     scales = {"%": 0.01}
     for prefix, exponent in EXPONENTS.items():
         scales[f"{prefix}byte"] = scales[f"{prefix}byte/block"] = scales[f"{prefix}hz"] = scales[f"{prefix}Hz"] = 10.0**exponent
@@ -288,20 +286,20 @@ LABELS: Final = {
     ("Dynamic Shared Memory Per Block", None): "launch__shared_mem_per_block_dynamic",
     ("Memory Throughput", "%"): "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
 }
-"""Page details shows metrics of sections by these labels. With a unit: another metric of another unit has the same label."""
+"""Metrics by the labels that page details shows, and by unit where metrics of several units have the same label."""
 
 SUM: Final = ".sum"
 RATES: Final = {"per_second": 1, "per_cycle_elapsed": 2}
-"""Rollups from which a sum can be had back, and their ranks after the sum itself (rank 0)."""
+"""Rollups from which the sum can be recovered, and their ranks after the sum itself (rank 0)."""
 
 
 def in_project_units(counters: pl.LazyFrame) -> pl.LazyFrame:
-    """The table's numbers: values in nanoseconds, bytes, hertz, bytes per second or ratios, labels as the metrics they show.
+    """Return the numeric counters in nanoseconds, bytes, hertz, bytes per second or ratios, with labels replaced by metric names.
 
     Args:
         counters: table counters.
     """
-    # Without a unit a percentage still says so in its name.
+    # A percentage without a unit is recognized by its name.
     scale = (
         pl.when(pl.col("metric_name").str.contains(r"\bpct\b|\.pct_") & pl.col("unit").is_null())
         .then(pl.lit(0.01))
@@ -311,13 +309,13 @@ def in_project_units(counters: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def metric_sums(metrics: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per launch and metric with its sum over the device: base_name, total.
+    """Return one row per launch and metric with its sum over the device: base_name, total.
 
-    Reports made with sections have rates instead: over the duration, or per cycle at smsp__cycles_elapsed.avg.per_second
-    (NVIDIA's own roofline section multiplies the two). A sum that was counted itself comes first.
+    Reports with sections have rates instead: over the duration, or per cycle at smsp__cycles_elapsed.avg.per_second (NVIDIA's own
+    roofline section multiplies the two). A sum that the report has itself takes precedence.
 
     Args:
-        metrics: as `in_project_units` gives them.
+        metrics: the result of `in_project_units`.
     """
     rollup = pl.col("metric_name").str.extract(r"\.sum(?:\.(\w+))?$")
     duration_s = _of_launch("gpu__time_duration.sum") / NS_PER_S
@@ -344,12 +342,12 @@ def metric_sums(metrics: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def of_metric(*names: str) -> pl.Expr:
-    """In a group of rows of one launch: the value of the first of these metrics that it has."""
+    """Return the value of the first of these metrics that a launch has. For use in a group of the rows of one launch."""
     return pl.coalesce(pl.col("value").filter(pl.col("metric_name") == name).first() for name in names)
 
 
 def total_of(base_name: str) -> pl.Expr:
-    """In a group of sums of one launch: the one of this metric."""
+    """Return the sum of this metric. For use in a group of the sums of one launch."""
     return pl.col("total").filter(pl.col("base_name") == base_name).first()
 
 

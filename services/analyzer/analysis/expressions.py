@@ -1,4 +1,4 @@
-"""Parts of a whole."""
+"""Expressions that several analyses share."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import polars as pl
 
 
 def share_of(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    """Null where the whole is nothing, as the time of kernels is whose durations were not recorded."""
+    """Return part / whole; null where the whole is 0, as for kernels whose durations were not recorded."""
     return pl.when(whole > 0).then(part / whole)

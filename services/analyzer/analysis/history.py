@@ -1,4 +1,4 @@
-"""A figure over time: which runs belong together, at which level they are, and where the level changed."""
+"""The history of a metric: series of comparable runs, their levels, and the change points between levels."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ NAMED_CHANGES: Final[Mapping[str, str]] = {
     "compiler_options": "compiler options",
     "timing_method": "timing",
 }
-"""What may be the reason of a change, by its column."""
+"""Possible reasons of a change, by column."""
 
 COMMIT_LENGTH: Final = 10
 
 
 def history(rows: pl.LazyFrame, metric: str) -> pl.LazyFrame:
-    """Table history. Input: table history_rows; runs without the figure, or with one that is no size, have no row."""
+    """Return table history.
+
+    Args:
+        rows: table history_rows. Runs in which the metric is missing or not positive have no row in the result.
+        metric: the column of history_rows.
+    """
     low, high = (f"duration_median_{end}_ns" if metric == "duration_median_ns" else None for end in ("low", "high"))
     valued = (
         rows.filter(pl.col(metric) > 0, pl.col(metric).is_finite())
@@ -54,38 +59,38 @@ def history(rows: pl.LazyFrame, metric: str) -> pl.LazyFrame:
 
 
 def history_series(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Table history_series. Input: table history_rows."""
+    """Return table history_series. rows: table history_rows."""
     newest = rows.group_by("series").agg(pl.len().alias("run_count"), pl.col("measured_unix_ns").max())
     described = rows.join(newest, on=["series", "measured_unix_ns"]).unique("series", keep="last")
     return HISTORY_SERIES.conform(described.sort("measured_unix_ns", "series", descending=[True, False]))
 
 
 def margin_of(device_id: str | None) -> float:
-    """The smallest change that counts on a device."""
+    """Return the smallest change that counts on a device, as a ratio."""
     return GPU_MARGIN_RATIO if (device_id or "").startswith("cuda") else CPU_MARGIN_RATIO
 
 
 def _with_levels(part: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """One series; the newest runs of a very long one are judged."""
-    judged = part.tail(MAX_RUNS)
-    offset = part.height - judged.height
-    half_widths = judged.select((pl.col("value_high") / pl.col("value_low")).log() / 2).to_series().fill_null(float("nan")).to_numpy()
-    found = levels(judged["value"].to_numpy(), np.asarray(half_widths, dtype=np.float64), margin_of(part["device_id"][0]))
+    """Return the rows of one series with their levels; only the newest MAX_RUNS runs are segmented."""
+    newest = part.tail(MAX_RUNS)
+    offset = part.height - newest.height
+    half_widths = newest.select((pl.col("value_high") / pl.col("value_low")).log() / 2).to_series().fill_null(float("nan")).to_numpy()
+    found = levels(newest["value"].to_numpy(), np.asarray(half_widths, dtype=np.float64), margin_of(part["device_id"][0]))
     changes = [_change(part, level, metric, offset) for level in found]
     columns = ("level_index", "level_value", "level_low", "level_high")
-    whole: dict[str, list[Any]] = {name: [None] * offset for name in columns}
+    all_rows: dict[str, list[Any]] = {name: [None] * offset for name in columns}
     firsts: dict[str, list[Any]] = {name: [None] * part.height for name in changes[0]}
     for index, (level, change) in enumerate(zip(found, changes, strict=True)):
         for name, value in zip(columns, (index, level.value, level.band_low, level.band_high), strict=True):
-            whole[name] += [value] * (level.end - level.begin)
+            all_rows[name] += [value] * (level.end - level.begin)
         for name, value in change.items():
             firsts[name][offset + level.begin] = value
     schema = HISTORY.schema
-    return part.with_columns(pl.Series(name, values, dtype=schema[name]) for name, values in (whole | firsts).items())
+    return part.with_columns(pl.Series(name, values, dtype=schema[name]) for name, values in (all_rows | firsts).items())
 
 
 def _change(part: pl.DataFrame, level: Level, metric: str, offset: int) -> dict[str, Any]:
-    """What the first row of a level says of it."""
+    """Return the columns that only the first row of a level has: the change to it from the level before."""
     names = ("change_ratio", "change_ratio_low", "change_ratio_high", "verdict", "is_confirmed", "baseline_run_id", "reason")
     if level.ratio is None:
         return dict.fromkeys(names)
@@ -116,45 +121,45 @@ def _shown(value: str | None) -> str:
 
 
 # ---------------------------------------------------------------- change points
-# At which runs a figure changed for good, and how sure that is.
+# Detection of lasting changes of a metric, with their significance.
 #
-# Two steps, as Hunter has them (M. Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE
-# 2023): a segmentation proposes levels, and a t test keeps those that differ. The segmentation is optimal partitioning (B. Jackson et
-# al., "An algorithm for optimal partitioning of data on an interval", 2005; the criterion of PELT) of the logarithms with weighted
-# squares: a run counts as much as its noise between runs and its own confidence interval allow, which no library of change points takes
-# into account. What one run does alone, as on a busy host, is no change; at the end of the series it may be the first of one.
+# The two steps are those of Hunter (M. Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE
+# 2023): a segmentation proposes levels, and a t test retains those that differ. The segmentation is optimal partitioning (B. Jackson et
+# al., "An algorithm for optimal partitioning of data on an interval", 2005; the criterion of PELT) of the logarithms by weighted squares.
+# A run's weight follows from the noise between runs and its own confidence interval, which no change point library takes into account.
+# A single outlier, as on a busy host, is no change; at the end of the series it may be the first run of one.
 
 Numbers = npt.NDArray[np.float64]
 
 MIN_LEVEL_RUNS: Final = 5
-"""Of a level that is over. With three, two slow runs on a busy afternoon are taken for a regression and its repair; with more, a
-change that was soon taken back is not seen. The newest level may be shorter, and is not confirmed then."""
+"""Least number of runs of a level, except the newest. With three, two slow runs on a busy afternoon would count as a regression and its
+repair; with more, a change that was soon reverted would be missed. The newest level may be shorter, and is unconfirmed then."""
 
-MIN_RUNS_TOGETHER: Final = 6  # of two levels that are held against each other: fewer cannot tell noise from a change
+MIN_RUNS_TOGETHER: Final = 6  # of two levels that are compared: fewer cannot distinguish noise from a change
 MAX_P_VALUE: Final = 0.001  # of the t test: a page of a hundred kernels would show five false ones at 5 %
 MAX_RANK_P_VALUE: Final = 0.01
-"""Of the rank test of Mann and Whitney, which two levels that are over have to pass as well: what a few runs far out do to a mean,
-they do not do to ranks."""
+"""Limit of the Mann-Whitney rank test, which two completed levels have to pass as well: a few outliers move a mean, but not ranks."""
 
 MAX_EXACT_RUNS: Final = 20
-"""Of each level: with five runs a side the approximation by a normal distribution never comes below the limit."""
+"""Runs per level up to which the rank test is exact. With five runs each, the normal approximation never gets below the limit."""
 
-PENALTY: Final = 3.0  # times log(n), of each level: 2 is BIC, which proposes more than the test keeps
-MAX_STEP: Final = 6.0  # standard deviations that one run may stand out from its neighbours; further out it counts no more
+PENALTY: Final = 3.0  # times log(n), for each level: 2 is BIC, which proposes more levels than the test retains
+MAX_STEP: Final = 6.0  # standard deviations by which one run may differ from its neighbours; outliers are clipped to it
 NEIGHBOURS: Final = 3  # on each side
 MAD_TO_DEVIATION: Final = 1.4826
 INTERVAL_DEVIATIONS: Final = 1.96  # half of a 95 % interval
 FRACTION_ERROR: Final = 1e-14  # relative: less is below the last digit of a float, and is never reached
-MAX_FRACTION_STEPS: Final = 1000  # some square roots of the degrees of freedom are needed, of which there are at most 2 MAX_RUNS
+MAX_FRACTION_STEPS: Final = 1000  # the steps needed grow with the square root of the degrees of freedom, which are at most 2 MAX_RUNS
 MAX_RUNS: Final = 1000
-"""The newest, of one series: the time grows with the square of their number."""
+"""Newest runs of a series that are segmented: the time grows with the square of their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Runs from begin up to before end that agree. value: their mean (geometric); band_low, band_high: where 95 % of such runs lie.
+    """A level: runs from begin up to end (exclusive) that agree.
 
-    ratio: value over that of the level before, with its 99 % interval; None for the first level.
+    value: their geometric mean. band_low, band_high: prediction interval of 95 % of such runs. ratio, ratio_low, ratio_high: value
+    over that of the level before, with its 99 % interval; None for the first level.
     """
 
     begin: int
@@ -168,45 +173,45 @@ class Level:
 
     @property
     def is_confirmed(self) -> bool:
-        """It is no longer the affair of one or two runs."""
+        """Whether the level has enough runs."""
         return self.end - self.begin >= MIN_LEVEL_RUNS
 
 
 def levels(values: Numbers, half_widths: Numbers, margin_ratio: float) -> list[Level]:
-    """The levels of a series in the order of its runs, each apart from the one before by more than the margin.
+    """Return the levels of a series in the order of its runs, each different from the one before by more than the margin.
 
     Args:
-        values: over zero, one a run; shape (n,), n ≥ 1.
-        half_widths: of the logarithms' 95 % intervals, shape (n,); NaN: not known.
-        margin_ratio: the smallest change that counts; half of it is the least noise that runs are taken to have.
+        values: positive values, one per run; shape (n,), n ≥ 1.
+        half_widths: half widths of the 95 % intervals of the logarithms, shape (n,); NaN: not known.
+        margin_ratio: the smallest change that counts; half of it is the least noise that is assumed.
     """
     logarithms = np.log(values)
     errors = np.nan_to_num(half_widths, nan=0.0, posinf=0.0) / INTERVAL_DEVIATIONS
     least = math.log1p(margin_ratio) / 2
     noise = _noise(logarithms, least)
-    tamed = _tamed(logarithms, noise)
+    winsorized = _winsorized(logarithms, noise)
     between = max(noise**2 - float(np.median(errors**2)), least**2)
-    bounds = _significant(tamed, _partition(tamed, 1 / (between + errors**2)), math.log1p(margin_ratio), least)
+    bounds = _significant(winsorized, _partition(winsorized, 1 / (between + errors**2)), math.log1p(margin_ratio), least)
     if bounds[-1] - bounds[-2] < MIN_LEVEL_RUNS:
-        tamed = np.append(tamed[: bounds[-2]], logarithms[bounds[-2] :])  # as it is, for it is what the change is about
-    return _levels(tamed, bounds, least)
+        winsorized = np.append(winsorized[: bounds[-2]], logarithms[bounds[-2] :])  # the newest runs may be the change itself
+    return _levels(winsorized, bounds, least)
 
 
 def _noise(logarithms: Numbers, least: float) -> float:
-    """Standard deviation between neighbours, which a few changes of level do not move."""
+    """Return the standard deviation between neighbours, which is robust against a few changes of level."""
     if logarithms.size < 3:
         return least
     return max(least, MAD_TO_DEVIATION * float(np.median(np.abs(np.diff(logarithms)))) / math.sqrt(2))
 
 
-def _tamed(logarithms: Numbers, noise: float) -> Numbers:
-    """The same with what stands out alone, far from both its neighbours, pulled towards the runs around (Hampel's filter)."""
+def _winsorized(logarithms: Numbers, noise: float) -> Numbers:
+    """Return the values with single outliers, far from both neighbours, clipped towards the runs around (Hampel's filter)."""
     count, reach = logarithms.size, MAX_STEP * noise
     if count < 2 * NEIGHBOURS + 1:
         return logarithms
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(logarithms, NEIGHBOURS, mode="reflect"), 2 * NEIGHBOURS + 1)
     middles = np.median(windows, axis=1)
-    # A mirror image of what is next to them would make the ends their own neighbours.
+    # Reflection would make the two ends their own neighbours.
     middles[0], middles[-1] = np.median(logarithms[: NEIGHBOURS + 1]), np.median(logarithms[-NEIGHBOURS - 1 :])
     is_far = np.abs(np.diff(logarithms)) > reach
     is_alone = np.append(True, is_far) & np.append(is_far, True)
@@ -214,7 +219,7 @@ def _tamed(logarithms: Numbers, noise: float) -> Numbers:
 
 
 def _partition(logarithms: Numbers, weights: Numbers) -> list[int]:
-    """Where levels begin, the first at 0, and n."""
+    """Return the rows where levels begin, the first at 0, and n."""
     count = logarithms.size
     sums = np.zeros((3, count + 1))
     np.cumsum([weights, weights * logarithms, weights * logarithms**2], axis=1, out=sums[:, 1:])
@@ -230,7 +235,7 @@ def _partition(logarithms: Numbers, weights: Numbers) -> list[int]:
 def _fill_partition(
     weights: Numbers, firsts: Numbers, seconds: Numbers, costs: Numbers, starts: npt.NDArray[np.int64], penalty: float, min_runs: int
 ) -> None:
-    """The least cost of all partitions of the first i runs, and where the last level of that one begins.
+    """Write the least cost of all partitions of the first i runs, and where the last level of that partition begins.
 
     Levels have at least min_runs runs; the last of all may have fewer.
     """
@@ -250,45 +255,50 @@ def _fill_partition(
 
 
 def _significant(logarithms: Numbers, bounds: list[int], min_step: float, least: float) -> list[int]:
-    """The bounds that the test keeps; the least sure one goes first, then what it has parted is judged as one."""
-    kept = list(bounds)
-    while len(kept) > 2:
-        tests = [_test(logarithms[kept[i - 1] : kept[i]], logarithms[kept[i] : kept[i + 1]], least) for i in range(1, len(kept) - 1)]
+    """Return the significant bounds. The least significant one is removed first, and its two levels are tested as one again."""
+    retained = list(bounds)
+    while len(retained) > 2:
+        tests = [
+            _test(logarithms[retained[i - 1] : retained[i]], logarithms[retained[i] : retained[i + 1]], least)
+            for i in range(1, len(retained) - 1)
+        ]
         worst = max(range(len(tests)), key=lambda i: (not tests[i].is_passed(min_step), tests[i].p_value))
         if tests[worst].is_passed(min_step):
             break
-        del kept[worst + 1]
-    return kept
+        del retained[worst + 1]
+    return retained
 
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """step: of the logarithms from one level to the next, with its standard error."""
+    """The test of two neighbouring levels. step: difference of the means of the logarithms; error: its standard error."""
 
     step: float
     error: float
     freedom: int
     rank_p_value: float
-    agree: bool  # all runs of a short level lie on its side: some of them alone, as on a busy host, make no level
+    agree: bool  # all runs of a short level are nearer to it than to the level before: outliers on a busy host make no level
 
     def is_passed(self, min_step: float) -> bool:
+        """Return whether the levels differ significantly, by at least min_step."""
         is_sure = self.p_value <= MAX_P_VALUE and self.rank_p_value <= MAX_RANK_P_VALUE
         return is_sure and self.agree and abs(self.step) >= min_step
 
     @property
     def p_value(self) -> float:
+        """The two-sided p value of the t test."""
         if self.freedom < MIN_RUNS_TOGETHER - 2:
             return 1.0
         return student_p_value(self.step / self.error, self.freedom)
 
     def interval(self) -> tuple[float, float]:
-        """Of the ratio, at 99 %."""
+        """Return the 99 % interval of the ratio."""
         reach = student_quantile(0.995, self.freedom) * self.error
         return math.exp(self.step - reach), math.exp(self.step + reach)
 
 
 def _test(before: Numbers, after: Numbers, least: float) -> _Test:
-    """Student's, with the variance of both levels together; it is never less than that of the least noise."""
+    """Return Student's t test of two levels, with the pooled variance, which is at least that of the least noise."""
     freedom = before.size + after.size - 2
     squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
     variance = max(squares / max(freedom, 1), least**2)
@@ -304,7 +314,7 @@ def _levels(logarithms: Numbers, bounds: list[int], least: float) -> list[Level]
     found: list[Level] = []
     for begin, end in itertools.pairwise(bounds):
         part = logarithms[begin:end]
-        # A short level borrows its noise from the one before: two runs say little of it.
+        # A short level takes its noise from the one before: two runs are too few to estimate it.
         known = part if part.size >= MIN_LEVEL_RUNS or not found else logarithms[found[-1].begin : found[-1].end]
         deviation = max(least, float(known.std(ddof=1)) if known.size > 1 else least)
         reach = student_quantile(0.975, max(known.size - 1, 1)) * deviation * math.sqrt(1 + 1 / part.size) if known.size > 2 else None
@@ -363,10 +373,10 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 @cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """Return what a Student's t stays below with this probability, more than one half.
+    """Return the quantile of Student's t distribution for a probability above one half.
 
-    By Newton's method from the normal quantile, which is nearer to 0: from there on the distribution function is concave, so that
-    no step goes too far.
+    It uses Newton's method from the normal quantile, which is nearer to 0: from there on the distribution function is concave, so
+    that no step overshoots.
     """
     log_peak = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     found, step = NormalDist().inv_cdf(probability), math.inf
@@ -378,14 +388,14 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 
 def mann_whitney_p_value(one: Numbers, other: Numbers) -> float:
-    """Return the two-sided p value of the rank test of H. Mann and D. Whitney ("On a test of whether one of two random variables is
-    stochastically larger than the other", 1947).
+    """Return the two-sided p value of the rank test of Mann and Whitney.
 
-    Up to MAX_EXACT_RUNS values a side it is exact, as though there were no ties; for more by the normal distribution, with corrections
-    for ties and for continuity.
+    Up to MAX_EXACT_RUNS values per sample it is exact, ignoring ties; for more it is by the normal distribution, with corrections for
+    ties and for continuity. Source: H. Mann, D. Whitney, "On a test of whether one of two random variables is stochastically larger
+    than the other", 1947.
     """
     _, ranks, counts = np.unique(np.concatenate((one, other)), return_inverse=True, return_counts=True)
-    middles = np.cumsum(counts) - (counts - 1) / 2  # of equal values the mean of their ranks
+    middles = np.cumsum(counts) - (counts - 1) / 2  # equal values get the mean of their ranks
     pair_count, count = one.size * other.size, one.size + other.size
     of_one = float(middles[ranks[: one.size]].sum()) - one.size * (one.size + 1) / 2
     statistic = max(of_one, pair_count - of_one)
@@ -399,7 +409,7 @@ def mann_whitney_p_value(one: Numbers, other: Numbers) -> float:
 
 @cache
 def _rank_ways(one: int, other: int) -> list[int]:
-    """Return, by value of Mann and Whitney's U from 0, how many orders of so many values a side have it.
+    """Return the number of orderings of two samples of these sizes for each value of Mann and Whitney's U, from 0.
 
     They are the coefficients of the Gaussian binomial, the product of (1 - q^(other + i)) / (1 - q^i) over i up to one.
     """

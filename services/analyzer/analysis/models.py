@@ -1,4 +1,4 @@
-"""Passes, layers, layer trees, verdicts and opportunities of model runs."""
+"""The analysis of runs of ML models: passes, layers, layer trees, verdicts on variants, and opportunities."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from kernalyse.services.analyzer.tables.runs import MEASUREMENTS
 from kernalyse.services.core.comparison import CPU_MARGIN_RATIO, GPU_MARGIN_RATIO, Timings, compare_pairs
 from kernalyse.services.core.model import Verdict
 
-# ---------------------------------------------------------------- model passes
-# What a run of a model says of its passes and of their launches, while it goes on too.
+# ---------------------------------------------------------------- passes
+# Passes of ML models and their launches, of live runs too.
 
 WHOLE_PASS: Final = "model"
-"""Category of the configuration that stands for a whole pass."""
+"""Category of configurations that are complete passes."""
 
 MODEL_PASS_KEYS: Final = ["run_id", "configuration_index"]
 PASS_KEYS: Final = ["run_id", "model_name", "variant", "device_id"]
@@ -43,32 +43,33 @@ FACTS: Final = {
     "vocabulary_size": ("vocabulary_size", "vocab_size"),
     "memory_bytes": ("memory_bytes", "peak_memory_bytes"),
 }
-"""What a pass's parameters are called: here, and in files of others."""
+"""Names of a pass's parameters: here, and in files of other tools."""
 
 
 def is_launch() -> pl.Expr:
-    """Of a model's layer; the others are kernels of sweeps and whole passes."""
+    """Return whether a row is a launch in a layer of an ML model; other rows are kernels of sweeps and complete passes."""
     return pl.col("layer_path").is_not_null()
 
 
 def is_pass() -> pl.Expr:
+    """Return whether a row is a complete pass of an ML model."""
     return pl.col("category").eq_missing(WHOLE_PASS)
 
 
 def timed_so_far(configurations: pl.LazyFrame, measurements: pl.LazyFrame, samples: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """Launches and passes of models as rows of table measurements: those measured, those with samples so far, and announced passes.
+    """Return launches and passes of ML models as rows of table measurements: finished ones, those with samples, and registered passes.
 
     Args:
-        configurations, measurements, samples, ceilings: the tables of these names, of any runs; the last tells the device of
-            what is not measured yet.
+        configurations, measurements, samples, ceilings: the tables of these names, of any runs; the last provides the device of
+            configurations that are not finished yet.
     """
     of_models = is_launch() | is_pass()
     measured = measurements.filter(of_models)
-    announced = configurations.filter(of_models).join(measurements, on=MODEL_PASS_KEYS, how="anti")
+    registered = configurations.filter(of_models).join(measurements, on=MODEL_PASS_KEYS, how="anti")
     device = ceilings.group_by("run_id").agg(pl.col("device_id").drop_nulls().first())
     durations = (
         samples.filter(~pl.col("is_discarded").fill_null(False))
-        .join(announced.select(MODEL_PASS_KEYS), on=MODEL_PASS_KEYS, how="semi")
+        .join(registered.select(MODEL_PASS_KEYS), on=MODEL_PASS_KEYS, how="semi")
         .group_by(MODEL_PASS_KEYS)
         .agg(
             pl.col("event_index").max(),
@@ -79,18 +80,18 @@ def timed_so_far(configurations: pl.LazyFrame, measurements: pl.LazyFrame, sampl
             duration_max_ns=pl.col("duration_ns").max(),
         )
     )
-    going_on = (
-        announced.rename({"event_index": "announced_index"})
+    unfinished = (
+        registered.rename({"event_index": "registered_index"})
         .join(durations, on=MODEL_PASS_KEYS, how="left")
         .filter(is_pass() | pl.col("sample_count").is_not_null())
-        .with_columns(event_index=pl.coalesce("event_index", "announced_index"))
+        .with_columns(event_index=pl.coalesce("event_index", "registered_index"))
         .join(device, on="run_id", how="left")
     )
-    return pl.concat([measured, MEASUREMENTS.conform(going_on)])
+    return pl.concat([measured, MEASUREMENTS.conform(unfinished)])
 
 
 def with_formulas(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows of measurements with what `placed` wants to know of their work: models tell it by formula."""
+    """Return rows of measurements with the columns on costs that `placed` requires; costs of ML models are by formula."""
     has_work = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
     return rows.with_columns(
         counted_level=pl.lit(None, dtype=TEXT),
@@ -99,15 +100,17 @@ def with_formulas(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
-    """Table models.
+    """Return table models.
 
     Args:
-        timed: what `timed_so_far` says.
+        timed: the result of `timed_so_far`.
         ceilings, thresholds: the tables of these names, of the same runs.
     """
     launches = (
         timed.filter(is_launch())
-        .group_by("run_id", "variant", launched_model="model_name")  # files have several models; a run that measures one names none
+        .group_by(
+            "run_id", "variant", launched_model="model_name"
+        )  # files may have several ML models; a run of a single one does not name it
         .agg(launch_count=pl.len().cast(COUNT), launches_duration_sum_ns=pl.col("duration_median_ns").sum())
     )
     token_count = pl.col("batch_size") * pl.col("sequence_length")
@@ -117,7 +120,7 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
         .with_columns(**{name: _fact(names) for name, names in FACTS.items()}, batch_size=pl.coalesce("batch_size", _fact(("batch_size",))))
         .with_columns(
             memory_bytes=pl.coalesce("device_memory_bytes", "memory_bytes"),
-            # Of the median, as every other rate: two bases in one row could not be held against each other.
+            # By the median duration, as every other rate of the row.
             tokens_per_s=pl.coalesce(
                 token_count / (pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S),
                 "tokens_per_s",
@@ -132,10 +135,10 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
 
 
 def pass_medians(timed: pl.LazyFrame) -> pl.LazyFrame:
-    """run_id, variant ("" for none) and pass_duration_median_ns; null where a variant has passes of several models.
+    """Return run_id, variant ("" for none) and pass_duration_median_ns, null if a variant has passes of several ML models.
 
     Args:
-        timed: what `timed_so_far` says.
+        timed: the result of `timed_so_far`.
     """
     names = pl.coalesce("model_name", "kernel_name")
     return (
@@ -146,17 +149,17 @@ def pass_medians(timed: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _fact(names: tuple[str, ...]) -> pl.Expr:
-    """A whole number of a row's parameters by the first of these names that is there."""
+    """Return the first of these parameters of a row that is an integer."""
     return pl.coalesce(pl.col("parameters").str.extract(rf'"{name}": (-?\d+)').cast(COUNT) for name in names)
 
 
 def known_sum(name: str) -> pl.Expr:
-    """Null where one of the values is not known."""
+    """Return the sum of a column; null if one of the values is not known."""
     return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).cast(NUMBER)
 
 
-# ---------------------------------------------------------------- model layers
-# What a run of a model says of each of its layers: one pass, each launch taken at its median.
+# ---------------------------------------------------------------- layers
+# The metrics of a layer are sums over one pass, with each launch at its median duration.
 
 ANNOTATION: Final = "annotation"
 OF_MOST: Final = ("dtype", "path", "category")
@@ -167,19 +170,22 @@ RATES: Final = (
 
 
 def in_layers(timed: pl.LazyFrame, depth: int | None) -> pl.LazyFrame:
-    """Launches with their layer. depth: parts of its path, 0 for the first alone; None: all of it."""
+    """Return the launches with their layer. depth: depth at which the path is cut, 0 for its first part; None: the full path."""
     path = pl.col("layer_path")
     layer = path if depth is None else path.str.split(".").list.head(depth + 1).list.join(".")
     return timed.filter(is_launch()).with_columns(layer=layer, variant=pl.col("variant").fill_null(""))
 
 
 def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """One row per value of the keys with known work: the same as a launch, see `placed`. duration_median_ns is the launches' sum.
+    """Return the launches with known costs summed by the keys, with the columns that `placed` adds.
 
-    dtype, path and category are those of most of the flop, without flop of the longest launch.
+    duration_median_ns is the sum of the launches' medians. dtype, path and category are those of the launch with the most flop,
+    without flop those of the longest.
 
     Args:
-        launches: what `in_layers` says.
+        launches: the result of `in_layers`.
+        ceilings, thresholds: the tables of these names, of the same runs.
+        keys: columns of the launches.
     """
     has_work = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
     points = (
@@ -208,7 +214,13 @@ def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
 
 
 def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
-    """Table layers of models' runs, longest first. timed: what `timed_so_far` says; depth: see `in_layers`."""
+    """Return table layers of runs of ML models, the longest first.
+
+    Args:
+        timed: the result of `timed_so_far`.
+        ceilings, thresholds: the tables of these names, of the same runs.
+        depth: see `in_layers`.
+    """
     launches = in_layers(timed, depth)
     time_ns = pl.col("duration_median_ns")
     worked = placed_layers(launches, ceilings, thresholds, VERDICT_KEYS).select(*VERDICT_KEYS, *RATES, worked_ns="duration_sum_ns")
@@ -236,7 +248,7 @@ def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.Laz
 
 
 def model_layer_roofline(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
-    """Table layer_roofline of models' runs. Arguments as of `model_layers`."""
+    """Return table layer_roofline of runs of ML models. Arguments are those of `model_layers`."""
     points = placed_layers(in_layers(timed, depth), ceilings, thresholds, VERDICT_KEYS)
     return LAYER_ROOFLINE.conform(
         points.with_columns(
@@ -250,21 +262,22 @@ def model_layer_roofline(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds
 
 
 def layer_variants(layers: pl.LazyFrame, timed: pl.LazyFrame, samples: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
-    """Table layer_variants: every later variant of a run against the one that was announced first.
+    """Return table layer_variants: every later variant of a run compared with the one that was registered first.
 
     Args:
-        layers: what `model_layers` says, of the same depth.
-        timed: what `timed_so_far` says of the same runs.
+        layers: the result of `model_layers` for the same depth.
+        timed: the result of `timed_so_far` for the same runs.
         samples: the table of that name.
+        depth: see `in_layers`.
     """
     blocks = layer_blocks(in_layers(timed, depth), samples)
     order = timed.filter(is_launch()).group_by("run_id", "variant").agg(pl.col("configuration_index").min()).sort("configuration_index")
     firsts = order.group_by("run_id", maintain_order=True).agg(baseline_variant=pl.col("variant").first())
     later = order.join(firsts, on="run_id").filter(pl.col("variant") != pl.col("baseline_variant")).drop("configuration_index")
     figures = ("launch_count", "duration_sum_ns", "efficiency_ratio", "event_index", BLOCKS)
-    sides = layers.join(blocks, on=VERDICT_KEYS, how="left").select(*VERDICT_KEYS, "is_gpu", *figures)
-    after = later.join(sides, on=["run_id", "variant"])
-    before = later.join(sides.drop("is_gpu").rename({"variant": "baseline_variant"}), on=["run_id", "baseline_variant"]).rename(
+    operands = layers.join(blocks, on=VERDICT_KEYS, how="left").select(*VERDICT_KEYS, "is_gpu", *figures)
+    after = later.join(operands, on=["run_id", "variant"])
+    before = later.join(operands.drop("is_gpu").rename({"variant": "baseline_variant"}), on=["run_id", "baseline_variant"]).rename(
         {name: f"baseline_{name}" for name in figures}
     )
     keys = ["run_id", "variant", "baseline_variant", "layer"]
@@ -287,8 +300,8 @@ def layer_variants(layers: pl.LazyFrame, timed: pl.LazyFrame, samples: pl.LazyFr
     )
 
 
-# ---------------------------------------------------------------- model tree
-# The layers of a model's run as a tree, each with all that is inside of it: one pass, each launch taken at its median.
+# ---------------------------------------------------------------- layer tree
+# The tree of layers has sums over each subtree, for one pass with each launch at its median duration.
 
 TREE_KEYS: Final = ["run_id", "variant", "layer_path"]
 OWN: Final = pl.col("layer_path") == pl.col("own_path")
@@ -297,7 +310,12 @@ TIME_NS: Final = pl.col("duration_median_ns")
 
 
 def model_layer_tree(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
-    """Table layer_tree of models' runs. timed: what `timed_so_far` says."""
+    """Return table layer_tree of runs of ML models.
+
+    Args:
+        timed: the result of `timed_so_far`.
+        ceilings, thresholds: the tables of these names, of the same runs.
+    """
     launches = _in_every_layer(timed)
     time_ns = pl.col("duration_sum_ns")
     summed = (
@@ -331,7 +349,7 @@ def model_layer_tree(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
 
 
 def model_layer_kernels(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
-    """Table layer_kernels of models' runs. Arguments as of `model_layer_tree`."""
+    """Return table layer_kernels of runs of ML models. Arguments are those of `model_layer_tree`."""
     launches = _in_every_layer(timed)
     keys = [*TREE_KEYS, "kernel_name"]
     time_ns = pl.col("duration_sum_ns")
@@ -355,7 +373,7 @@ def model_layer_kernels(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds:
 
 
 def _in_every_layer(timed: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per launch and layer that it is in, outer ones too, as layer_path; own_path: the innermost."""
+    """Return one row per launch and each layer that contains it, as layer_path. own_path: the innermost of them."""
     parts = pl.col("own_path").str.split(".")
     return (
         in_layers(timed, None)
@@ -375,8 +393,8 @@ def _with_work(summed: pl.LazyFrame, work: pl.LazyFrame, keys: list[str]) -> pl.
     )
 
 
-# ---------------------------------------------------------------- layer verdicts
-# Which layers another variant of a model makes faster or slower: batches of launches that took turns in one run say so.
+# ---------------------------------------------------------------- verdicts on layers
+# Verdicts on layers of another variant of an ML model rest on interleaved batches of launches in one run.
 
 VERDICT_KEYS: Final = ["run_id", "variant", "layer"]
 BLOCKS: Final = "block_ns"
@@ -392,12 +410,13 @@ VERDICT: Final[dict[str, Any]] = {
 
 
 def layer_blocks(launches: pl.LazyFrame, samples: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per value of KEYS: is_gpu, and block_ns, what a pass takes in the layer in each batch of passes, in their order.
+    """Return one row per value of VERDICT_KEYS: is_gpu, and block_ns, the layer's duration in each batch of passes, in their order.
 
-    Of a batch the fastest pass counts on a CPU, the median one on a GPU, as for blocks of whole passes (`Turns`).
+    Of a batch the fastest pass counts on a CPU and the median one on a GPU, as for blocks of complete passes.
 
     Args:
-        launches: what `in_layers` says. samples: the table of that name, of the same runs.
+        launches: the result of `in_layers`.
+        samples: the table of that name, of the same runs.
     """
     launch_count = launches.group_by(VERDICT_KEYS).agg(launch_count=pl.len())
     is_gpu = pl.col("device_id").str.starts_with("cuda:").fill_null(False)
@@ -420,9 +439,11 @@ def layer_blocks(launches: pl.LazyFrame, samples: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def with_verdicts(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the columns of VERDICT in the place of blocks; null where a side has none.
+    """Return rows with the columns of VERDICT instead of blocks, null if an operand has no blocks.
 
-    Input: what both sides' `layer_blocks` say, and the duration_sum_ns that is shown of each. A verdict that these go against is none.
+    Args:
+        pairs: block_ns and baseline_block_ns of `layer_blocks`, is_gpu, and duration_sum_ns and baseline_duration_sum_ns. A verdict
+            that these durations contradict becomes UNDECIDED.
     """
     rows = [_verdict(*row) for row in pairs.select(BLOCKS, BASELINE_BLOCKS, "is_gpu").iter_rows()]
     verdicts = pl.DataFrame(rows, schema=VERDICT, orient="row")
@@ -439,25 +460,25 @@ def with_verdicts(pairs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _verdict(judged: list[float] | None, baseline: list[float] | None, is_gpu: bool | None) -> tuple[object, ...]:
-    if not judged or not baseline:
+def _verdict(candidate: list[float] | None, baseline: list[float] | None, is_gpu: bool | None) -> tuple[object, ...]:
+    if not candidate or not baseline:
         return (None,) * len(VERDICT)
-    count = min(len(judged), len(baseline))
+    count = min(len(candidate), len(baseline))
     margin_ratio = GPU_MARGIN_RATIO if is_gpu else CPU_MARGIN_RATIO
-    found = compare_pairs(Timings(np.array(judged[:count])), Timings(np.array(baseline[:count])), margin_ratio)
+    found = compare_pairs(Timings(np.array(candidate[:count])), Timings(np.array(baseline[:count])), margin_ratio)
     return found.duration.ratio, found.duration.low, found.duration.high, found.verdict.value, found.reason
 
 
-# ---------------------------------------------------------------- model opportunities
-# What to look at first in a model: time that its kernels and layers lose against what the hardware can do.
+# ---------------------------------------------------------------- opportunities
+# The time that kernels and layers of an ML model lose compared with what the hardware allows.
 
 SIDE: Final = ["run_id", "variant"]
 SUBJECTS: Final = {"kernel": "kernel_name", "layer": "layer"}
-"""Kinds of subjects, and the column of launches that names one."""
+"""Kinds of subjects, and the column of launches with their names."""
 
 
 def model_opportunities(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
-    """Table opportunities of models' runs, each variant by itself. Arguments as of `model_layers`."""
+    """Return table opportunities of runs of ML models, separately for each variant. Arguments are those of `model_layers`."""
     return pl.defer(lambda: _rows(timed, ceilings, thresholds), schema=OPPORTUNITIES.schema)
 
 

@@ -1,4 +1,4 @@
-"""How far each measured configuration is from the roof of its device."""
+"""The roofline of measured configurations: efficiency, bound and plausibility under the ceilings of their devices."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kernalyse.services.core.disturbance import MAX_COUNTED_BUSY_RATIO, MAX_HOST
 from kernalyse.services.core.model import Thresholds
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
-"""The first that knows a ceiling counts: what a person set, then what the device was seen to reach, for a datasheet's peak
-holds at a clock it may never run at."""
+"""Sources of ceilings; the first that has one counts. A user override comes first, then what was measured, since a datasheet's peak
+holds at a clock that the device may never reach."""
 
 MEASURED: Final = "measured"
 LEVELS: Final = ("dram", "l2", "l1", "shared")
 PATHS: Final = ("fma", "tensor")
 COMPARED_SOURCES: Final = ("datasheet", "clock", "measured")
-"""Those whose efficiency is told apart."""
+"""Sources for which the efficiency is computed separately as well."""
 
 MAX_PLAUSIBLE_RATIO: Final = 1.05
-"""Of the highest ceiling: below, honest kernels on a device that boosts would be marked; above, a kernel that leaves out a
-tenth of its work would not."""
+"""Largest plausible ratio to the highest ceiling. With less, correct kernels on a device that boosts would be marked; with more, a
+kernel that skips a tenth of its computation would not."""
 
 ACCUMULATE_SUFFIX: Final = "_accumulate16"
 NS_PER_S: Final = 1e9
@@ -33,9 +33,9 @@ KEYS: Final = ["run_id", "device_id"]
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """What measurements are held against, by run and device: memory, a row each; compute and highest, also by data type.
+    """The ceilings that measurements are compared with, prepared for joins.
 
-    thresholds: the table of this name.
+    memory: one row per run and device. compute, highest: one row per run, device and data type. thresholds: the table of this name.
     """
 
     memory: pl.LazyFrame
@@ -45,62 +45,62 @@ class Roofs:
 
     @classmethod
     def of(cls, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> Self:
-        """Of the tables of these names; ceilings of every source."""
+        """Return the ceilings from the tables of these names. ceilings: of every source."""
         return cls(_memory_ceilings(ceilings), _compute_ceilings(ceilings), _highest_compute_ceilings(ceilings), thresholds)
 
     def worked_out(self) -> Self:
-        """The same for measurement after measurement: what is known of devices takes longer to find than where a point lies."""
+        """Return the same with computed frames, for repeated use: preparing the ceilings takes longer than comparing a point with them."""
         frames = pl.collect_all([self.memory, self.compute, self.highest, self.thresholds])
         return type(self)(*(frame.lazy() for frame in frames))
 
 
 def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per measurement: intensity, achieved, attainable, efficiency and bound, and whether that is possible at all.
+    """Return table roofline: intensity, achieved and attainable rate, efficiency, bound and plausibility of each measurement.
 
-    Work is by formula; where the kernel has none it is by counters (`with_counted_work`).
+    Flop and bytes are by formula, and by counters for kernels without one (`with_counted_work`).
 
-    The memory level is that of the bytes where they were counted, else DRAM. A hot measurement by formula that moves its
-    bytes faster than DRAM can has had them from the last-level cache and is held against that one's ceiling where it is
-    known ("l2"), and one that is faster still against "l1".
+    The memory level is that of the bytes if they were counted, else DRAM. A hot measurement by formula that moves its bytes
+    faster than DRAM can has them in the last-level cache and is compared with that ceiling if it is known ("l2"), and one that
+    is faster still with "l1".
 
     attainable flop/s = min(compute ceiling of the data type, intensity x memory ceiling), after Williams, Waterman and
     Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 52(4), 2009. A kernel
-    without flop is held against the memory ceiling alone: efficiency = achieved bytes/s over it; one without bytes against
-    the compute ceiling alone. Rates are over the median; imported results that have none are taken at their mean. The
-    kernel's path picks the compute ceiling; where a data type has none on that path, that of the other counts.
+    without flop is compared with the memory ceiling alone: efficiency = achieved bytes/s over it; one without bytes with the
+    compute ceiling alone. Rates are over the median duration, for imported results without one over the mean. The kernel's path
+    selects the compute ceiling; if a data type has none on that path, that of the other path counts.
 
-    Ceilings of source "clock" hold at the clock they name. For a measurement that knows its SM clock they are those at
-    that clock. Of device memory the clock says nothing: there it takes the datasheet's, else the measured one.
+    Ceilings of source "clock" hold at the clock that they state, and are scaled to the SM clock of measurements that have one.
+    Device memory does not depend on the SM clock: there the datasheet's ceiling counts, else the measured one.
 
-    A measurement is implausible when it is more than 5 % over the highest compute ceiling of its data type, whatever the
+    A measurement is implausible if it is more than 5 % over the highest compute ceiling of its data type, whatever the
     path and the source, or over the fastest memory that its bytes can have come from: any level for hot samples, DRAM
-    and L2 for cold ones. What was measured of a busy host counts as what it may have been without the other programs.
+    and L2 for cold ones. Ceilings measured on a busy host are extrapolated to an idle one for this.
 
-    Results of other tools that lack flop, bytes or durations have their point by the rate and the intensity that they state.
+    Results of other tools that lack flop, bytes or durations get their point from the rate and the intensity that they state.
 
     Args:
         measurements: table measurements, of any runs.
         ceilings, counted_work, thresholds: the tables of these names, of the same runs; ceilings of every source.
 
     Returns:
-        Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
-        the later one of the measurement, of its counters and of what is known of its device.
+        Table roofline, in the order of the measurements. Columns that need an unknown ceiling are null. event_index is the
+        latest one of the measurement, its counters and its ceilings.
     """
     return roofline_under(Roofs.of(ceilings, thresholds), measurements, counted_work)
 
 
 def roofline_under(roofs: Roofs, measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    """As `roofline`."""
+    """Return `roofline` of the measurements, with ceilings prepared before."""
     return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), roofs))
 
 
 def counted_roofline(
     measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame, thresholds: pl.LazyFrame
 ) -> pl.LazyFrame:
-    """One row per measurement and memory level that counters know: as `roofline`, but all work is by counters.
+    """Return table counted_roofline: one row per measurement and counted memory level, with flop and bytes by counters.
 
     After Yang, Kurth and Williams, "Hierarchical Roofline analysis for GPUs", 2020: one flop rate, an intensity and a
-    ceiling for each level.
+    ceiling for each level. Arguments are those of `roofline`.
     """
     nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
     levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
@@ -108,7 +108,12 @@ def counted_roofline(
 
 
 def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:
-    """Measurements with their work (`with_counted_work`) under the ceilings of their devices."""
+    """Return measurements with the columns of the roofline added.
+
+    Args:
+        measurements: the result of `with_counted_work`, or rows with the same columns.
+        roofs: the ceilings of their devices.
+    """
     duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0
     return (
@@ -131,7 +136,7 @@ def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:
         .with_columns(memory_level=_memory_level(), **_memory_at_clock())
         .with_columns(_known_ceilings("", SOURCES))
         .with_columns(part for source in COMPARED_SOURCES for part in _known_ceilings(f"_{source}", (source,)))
-        .with_columns(part for suffix in ("", *(f"_{source}" for source in COMPARED_SOURCES)) for part in _held_against(suffix))
+        .with_columns(part for suffix in ("", *(f"_{source}" for source in COMPARED_SOURCES)) for part in _compared_with(suffix))
         .with_columns(
             efficiency_ratio=pl.col("efficiency"),
             ridge_flop_per_byte=pl.col("compute_ceiling_flop_per_s") / pl.col("memory_ceiling_bytes_per_s"),
@@ -147,11 +152,11 @@ def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:
     )
 
 
-# ---------------------------------------------------------------- what is known of the device
+# ---------------------------------------------------------------- ceilings by device
 
 
 def _memory_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per run and device: "measured_l2" and so on, and the fastest memory for hot and for cold samples."""
+    """Return one row per run and device: "measured_l2" and so on, and the fastest memory for hot and for cold samples."""
     is_memory = pl.col("unit") == "bytes_per_s"
     is_cold_level = is_memory & pl.col("ceiling_name").is_in(["dram", "l2"])
     return (
@@ -177,7 +182,7 @@ def _memory_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _fastest(temperature: str, is_level: pl.Expr, is_cache: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Value and name of the fastest of these levels; null while no cache is known: then bytes may be faster than all that is."""
+    """Return value and name of the fastest of these levels; null if no cache is known, since bytes may come from one."""
     value, name = _possible().filter(is_level), pl.col("ceiling_name").filter(is_level)
     is_known = (is_level & is_cache).any()
     return (
@@ -187,7 +192,7 @@ def _fastest(temperature: str, is_level: pl.Expr, is_cache: pl.Expr) -> tuple[pl
 
 
 def _compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per run, device and data type: "measured_fma", "clock_tensor" and so on."""
+    """Return one row per run, device and data type: "measured_fma", "clock_tensor" and so on."""
     is_path = {"tensor": pl.col("path") == "tensor", "fma": pl.col("path") != "tensor"}
     return (
         ceilings.filter(pl.col("unit") == "flop_per_s")
@@ -210,12 +215,12 @@ def _clock_of(is_wanted: pl.Expr) -> pl.Expr:
 
 
 def _busy_of(is_wanted: pl.Expr) -> pl.Expr:
-    """How busy the host was while the ceiling was measured."""
+    """Return how busy the host was while the ceiling was measured."""
     return pl.col("host_busy_ratio").filter(is_wanted & (pl.col("source") == MEASURED)).last()
 
 
 def _highest_compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """Per run, device and data type, over paths, sources and types of sums."""
+    """Return the highest ceiling per run, device and data type, over paths, sources and accumulator types."""
     return (
         ceilings.filter(pl.col("unit") == "flop_per_s")
         .group_by(*KEYS, pl.col("ceiling_name").str.strip_suffix(ACCUMULATE_SUFFIX).alias("dtype"))
@@ -224,14 +229,14 @@ def _highest_compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _possible() -> pl.Expr:
-    """What a device can do at most as far as a ceiling tells: on a busy host more than was measured, see `undisturbed`."""
+    """Return the ceiling, extrapolated to an idle host if it was measured on a busy one."""
     busy_ratio = pl.col("host_busy_ratio")
     left_ratio = 1 - busy_ratio.clip(upper_bound=MAX_COUNTED_BUSY_RATIO)
     return pl.when(busy_ratio > MAX_HOST_BUSY_RATIO).then(pl.col("value") / left_ratio).otherwise("value")
 
 
 def _at_measured_clock() -> list[pl.Expr]:
-    """Ceilings of source clock at the measurement's own clock, where both are known."""
+    """Return ceilings of source clock scaled to the measurement's own clock, where both clocks are known."""
     return [
         (pl.col(f"clock_{name}") * (pl.col("sm_clock_hz") / pl.col(f"clock_hz_{name}")).fill_null(1.0)).alias(f"clock_{name}")
         for name in (*LEVELS, *PATHS)
@@ -252,14 +257,16 @@ def _memory_level() -> pl.Expr:
 
 
 def _memory_at_clock() -> dict[str, pl.Expr]:
-    """Device memory has a clock of its own: on a device with ceilings at its SM clock, those of its memory are the datasheet's,
-    else the measured ones."""
+    """Return the memory ceilings of devices with ceilings of source clock: the datasheet's, else the measured ones.
+
+    Device memory has a clock of its own, so its ceilings do not depend on the SM clock.
+    """
     borrowed = {f"clock_{level}": [f"datasheet_{level}", f"measured_{level}"] for level in LEVELS}
     return {name: pl.when("has_clock").then(pl.coalesce(name, *others)) for name, others in borrowed.items()}
 
 
 def _known_ceilings(suffix: str, sources: Sequence[str]) -> list[pl.Expr]:
-    """Compute and memory ceiling that count for the measurement, of these sources, and which source each is of."""
+    """Return the compute and the memory ceiling of the measurement from these sources, with the source of each."""
     of_paths = {path: [f"{source}_{path}" for source in sources] for path in PATHS}
     own_first, other_first = [*of_paths["fma"], *of_paths["tensor"]], [*of_paths["tensor"], *of_paths["fma"]]
     is_tensor = (pl.col("path") == "tensor").fill_null(False)
@@ -282,12 +289,12 @@ def _first(names: Sequence[str]) -> pl.Expr:
 
 
 def _source_of(names: Sequence[str]) -> pl.Expr:
-    """Of the first of these columns that is known."""
+    """Return the source of the first of these columns that is not null."""
     return pl.coalesce(pl.when(pl.col(name).is_not_null()).then(pl.lit(name.partition("_")[0])) for name in names)
 
 
-def _held_against(suffix: str) -> list[pl.Expr]:
-    """Attainable flop rate, efficiency and bound under the ceilings of this suffix."""
+def _compared_with(suffix: str) -> list[pl.Expr]:
+    """Return attainable flop rate, efficiency and bound under the ceilings of this suffix."""
     compute, memory = pl.col(f"compute_ceiling_flop_per_s{suffix}"), pl.col(f"memory_ceiling_bytes_per_s{suffix}")
     flop_per_s, bytes_per_s = pl.col("achieved_flop_per_s"), pl.col("achieved_bytes_per_s")
     memory_roof = pl.col("intensity_flop_per_byte") * memory
@@ -307,10 +314,10 @@ def _held_against(suffix: str) -> list[pl.Expr]:
 
 
 def _disturbance() -> pl.Expr:
-    """What disturbed the measuring of the measurement, and of both ceilings that it is held against."""
+    """Return what disturbed the measurement, and the measurement of both ceilings that it is compared with."""
     level, is_tensor = pl.col("memory_level"), (pl.col("path") == "tensor").fill_null(value=False)
     of_memory = pl.when(level == "l1").then("busy_l1").when(level == "l2").then("busy_l2").otherwise("busy_dram")
-    # As for the ceiling itself: where there is none on the kernel's own path, that of the other counts.
+    # As for the ceiling itself: if there is none on the kernel's own path, that of the other path counts.
     is_of_tensor = pl.when(is_tensor).then(pl.col("measured_tensor").is_not_null()).otherwise(pl.col("measured_fma").is_null())
     of_compute = pl.when(is_of_tensor).then("busy_tensor").otherwise("busy_fma")
     busy_ratio = pl.max_horizontal(
@@ -323,7 +330,7 @@ def _disturbance() -> pl.Expr:
     return pl.when(parts != "").then(parts)
 
 
-# ---------------------------------------------------------------- what cannot be
+# ---------------------------------------------------------------- plausibility
 
 
 def _plausibility() -> list[pl.Expr]:
@@ -334,9 +341,9 @@ def _plausibility() -> list[pl.Expr]:
     byte_excess = pl.col("achieved_bytes_per_s") / fastest
     has_flop_excess, has_byte_excess = flop_excess > MAX_PLAUSIBLE_RATIO, byte_excess > MAX_PLAUSIBLE_RATIO
     stated = pl.when(pl.col("work_source") == COUNTERS).then(pl.lit("counted")).otherwise(pl.lit("claimed"))
-    is_judged = flop_excess.is_not_null() | byte_excess.is_not_null()
+    is_known = flop_excess.is_not_null() | byte_excess.is_not_null()
     return [
-        pl.when(is_judged).then(has_flop_excess.fill_null(False) | has_byte_excess.fill_null(False)).alias("is_implausible"),
+        pl.when(is_known).then(has_flop_excess.fill_null(False) | has_byte_excess.fill_null(False)).alias("is_implausible"),
         pl.when(has_flop_excess)
         .then(
             pl.format(
@@ -361,31 +368,31 @@ def _plausibility() -> list[pl.Expr]:
     ]
 
 
-# ---------------------------------------------------------------- counted roofline
-# Work for the roofline: by formula where the kernel has one, else by counters; and by counters for each memory level.
+# ---------------------------------------------------------------- costs of measurements
+# Flop and bytes are by formula if the kernel has one, else by counters; for the counted roofline they are by counters at each level.
 
 MEMORY_LEVELS: Final = ("dram", "l2", "l1")
 LAUNCH_IDENTITY: Final = ("kernel_name", "parameters", "macros", "block", "dynamic_shared_memory_bytes", "cache_mode")
-"""What a launch does depends on these alone: counters of one process of a run hold for the others."""
+"""Columns that determine what a launch computes: counters of one process of a run hold for the others."""
 
 FORMULA: Final = "formula"
 COUNTERS: Final = "counters"
 
 
 def with_counted_work(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    """Measurements with the work that their point on the roofline stands on.
+    """Return measurements with the flop and bytes that the roofline uses.
 
-    A kernel with either formula has its flop and bytes by formula: they say what it has to do, counters what it did. A
-    kernel with none has them by counters: all its flop, and the bytes of the farthest memory that it used.
+    A kernel with either formula has flop and bytes by formula, which state the required cost, while counters state the actual one.
+    A kernel without has them by counters: all its flop, and the bytes of the farthest memory that it used.
 
     Args:
         measurements, counted_work: the tables of these names, of any runs.
 
     Returns:
-        The rows and columns of measurements in their order, then work_source ("formula", "counters"; null: no work is
-        known), counted_level ("dram", "l2", "l1": where bytes by counters were counted; null: the roofline chooses), and to
-        compare with, counted_flop and counted_dram_bytes (null: not counted). Of rows by counters dtype and path are those
-        of most of the flop, for they pick the compute ceiling. event_index: the later one of measurement and counters.
+        The rows and columns of measurements in their order, then work_source ("formula", "counters"; null: not known),
+        counted_level ("dram", "l2", "l1": where bytes by counters were counted; null: the roofline selects the level), and for
+        comparison counted_flop and counted_dram_bytes (null: not counted). In rows by counters, dtype and path are those of
+        most of the flop, since they select the compute ceiling. event_index: the later one of measurement and counters.
     """
     has_formula = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
     level = pl.coalesce(pl.when(_level_bytes(name) > 0).then(pl.lit(name)) for name in MEMORY_LEVELS)
@@ -405,11 +412,11 @@ def with_counted_work(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) ->
 
 
 def counted_levels(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    """One row for each measurement and memory level whose bytes are counted, whether its kernel has formulas or not.
+    """Return one row per measurement and memory level with counted bytes, whether its kernel has formulas or not.
 
-    Args and columns as those of `with_counted_work`; levels of one measurement from the farthest to the nearest.
+    Arguments and columns are those of `with_counted_work`; levels of one measurement go from the farthest to the nearest.
     """
-    joined = _joined(measurements.with_row_index("place"), counted_work)
+    joined = _joined(measurements.with_row_index("position"), counted_work)
     levels = [
         joined.filter(_level_bytes(level).is_not_null()).with_columns(
             work_source=pl.lit(COUNTERS),
@@ -420,7 +427,7 @@ def counted_levels(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl
         )
         for level in MEMORY_LEVELS
     ]
-    return pl.concat(levels).sort("place", maintain_order=True).select(*measurements.collect_schema().names(), *_ADDED)
+    return pl.concat(levels).sort("position", maintain_order=True).select(*measurements.collect_schema().names(), *_ADDED)
 
 
 _ADDED: Final = ("work_source", "counted_level", "counted_flop", "counted_dram_bytes")
@@ -435,14 +442,14 @@ def _is_counted() -> pl.Expr:
 
 
 def _counted_kind(by_counters: pl.Expr) -> dict[str, pl.Expr]:
-    """Data type and path of most of the flop, where that is what counts and is known."""
+    """Return data type and path: those of most of the counted flop in rows by counters."""
     return {name: pl.when(by_counters).then(pl.coalesce(f"counted_{name}", name)).otherwise(name) for name in ("dtype", "path")}
 
 
 def _joined(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
     counted = counted_work.filter(pl.col("configuration_index").is_not_null()).collect()
     latest = _latest(measurements, counted.lazy())
-    if counted.is_empty():  # mostly; a million measurements need not be looked up in nothing
+    if counted.is_empty():  # the usual case, in which joining a million measurements can be avoided
         added = {name: dtype for name, dtype in latest.collect_schema().items() if name.startswith("counted_")}
         return measurements.with_columns(pl.lit(None, dtype=dtype).alias(name) for name, dtype in added.items())
     return measurements.join(latest, on=["run_id", *LAUNCH_IDENTITY], how="left", nulls_equal=True, maintain_order="left").with_columns(
@@ -451,7 +458,7 @@ def _joined(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFr
 
 
 def _latest(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    """Counters of configurations by what identifies a launch; of several reports or launches the last."""
+    """Return the counters by the columns that identify a launch; of several reports or launches the last."""
     identities = measurements.select("run_id", "configuration_index", *LAUNCH_IDENTITY).unique(["run_id", "configuration_index"])
     return (
         counted_work.sort("event_index", "launch_index", maintain_order=True)
@@ -471,25 +478,26 @@ def _latest(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFr
 
 
 # ---------------------------------------------------------------- efficiency category
-# Whether a kernel is at a limit of its device, far below it, or between: five categories by two thresholds.
+# Five categories: compute or memory bound, compute or memory inefficient, and normal between them.
 
 BOUND_RATIO: Final = 0.7
-"""Over it the hardware is the limit. What datasheets promise is never reached whole: at 0.9 hardly a kernel would count as
-bound; at 0.5 one that could be twice as fast would."""
+"""Efficiency above which the hardware is the limit. Datasheet peaks are never reached completely: at 0.9 hardly any kernel would
+count as bound; at 0.5 one that could be twice as fast would."""
 
 CATEGORY_KEYS: Final = ["run_id", "device_id"]
 
 
 def with_efficiency_category(points: pl.LazyFrame, thresholds: pl.LazyFrame, suffixes: Sequence[str] = ("",)) -> pl.LazyFrame:
-    """The rows with the column efficiency_category, and one for each further suffix.
+    """Return points with the column efficiency_category{suffix} for each suffix.
 
-    The ceiling that binds picks the side. Over BOUND_RATIO of what is attainable: "compute bound" or "memory bound"; else
-    below the threshold of that side: "compute inefficient" or "memory inefficient"; else "normal".
+    Above BOUND_RATIO of what is attainable it is "compute bound" or "memory bound", by the bound; else below the threshold for
+    that bound "compute inefficient" or "memory inefficient"; else "normal".
 
     Args:
-        points: with run_id, device_id and, for each suffix, efficiency{suffix}_ratio and bound{suffix} ("compute", "memory"; null: not
-            known).
+        points: rows with run_id, device_id and, for each suffix, efficiency{suffix}_ratio and bound{suffix} ("compute", "memory";
+            null: not known).
         thresholds: table thresholds, of the same runs; devices without a row have the default ones.
+        suffixes: suffixes of the columns.
     """
     defaults = asdict(Thresholds())
     known = thresholds.select(*CATEGORY_KEYS, *defaults).unique(CATEGORY_KEYS, keep="last", maintain_order=True)
@@ -513,24 +521,23 @@ def _category(suffix: str, defaults: dict[str, float]) -> pl.Expr:
     )
 
 
-# ---------------------------------------------------------------- ceiling shares
-# What was measured of a device beside what its datasheet and its clock promise.
+# ---------------------------------------------------------------- comparison of ceilings
+# Measured ceilings of a device are compared with those by its datasheet and at its clock.
 
 SHARE_SOURCES: Final = ("measured", "datasheet", "clock")
 CEILING_KEYS: Final = ["device_id", "ceiling_name", "unit", "path"]
 
 
 def ceiling_shares(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per ceiling that was measured or that a device like this should have, the measured ones first.
+    """Return one row per ceiling that was measured or is known for such a device, the measured ones first.
 
     Args:
         ceilings: table ceilings, of one run.
 
     Returns:
-        device_id, ceiling_name, unit, path; measured, datasheet and at_clock in that unit, null where nothing is known;
-        datasheet_ratio and clock_ratio, the measured one over each of these; clock_hz, the SM clock at which the measured
-        one was seen, else the maximum; note and host_busy_ratio, of the measured one. at_clock holds at clock_hz: it follows the clock in
-        proportion, as the rates that it is made of do.
+        device_id, ceiling_name, unit, path; measured, datasheet and at_clock in that unit, null where not known;
+        datasheet_ratio and clock_ratio, the measured one over each of these; clock_hz, the SM clock of the measured one, else
+        the maximum; note and host_busy_ratio of the measured one. at_clock holds at clock_hz: it is proportional to the clock.
     """
     return (
         ceilings.sort("event_index", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Best configurations and kernel summaries of sweeps."""
+"""The analysis of sweeps: the best configuration of each problem, and kernel summaries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import polars as pl
 from kernalyse.services.analyzer.analysis.models import is_launch, is_pass
 from kernalyse.services.analyzer.tables.runs import BEST, KERNELS
 
-# ---------------------------------------------------------------- best
-# Which configuration of each problem is the fastest, by how much, and whether that is more than chance.
+# ---------------------------------------------------------------- best configurations
+# The fastest configuration of each problem, its margin, and whether the margin is significant.
 
 MIN_PROCESS_COUNT: Final = 5
-"""A side. Medians of one kernel drift between processes by more than their intervals say; with five a side, all of one
-side lie below all of the other by chance once in 126 times."""
+"""Least number of processes per operand. Medians of one kernel drift between processes by more than their intervals; with five
+processes each, all of one are below all of the other by chance once in 126 times."""
 
 ONE_AFTER_THE_OTHER: Final = (
     "Measured one after the other, where drift alone can make such a margin; --paired, --processes 5 or --strategy halving decides."
@@ -25,17 +25,16 @@ CANDIDATE: Final = ["kernel_name", "macros", "block", "model_variant"]
 
 
 def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame, roofline: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per problem: table best, problems in the order of their first configuration.
+    """Return table best: one row per problem, in the order of their first configurations.
 
-    Configurations compete when they have the same parameters, cache mode and device and do the same work: one kernel in
-    several variants, or kernels of one category with equal flop and bytes. Neither wrong results compete nor implausible
-    ones; those that a search has left behind come after those it has not, for their few samples may be too fast by luck.
-    Measured by several processes, a configuration is one candidate; its duration is the median of its processes' medians.
-    What has no median, or no reason why its sampling stopped, as in other tools' results, does not compete: nothing tells which of it is
-    the same work.
+    Configurations compete if they have the same parameters, cache mode and device and compute the same: one kernel in several
+    variants, or kernels of one category with equal flop and bytes. Wrong and implausible results do not compete. Configurations
+    that a search eliminated rank after the others, since their few samples may be fast by chance. A configuration that several
+    processes measured is one candidate, whose duration is the median of its processes' medians. Results of other tools without a
+    median or a stop reason do not compete, since it is not known which of them compute the same.
 
-    The margin is real where a comparison in alternating blocks says that the best is faster, or where each side was
-    measured by at least five processes and every one of the best's was faster than every one of the runner-up's.
+    The margin is real if a comparison in alternating blocks found the best to be faster, or if both were measured by at least
+    five processes and every process of the best was faster than every one of the runner-up.
 
     Args:
         measurements: table measurements, of any runs.
@@ -69,21 +68,23 @@ def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame, roofline: pl.Laz
 
 
 def _correct_measurements(measurements: pl.LazyFrame) -> pl.LazyFrame:
-    """Measurements with right results, each with its problem and the first configuration of its candidate."""
+    """Return the measurements that compete, with their problem and the first configuration of their candidate."""
     same_kernel = ["run_id", "device_id", "cache_mode", "problem", "kernel_name"]
-    listed_first = pl.col("flop", "bytes").sort_by("configuration_index").first().over(same_kernel)  # variants do one kernel's work
+    listed_first = (
+        pl.col("flop", "bytes").sort_by("configuration_index").first().over(same_kernel)
+    )  # variants of one kernel compute the same
     return (
         measurements.filter(pl.col("verification_state").ne_missing("FAILED"), pl.col("stop_reason", "duration_median_ns").is_not_null())
         .with_columns(problem=pl.col("parameters").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(","))
         .with_columns(listed_first.name.prefix("work_"))
-        .filter(~is_launch())  # a layer is one step of a pass, which competes whole
+        .filter(~is_launch())  # a layer is only a step of a pass, which competes as one
         .with_columns(model_variant=pl.when(is_pass()).then("variant"))
         .with_columns(candidate_index=pl.col("configuration_index").min().over([*same_kernel, *CANDIDATE[1:]]))
     )
 
 
 def _candidates(measured: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per configuration, whichever processes measured it."""
+    """Return one row per configuration over all processes."""
     return (
         measured.sort("configuration_index")
         .group_by([*PROBLEM, *CANDIDATE])
@@ -104,13 +105,13 @@ def _candidates(measured: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _margin_interval() -> tuple[pl.Expr, pl.Expr]:
-    """Ends of the interval of runner-up over best, from the intervals of both medians: wider than one of the ratio itself."""
+    """Return the interval of runner-up over best from the intervals of both medians; it is wider than one of the ratio itself."""
     low = pl.col("runner_up_duration_low_ns") / pl.col("duration_high_ns")
     return low, pl.col("runner_up_duration_high_ns") / pl.col("duration_low_ns")
 
 
 def _paired(measured: pl.LazyFrame, comparisons: pl.LazyFrame) -> pl.LazyFrame:
-    """What alternating blocks say of two candidates, whichever of them was judged: duration of the second over the first."""
+    """Return the comparisons in alternating blocks of two candidates, in both directions: duration of the second over the first."""
     candidate_of = measured.select("run_id", "configuration_index", "candidate_index")
     known = (
         comparisons.join(candidate_of, on=["run_id", "configuration_index"])
@@ -177,8 +178,7 @@ def _reason(has_pair: pl.Expr) -> pl.Expr:
     )
 
 
-# ---------------------------------------------------------------- summary
-# What a run says of each of its kernels.
+# ---------------------------------------------------------------- kernel summary
 
 KEYS: Final = ["run_id", "kernel_name"]
 
@@ -186,16 +186,16 @@ KEYS: Final = ["run_id", "kernel_name"]
 def kernel_summary(
     configurations: pl.LazyFrame, measurements: pl.LazyFrame, failures: pl.LazyFrame, roofline: pl.LazyFrame
 ) -> pl.LazyFrame:
-    """One row per run and kernel, in order of announcement: table kernels. Whole passes of models are no kernels.
-
-    Args:
-        configurations, measurements, failures, roofline: the tables of these names, of any runs.
+    """Return table kernels: one row per run and kernel, in order of registration, without complete passes of ML models.
 
     The best configuration is the one of the highest efficiency; without ceilings that of the highest flop rate, and for
     kernels without flop that of the highest byte rate. Implausible ones count only for kernels that have no other.
+
+    Args:
+        configurations, measurements, failures, roofline: the tables of these names, of any runs.
     """
     return KERNELS.conform(
-        _announced(configurations)
+        _registered(configurations)
         .join(_failed(configurations, failures), on=KEYS, how="left", maintain_order="left")
         .join(_measured_kernels(measurements), on=KEYS, how="left", maintain_order="left")
         .join(_achieved(roofline), on=KEYS, how="left", maintain_order="left")
@@ -208,7 +208,7 @@ def kernel_summary(
     )
 
 
-def _announced(configurations: pl.LazyFrame) -> pl.LazyFrame:
+def _registered(configurations: pl.LazyFrame) -> pl.LazyFrame:
     return (
         configurations.filter(~is_pass())
         .group_by(KEYS, maintain_order=True)

@@ -1,7 +1,7 @@
 """Loops over arrays that no column operation can express, compiled to machine code by numba.
 
-Numba compiles a function anew when the file that it is written in has changed, and looks at no other file. So a jitted function
-uses only constants and jitted functions of its own module.
+Numba recompiles a function only when the file that defines it has changed. A jitted function must therefore use only constants
+and jitted functions of its own module.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., object])
 
 CACHE_ERRORS: Final = (OSError, EOFError, UnpicklingError)
-"""What numba raises where its cache is damaged or the disk is full. Jitted functions themselves raise none of these."""
+"""Errors that numba raises when its cache is damaged or the disk is full. Jitted functions themselves raise none of these."""
 
 logger = logging.getLogger(__name__)
 
 
 def jit(function: Function) -> Function:
-    """Return the function as numba.njit compiles it at its first call, from or into numba's cache of compiled code.
+    """Return a function that numba.njit compiles at its first call, using numba's cache of compiled code.
 
     Numba itself is imported by that call: it takes longer to load than most commands take to run.
     """
@@ -32,7 +32,7 @@ def jit(function: Function) -> Function:
 class _Jitted:
     """A function that is handed to numba when it is first called, from Python or by another jitted function."""
 
-    uses_cache = True  # of all of them together: those that call each other fail together
+    uses_cache = True  # shared by all instances: functions that call each other must use the cache together or not at all
 
     def __init__(self, function: Callable[..., object]) -> None:
         update_wrapper(self, function)
@@ -44,23 +44,23 @@ class _Jitted:
         try:
             return self.dispatcher(*arguments)
         except CACHE_ERRORS as error:
-            logger.warning("Compiled code is not kept: %s", error or type(error).__name__)
+            logger.warning("Compiled code is not cached: %s", error or type(error).__name__)
             _Jitted.uses_cache = False
             return self.dispatcher(*arguments)
 
     @property
     def dispatcher(self) -> Any:
-        """The function in numba's form. Threads share one: each of them would compile its own."""
+        """Numba's dispatcher of the function. Threads share it, since each of them would compile its own."""
         uses_cache = self.uses_cache
         if uses_cache not in self._dispatchers:
             numba = _numba()
             with self._lock:
                 if uses_cache not in self._dispatchers:
-                    self._dispatchers[uses_cache] = _compiled(numba, self._function, uses_cache=uses_cache)
+                    self._dispatchers[uses_cache] = _compile(numba, self._function, uses_cache=uses_cache)
         return self._dispatchers[uses_cache]
 
 
-def _compiled(numba: Any, function: Callable[..., object], *, uses_cache: bool) -> Any:
+def _compile(numba: Any, function: Callable[..., object], *, uses_cache: bool) -> Any:
     try:
         return numba.njit(cache=uses_cache, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # there is no directory that numba may write its cache to
@@ -69,7 +69,7 @@ def _compiled(numba: Any, function: Callable[..., object], *, uses_cache: bool) 
 
 @cache
 def _numba() -> Any:
-    """Import numba and tell it what a jitted function is that another one calls."""
+    """Import numba and register the type of jitted functions, so that one can call another."""
     import numba
     from numba.extending import typeof_impl
 

@@ -1,6 +1,6 @@
-"""What belongs together in a trace: a kernel and the call that launched it, that call and the range around it.
+"""Correlation of the events of a trace: kernels with the calls that launched them, calls with the ranges around them.
 
-One pass over what is sorted already: ten million kernels take seconds. Every reader uses it, whatever the file calls things.
+Every reader uses these functions. They make one pass over sorted arrays: ten million kernels take seconds.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Indexes = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 NONE: Final = -1
-"""Index of nothing, in arrays. In tables it is null."""
+"""The null index in arrays. In tables it is null."""
 
 NO_ID: Final = -(2**63)
-"""Correlation id of what has none."""
+"""Stands for a missing correlation id."""
 
 MAX_BUCKET_CALLS: Final = 64
-"""Recorders count correlation ids up, so that as many buckets as calls hold one or two each. With more of them in one, to
-look through it takes longer than to sort all calls; with fewer allowed, gaps between ids would send many traces that way."""
+"""Profilers count correlation ids up, so with as many buckets as calls a bucket holds one or two. With a higher limit, scanning
+a bucket would take longer than sorting all calls; with a lower one, gaps between ids would make many traces take the slow path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """Of ranges and of moments.
+    """The nesting of ranges within each other, and of moments within ranges.
 
-    parent: innermost range of the same thread that holds all of the range; depth: ranges around it, by parent.
-    innermost: range around each moment. NONE where there is none.
+    parent: for each range, the innermost range of the same thread that contains it. depth: for each range, the number of its
+    ancestors. innermost: for each moment, the innermost range around it. NONE where there is none.
     """
 
     parent: Indexes
@@ -46,16 +46,16 @@ class Nesting:
 def nested(
     range_thread: Indexes, start_ns: Integers, end_ns: Integers, counts: Flags, moment_thread: Indexes, moment_ns: Integers
 ) -> Nesting:
-    """Places moments within ranges of their thread, and ranges within each other.
+    """Return the innermost range of its thread around each moment, and the parent of each range.
 
-    A range holds a moment when start <= moment < end. Of several the innermost is the one that starts last, of equal starts
-    the one that ends first, of equal ends the one that comes last. Ranges that overlap without nesting are no exception.
+    A range contains a moment when start <= moment < end. Of several, the innermost is the one that starts last; of equal starts
+    the one that ends first; of equal ends the one that comes last. The same holds for ranges that overlap without nesting.
 
     Args:
         range_thread, moment_thread: codes of threads, from 0.
-        start_ns, end_ns: of the ranges, in order of start, of equal starts the later end first. See range_order.
-        counts: False for ranges that hold nothing, as those whose end is not known.
-        moment_ns: in ascending order.
+        start_ns, end_ns: times of the ranges, ordered by start, of equal starts the later end first. See range_order.
+        counts: False for ranges that contain nothing, such as those whose end is not known.
+        moment_ns: times of the moments, in ascending order.
     """
     thread_count = 1 + max(int(range_thread.max(initial=NONE)), int(moment_thread.max(initial=NONE)))
     parent, depth = np.full(start_ns.size, NONE, dtype=np.int32), np.zeros(start_ns.size, dtype=np.int32)
@@ -80,10 +80,10 @@ def _sweep(
     below: Indexes,
     tops: Indexes,
 ) -> None:
-    """Each thread has a stack of ranges: tops[thread] is its last one, below[range] the one under it."""
+    """Sweep over ranges and moments with a stack per thread: tops[thread] is its last range, below[range] the one under it."""
     row = 0
     for moment in range(moment_ns.size + 1):
-        # After the last moment the rest of the ranges still nest.
+        # The ranges after the last moment still need their parents.
         while row < start_ns.size and (moment == moment_ns.size or start_ns[row] <= moment_ns[moment]):
             start, end = start_ns[row], end_ns[row]
             if counts[row] and end >= start:
@@ -93,7 +93,7 @@ def _sweep(
                     top = below[top]
                 below[row] = top
                 tops[thread] = row
-                # What lies between a range and its parent ends before the range does: it holds no later one either.
+                # A range that ends before this one does cannot be its parent, nor that of any later one.
                 while top >= 0 and end_ns[top] < end:
                     top = parent[top]
                 parent[row] = top
@@ -110,7 +110,7 @@ def _sweep(
 
 
 def range_order(start_ns: Integers, end_ns: Integers) -> npt.NDArray[np.int64] | None:
-    """Order in which `nested` wants ranges; None when they have it."""
+    """Return the order of rows that `nested` requires of ranges; None when they have it already."""
     if _are_ordered(start_ns, end_ns):
         return None
     order = np.argsort(start_ns, kind="stable")
@@ -128,22 +128,22 @@ def _are_ordered(start_ns: Integers, end_ns: Integers) -> bool:
 
 
 def start_order(start_ns: Integers) -> npt.NDArray[np.int64] | None:
-    """Order by start, of equal starts as they come; None when they have it."""
+    """Return the stable order of rows by start; None when they have it already."""
     if bool(np.all(start_ns[1:] >= start_ns[:-1])):
         return None
     return np.argsort(start_ns, kind="stable").astype(np.int64, copy=False)
 
 
 def causes(process: Indexes, correlation_id: Integers, call_process: Indexes, call_correlation_id: Integers) -> Indexes:
-    """For each piece of device work the call of its process with its correlation id, the last one of several; NONE without.
+    """Return for each device operation the call of its process with its correlation id, the last of several; NONE without one.
 
     Args:
-        process, call_process: codes of processes, from 0.
-        correlation_id, call_correlation_id: NO_ID for none.
+        process, call_process: codes of the processes of operations and of calls, from 0.
+        correlation_id, call_correlation_id: correlation ids of operations and of calls; NO_ID where there is none.
     """
     process_count = 1 + max(int(process.max(initial=NONE)), int(call_process.max(initial=NONE)))
     lowest, highest = np.full(process_count, 2**62, dtype=np.int64), np.full(process_count, -(2**62), dtype=np.int64)
-    _extents(call_process, call_correlation_id, lowest, highest)
+    _find_extremes(call_process, call_correlation_id, lowest, highest)
     spans = [max(high - low, 0) for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)]
     most, shift = max(call_process.size, 1024), 0
     while shift < 63 and sum((span >> shift) + 1 for span in spans) > most:
@@ -152,17 +152,17 @@ def causes(process: Indexes, correlation_id: Integers, call_process: Indexes, ca
     ends = np.zeros(int(first_buckets[-1]), dtype=np.int32)
     calls = np.empty(call_process.size, dtype=np.int32)
     found = np.full(process.size, NONE, dtype=np.int32)
-    works = process, correlation_id
+    operations = process, correlation_id
     if _fill_buckets(call_process, call_correlation_id, lowest, shift, first_buckets, ends, calls):
-        _look_up(*works, call_correlation_id, lowest, highest, shift, first_buckets, ends, calls, found)
+        _look_up(*operations, call_correlation_id, lowest, highest, shift, first_buckets, ends, calls, found)
     elif call_process.size > 0:
         order = np.lexsort((np.arange(call_process.size), call_correlation_id, call_process))
-        _search(*works, call_process[order], call_correlation_id[order], order, found)
+        _search(*operations, call_process[order], call_correlation_id[order], order, found)
     return found
 
 
 @jit
-def _extents(process: Indexes, correlation_id: Integers, lowest: Integers, highest: Integers) -> None:
+def _find_extremes(process: Indexes, correlation_id: Integers, lowest: Integers, highest: Integers) -> None:
     for row in range(process.size):
         value, code = correlation_id[row], process[row]
         if value != NO_ID:
@@ -184,10 +184,11 @@ def _fill_buckets(
     ends: Indexes,
     calls: Indexes,
 ) -> bool:
-    """Puts calls in order of bucket, within one in their own order; False: one of them would hold too many.
+    """Write the calls in order of bucket, stable within each; return False when a bucket would hold too many.
 
     Args:
-        first_buckets: of each process. ends: zeros; becomes the place in `calls` after the last of each bucket.
+        first_buckets: first bucket of each process.
+        ends: zeros; becomes the position in `calls` after the last call of each bucket.
     """
     for call in range(call_process.size):
         code, value = call_process[call], call_correlation_id[call]
@@ -196,11 +197,11 @@ def _fill_buckets(
             ends[bucket] += 1
             if ends[bucket] > MAX_BUCKET_CALLS:
                 return False
-    place = 0
+    position = 0
     for bucket in range(ends.size):
         count = ends[bucket]
-        ends[bucket] = place
-        place += count
+        ends[bucket] = position
+        position += count
     for call in range(call_process.size):
         code, value = call_process[call], call_correlation_id[call]
         if value != NO_ID:
@@ -227,12 +228,12 @@ def _look_up(
         code, value = process[row], correlation_id[row]
         if value != NO_ID and lowest[code] <= value <= highest[code]:
             bucket = first_buckets[code] + _bucket(value, lowest[code], shift)
-            place = ends[bucket] - 1
+            position = ends[bucket] - 1
             first = ends[bucket - 1] if bucket > 0 else 0
-            while place >= first and call_correlation_id[calls[place]] != value:
-                place -= 1
-            if place >= first:
-                found[row] = calls[place]
+            while position >= first and call_correlation_id[calls[position]] != value:
+                position -= 1
+            if position >= first:
+                found[row] = calls[position]
 
 
 @jit
@@ -248,7 +249,7 @@ def _search(
         code, value = process[row], correlation_id[row]
         if value == NO_ID:
             continue
-        low, high = 0, sorted_id.size  # the first place after all that are not greater
+        low, high = 0, sorted_id.size  # binary search: the first position whose key is greater
         while low < high:
             middle = (low + high) // 2
             if sorted_process[middle] < code or (sorted_process[middle] == code and sorted_id[middle] <= value):
@@ -261,18 +262,18 @@ def _search(
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """Keys by code: equal keys have equal codes, from 0 in order of first appearance."""
+    """A factorized column: equal keys have equal codes, from 0 in order of first appearance."""
 
     codes: Indexes
     keys: Integers
 
     @property
     def values(self) -> Integers:
-        """The keys as a column."""
+        """The column itself: the key of each row."""
         return self.keys[self.codes]
 
     def used(self) -> Self:
-        """Without keys that no code stands for any more."""
+        """Return the same column without keys that no row has any more."""
         is_used = np.zeros(self.keys.size, dtype=np.bool_)
         is_used[self.codes] = True
         if bool(is_used.all()):
@@ -281,7 +282,10 @@ class Coded:
 
 
 def coded(*columns: Integers) -> tuple[Coded, ...]:
-    """The columns with codes in common; made for few keys in many rows, as those of threads. The keys are those of all columns."""
+    """Factorize columns with one common dictionary: the keys of each result are those of all columns.
+
+    It is made for few keys in many rows, as those of threads.
+    """
     slots, keys, count = np.full(64, NONE, dtype=np.int32), np.empty(64, dtype=np.int64), 0
     all_codes = []
     for column in columns:
@@ -303,7 +307,7 @@ def _code(column: Integers, first_row: int, codes: Indexes, slots: Indexes, keys
     mask = slots.size - 1
     for row in range(first_row, column.size):
         key = column[row]
-        if row > first_row and key == column[row - 1]:  # one thread does many things in a row
+        if row > first_row and key == column[row - 1]:  # neighbouring rows are often of the same thread
             codes[row] = codes[row - 1]
             continue
         slot = (key ^ (key >> 29) ^ (key >> 47)) & mask
@@ -319,7 +323,7 @@ def _code(column: Integers, first_row: int, codes: Indexes, slots: Indexes, keys
 
 
 def ancestors(parent: Indexes, depth: Indexes, limit: int) -> Indexes:
-    """For each range the one around it, or itself, that is no deeper than the limit. Parents come before what they hold."""
+    """Return for each range itself or its nearest ancestor that is no deeper than the limit. Parents must precede their children."""
     found = np.empty(parent.size, dtype=np.int32)
     _rise(parent, depth, limit, found)
     return found
@@ -331,8 +335,8 @@ def _rise(parent: Indexes, depth: Indexes, limit: int, found: Indexes) -> None:
         found[row] = row if depth[row] <= limit else found[parent[row]]
 
 
-# ---------------------------------------------------------------- pairs
-# Rows by two columns at once, as process and device, or process and thread: one code for each pair.
+# ---------------------------------------------------------------- pairs of columns
+# Rows factorized by two columns at once, such as process and device, or process and thread: one code for each pair.
 
 UNKNOWN: Final = -(2**63)
 """Stands for null: no process, device, stream or thread has this number."""
@@ -340,7 +344,10 @@ UNKNOWN: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """codes: of the rows, from 0 in order of first appearance; first, second: the values of each code, UNKNOWN for null."""
+    """Two factorized columns with one code for each pair of values.
+
+    codes: code of each row, from 0 in order of first appearance. first, second: the values of each code, UNKNOWN for null.
+    """
 
     codes: Indexes
     first: Integers
@@ -348,15 +355,16 @@ class Pairs:
 
     @property
     def count(self) -> int:
+        """Number of distinct pairs."""
         return self.first.size
 
     def series(self, codes: Indexes) -> tuple[pl.Series, pl.Series]:
-        """The values of some codes."""
+        """Return the first and the second value of each of these codes, as two columns with nulls."""
         return _nulled(self.first[codes]), _nulled(self.second[codes])
 
 
 def coded_pairs(first: str, second: str, *frames: pl.DataFrame) -> tuple[Pairs, ...]:
-    """For each frame the pairs of its two columns of whole numbers; codes and values are those of all frames together."""
+    """Factorize two integer columns of each frame as pairs, with one common dictionary for all frames."""
     firsts = coded(*(_numbers(frame, first) for frame in frames))
     seconds = coded(*(_numbers(frame, second) for frame in frames))
     step = max((part.keys.size for part in seconds), default=0)

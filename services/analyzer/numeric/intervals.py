@@ -1,4 +1,4 @@
-"""Lengths of unions of intervals, and gaps between them."""
+"""Lengths of unions of intervals, and the idle gaps between them with their causes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kernalyse.services.analyzer.numeric import jit
 from kernalyse.services.analyzer.numeric.correlation import NONE, Flags, Indexes, Integers
 
 # ---------------------------------------------------------------- coverage
-# How long something of each kind went on: lengths of unions of intervals, in one pass over millions of them.
+# The time that is covered by intervals of each kind: lengths of unions, in one pass over millions of intervals.
 
 _NEVER: Final = -(2**62)
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """In ascending order of start. What ends before it starts covers nothing.
+    """Intervals in ascending order of start. One that ends before it starts covers nothing.
 
-    group: of each, from 0; kinds: bits of the unions that it belongs to.
+    group: number of each interval's group, from 0. kinds: bit mask of the unions that each interval belongs to.
     """
 
     group: Indexes
@@ -32,9 +32,10 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A row for each group.
+    """The coverage of each group, one row per group.
 
-    covered_ns: nanoseconds of the unions, a column for each of the eight bits of a kind. counts: of one and of the other.
+    covered_ns: (groups, 8) lengths of the unions, a column for each bit of a kind. counts: (groups, 2) numbers of intervals
+    from the first and from the second operand.
     """
 
     covered_ns: Integers
@@ -43,7 +44,7 @@ class Coverage:
 
 
 def coverage(one: Intervals, other: Intervals, group_count: int) -> Coverage:
-    """Of both together. Every group has some of them."""
+    """Return the coverage of both operands together. Every group must have at least one interval."""
     found = np.zeros((group_count, 8), dtype=np.int64)
     reach = np.full((group_count, 8), _NEVER, dtype=np.int64)
     first, last = np.full(group_count, -_NEVER, dtype=np.int64), np.full(group_count, _NEVER, dtype=np.int64)
@@ -72,27 +73,27 @@ def _cover_kinds(
     last: Integers,
     counts: Integers,
 ) -> None:
-    """reach: the furthest end so far; an interval adds what is past it."""
+    """Merge both operands by start. reach: the furthest end so far; an interval adds what is past it."""
     row = other = 0
     while row < start_ns.size or other < other_start_ns.size:
         if other == other_start_ns.size or (row < start_ns.size and start_ns[row] <= other_start_ns[other]):
-            place, bits, start, end = group[row], kinds[row], start_ns[row], start_ns[row] + duration_ns[row]
+            index, bits, start, end = group[row], kinds[row], start_ns[row], start_ns[row] + duration_ns[row]
             row += 1
-            counts[place, 0] += 1
+            counts[index, 0] += 1
         else:
-            place, bits, start = other_group[other], other_kinds[other], other_start_ns[other]
+            index, bits, start = other_group[other], other_kinds[other], other_start_ns[other]
             end = start + other_duration_ns[other]
             other += 1
-            counts[place, 1] += 1
-        first[place], last[place] = min(first[place], start), max(last[place], start, end)
+            counts[index, 1] += 1
+        first[index], last[index] = min(first[index], start), max(last[index], start, end)
         for bit in range(8):
-            if bits >> bit & 1 and end > reach[place, bit]:
-                found[place, bit] += max(end - max(start, reach[place, bit]), 0)
-                reach[place, bit] = end
+            if bits >> bit & 1 and end > reach[index, bit]:
+                found[index, bit] += max(end - max(start, reach[index, bit]), 0)
+                reach[index, bit] = end
 
 
-# ---------------------------------------------------------------- idle stretches
-# When devices had nothing to do, and what the host was at meanwhile: one pass over kernels, one over what filled the stretches.
+# ---------------------------------------------------------------- idle gaps
+# When devices ran no kernel, and what the host did meanwhile: one pass over the kernels, one over the calls and memory operations.
 
 HOST_BUSY: Final = 0
 SYNC: Final = 1
@@ -101,11 +102,11 @@ LAUNCH_LATENCY: Final = 3
 MEMORY: Final = 4
 UNKNOWN: Final = 5
 REASONS: Final = ("host_busy", "sync", "api_call", "launch_latency", "memory", "unknown")
-"""By the numbers above."""
+"""The names of the reasons, indexed by the numbers above."""
 
 
 class Work(NamedTuple):
-    """Kernels, or copies and fills, in order of start. device: codes from 0. What ends before it starts takes no time."""
+    """Kernels, or copies and fills, in order of start. device: codes from 0. One that ends before it starts takes no time."""
 
     device: Indexes
     start_ns: Integers
@@ -113,7 +114,7 @@ class Work(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """Of the runtime or the driver, in order of start. thread: codes from 0."""
+    """Calls of the runtime or the driver, in order of start. thread: codes from 0."""
 
     thread: Indexes
     start_ns: Integers
@@ -123,7 +124,7 @@ class Calls(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Without a kernel, of each device in order. before, after: rows of kernels, NONE where there is none."""
+    """Gaps without a kernel, in order of start within each device. before, after: rows of kernels, NONE where there is none."""
 
     device: Indexes
     start_ns: Integers
@@ -134,7 +135,10 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """Of each stretch. reason: a place in REASONS; call: row of calls, NONE where none is to be named."""
+    """The cause of each gap. reason: index in REASONS. call: row of the call to blame, NONE where there is none.
+
+    host_ns: the host's part of the gap; sync_ns, api_ns: time of it in calls that wait and in other calls.
+    """
 
     reason: npt.NDArray[np.int8]
     call: Indexes
@@ -144,7 +148,7 @@ class Causes:
 
 
 def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
-    """Where no kernel ran, between the first start and the last end of a device's work of either kind."""
+    """Return the gaps in which no kernel ran, between the first start and the last end of a device's kernels and memory operations."""
     first, last = np.full(device_count, -_NEVER, dtype=np.int64), np.full(device_count, _NEVER, dtype=np.int64)
     for work in (kernels, memory):
         _extend(work.device, work.start_ns, work.duration_ns, first, last)
@@ -159,9 +163,9 @@ def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
 @jit
 def _extend(device: Indexes, start_ns: Integers, duration_ns: Integers, first: Integers, last: Integers) -> None:
     for row in range(start_ns.size):
-        place, start = device[row], start_ns[row]
-        first[place] = min(first[place], start)
-        last[place] = max(last[place], start + max(duration_ns[row], 0))
+        index, start = device[row], start_ns[row]
+        first[index] = min(first[index], start)
+        last[index] = max(last[index], start + max(duration_ns[row], 0))
 
 
 @jit
@@ -178,44 +182,48 @@ def _find(
     before: Indexes,
     after: Indexes,
 ) -> int:
-    """reach: the furthest end of a device's kernels so far, at first its beginning; reached_by: the first kernel that went so far."""
+    """Write the gaps and return their number.
+
+    reach: the furthest end of a device's kernels so far, initially the device's first start; reached_by: the first kernel that
+    reached that end.
+    """
     count = 0
     for row in range(kernel_start.size):
-        place, start = kernel_device[row], kernel_start[row]
-        if start > reach[place]:
-            device[count], start_ns[count], end_ns[count] = place, reach[place], start
-            before[count], after[count] = reached_by[place], row
+        index, start = kernel_device[row], kernel_start[row]
+        if start > reach[index]:
+            device[count], start_ns[count], end_ns[count] = index, reach[index], start
+            before[count], after[count] = reached_by[index], row
             count += 1
         end = start + max(kernel_duration[row], 0)
-        if end > reach[place] or reached_by[place] == NONE:
-            reach[place], reached_by[place] = end, row
-    for place in range(reach.size):
-        if last[place] > reach[place]:
-            device[count], start_ns[count], end_ns[count] = place, reach[place], last[place]
-            before[count], after[count] = reached_by[place], NONE
+        if end > reach[index] or reached_by[index] == NONE:
+            reach[index], reached_by[index] = end, row
+    for index in range(reach.size):
+        if last[index] > reach[index]:
+            device[count], start_ns[count], end_ns[count] = index, reach[index], last[index]
+            before[count], after[count] = reached_by[index], NONE
             count += 1
     return count
 
 
-def covered_within(stretches: Stretches, work: Work, device_count: int) -> Integers:
-    """Nanoseconds of each stretch in which some of the work of its device went on."""
+def covered_within(gaps: Stretches, work: Work, device_count: int) -> Integers:
+    """Return the nanoseconds of each gap that the given operations of its device cover."""
     order = np.argsort(work.device, kind="stable")
     bounds = np.searchsorted(work.device[order], np.arange(device_count + 1))
-    found = np.zeros(stretches.start_ns.size, dtype=np.int64)
-    start_ns, end_ns = _apart(work.device[order], work.start_ns[order], work.duration_ns[order])
-    _cover_devices(stretches.device, stretches.start_ns, stretches.duration_ns, bounds[:-1].copy(), bounds, start_ns, end_ns, found)
+    found = np.zeros(gaps.start_ns.size, dtype=np.int64)
+    start_ns, end_ns = _without_overlaps(work.device[order], work.start_ns[order], work.duration_ns[order])
+    _cover_gaps(gaps.device, gaps.start_ns, gaps.duration_ns, bounds[:-1].copy(), bounds, start_ns, end_ns, found)
     return found
 
 
-def _apart(group: Indexes, start_ns: Integers, duration_ns: Integers) -> tuple[Integers, Integers]:
-    """What each interval adds to those of its group before it: intervals that do not overlap. Groups lie one after the other."""
+def _without_overlaps(group: Indexes, start_ns: Integers, duration_ns: Integers) -> tuple[Integers, Integers]:
+    """Return the part of each interval that the earlier ones of its group do not cover, as starts and ends. Rows are sorted by group."""
     starts, ends = np.empty(start_ns.size, dtype=np.int64), np.empty(start_ns.size, dtype=np.int64)
-    _take_apart(group, start_ns, duration_ns, starts, ends)
+    _remove_overlaps(group, start_ns, duration_ns, starts, ends)
     return starts, ends
 
 
 @jit
-def _take_apart(group: Indexes, start_ns: Integers, duration_ns: Integers, starts: Integers, ends: Integers) -> None:
+def _remove_overlaps(group: Indexes, start_ns: Integers, duration_ns: Integers, starts: Integers, ends: Integers) -> None:
     reach = _NEVER
     for row in range(start_ns.size):
         if row > 0 and group[row] != group[row - 1]:
@@ -225,53 +233,55 @@ def _take_apart(group: Indexes, start_ns: Integers, duration_ns: Integers, start
 
 
 @jit
-def _cover_devices(
+def _cover_gaps(
     device: Indexes,
     start_ns: Integers,
     duration_ns: Integers,
-    places: Integers,
+    positions: Integers,
     bounds: Integers,
     work_start: Integers,
     work_end: Integers,
     found: Integers,
 ) -> None:
-    """places: the next work of each device, at first the first."""
+    """Sum up what covers each gap. positions: the next operation of each device, initially its first."""
     for row in range(start_ns.size):
         start, end, bound = start_ns[row], start_ns[row] + duration_ns[row], bounds[device[row] + 1]
-        place = places[device[row]]
-        while place < bound and work_end[place] <= start:
-            place += 1
-        places[device[row]] = place  # one that outlasts the stretch may fill the next as well
-        while place < bound and work_start[place] < end:
-            found[row] += min(work_end[place], end) - max(work_start[place], start)
-            place += 1
+        index = positions[device[row]]
+        while index < bound and work_end[index] <= start:
+            index += 1
+        positions[device[row]] = index  # an operation that outlasts the gap may cover part of the next one as well
+        while index < bound and work_start[index] < end:
+            found[row] += min(work_end[index], end) - max(work_start[index], start)
+            index += 1
 
 
-def causes_of(stretches: Stretches, memory_ns: Integers, kernel_call: Indexes, calls: Calls) -> Causes:
-    """Why each stretch was.
+def causes_of(gaps: Stretches, memory_ns: Integers, kernel_call: Indexes, calls: Calls) -> Causes:
+    """Return the cause of each gap.
 
-    Of a stretch, the part before the call that launched the kernel after it began is the host's; the rest is on the way to
-    the device. The first of these that holds is the reason:
-    1. memory: a copy or fill went on for at least half of the stretch.
+    The host's part of a gap is the time until the call began that launched the next kernel; the rest is launch latency. The
+    first of these rules that holds gives the reason:
+    1. memory: a copy or fill ran for at least half of the gap.
     2. unknown: no kernel comes after, or no call that launched it was recorded.
-    3. launch_latency: the host's part is no longer than the rest, as when the call began before the stretch did.
+    3. launch_latency: the host's part is no longer than the rest, as when the call began before the gap did.
     4. sync, api_call, host_busy: what the thread of that call did for most of the host's part: it was in a call that waits,
-       in another one, or in none. Of equal times the one named first.
+       in another call, or in none. Of equal times, the reason named first.
 
     Args:
-        memory_ns: of each stretch, see covered_within.
-        kernel_call: row of calls that launched each kernel, NONE where it is not known.
+        gaps: the gaps.
+        memory_ns: the part of each gap that memory operations cover, see covered_within.
+        kernel_call: row of the call that launched each kernel, NONE where it is not known.
+        calls: the calls of the runtime and the driver.
     """
-    count = stretches.start_ns.size
+    count = gaps.start_ns.size
     reason, call = np.full(count, UNKNOWN, dtype=np.int8), np.full(count, NONE, dtype=np.int32)
     host_ns, sync_ns, api_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
     order = np.argsort(calls.thread, kind="stable")
     bounds = np.searchsorted(calls.thread[order], np.arange(int(calls.thread.max(initial=NONE)) + 2))
-    _starts, reach = _apart(calls.thread[order], calls.start_ns[order], calls.duration_ns[order])
+    _starts, reach = _without_overlaps(calls.thread[order], calls.start_ns[order], calls.duration_ns[order])
     _explain(
-        stretches.start_ns,
-        stretches.duration_ns,
-        stretches.after,
+        gaps.start_ns,
+        gaps.duration_ns,
+        gaps.after,
         memory_ns,
         kernel_call,
         calls.thread,
@@ -310,7 +320,10 @@ def _explain(
     sync_ns: Integers,
     api_ns: Integers,
 ) -> None:
-    """order: calls by thread, within one by start; bounds: of each thread in it; reach: the furthest end so far."""
+    """Write the cause of each gap.
+
+    order: calls sorted by thread, then by start; bounds: of each thread in it; reach: the furthest end of the thread's calls so far.
+    """
     for row in range(start_ns.size):
         start, duration = start_ns[row], duration_ns[row]
         launch = kernel_call[after[row]] if after[row] != NONE else NONE
@@ -320,13 +333,13 @@ def _explain(
             host_ns[row] = limit - start
             low, high = bounds[thread[launch]], bounds[thread[launch] + 1]
             stop = high
-            while low < high:  # the first call after which the thread's calls reach into the stretch
+            while low < high:  # binary search: the first call at which the thread's calls reach into the gap
                 middle = (low + high) // 2
                 if reach[middle] <= start:
                     low = middle + 1
                 else:
                     high = middle
-            in_calls, in_sync = start, start  # how far calls reach, and those that wait
+            in_calls, in_sync = start, start  # the furthest end of all calls so far, and of those that wait
             called_ns, sync_longest_ns, api_longest_ns = 0, 0, 0
             while low < stop and call_start[order[low]] < limit:
                 one = order[low]

@@ -1,4 +1,4 @@
-"""Sums of launches per pixel and per window of time."""
+"""Sums of intervals per pixel of a timeline and per window of time."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import numpy.typing as npt
 from kernalyse.services.analyzer.numeric import jit
 from kernalyse.services.analyzer.numeric.correlation import NONE, Flags, Indexes, Integers
 
-# ---------------------------------------------------------------- tiles
-# What a row of a timeline shows of millions of intervals in a few thousand pixels: how busy each is, and what with.
+# ---------------------------------------------------------------- pixels
+# A lane of a timeline reduces millions of intervals to a few thousand pixels: how busy each is, and with which name.
 
 BLOCK: Final = 32
-"""Intervals that are also kept as a sum. Fewer take more memory; more take longer, for up to two blocks a pixel are looked
-through one by one."""
+"""Number of intervals in a block, of which sums are kept. Smaller blocks take more memory; larger ones take longer, since the
+intervals of up to two blocks per pixel are visited one by one."""
 
 _BEFORE_ALL: Final = -(2**62)
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Of all lanes, lane after lane, within one by start. Where several overlap, the time is that of the one that began first.
+    """The intervals of all lanes, sorted by lane and start. Where several overlap, the time counts for the one that began first.
 
-    bounds: of the intervals of each lane, one more than lanes; name: codes from 0. block_*: of each BLOCK intervals of a lane:
-    the furthest end up to there, the time that they cover, the name with most of it and its share. name_count: highest code and one.
+    bounds: (lanes + 1) first row of each lane. name: codes from 0. name_count: highest code plus one.
+    block_*: for each block of BLOCK intervals of a lane, the furthest end up to there, the time that the block covers, the name
+    with most of that time, and this name's time.
     """
 
     bounds: Integers
@@ -42,7 +43,7 @@ class Intervals:
 
     @classmethod
     def of(cls, bounds: Integers, start_ns: Integers, end_ns: Integers, name: Indexes) -> Self:
-        """Ends are no earlier than starts."""
+        """Return the intervals with the sums of their blocks. Ends must be no earlier than starts."""
         block_bounds = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(-(-np.diff(bounds) // BLOCK))))
         count = int(block_bounds[-1])
         reach, busy, name_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
@@ -53,7 +54,7 @@ class Intervals:
 
     @property
     def first_ns(self) -> int:
-        """The first start of all. There are some, and each lane has one."""
+        """The first start of all. Each lane must have an interval."""
         return int(self.start_ns[self.bounds[:-1]].min())
 
     @property
@@ -63,6 +64,7 @@ class Intervals:
 
     @property
     def size_bytes(self) -> int:
+        """Memory that the arrays take."""
         return sum(getattr(self, name).nbytes for name in self.__slots__ if name != "name_count")
 
 
@@ -99,23 +101,28 @@ def _sum_blocks(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Of time, cut into pixels: the first is at the start, the n-th begins at n * length // pixel_count after it."""
+    """A window of time, cut into pixels: pixel n begins n * length // pixel_count after the start."""
 
     start_ns: int
     end_ns: int
     pixel_count: int
 
     def edges(self) -> Integers:
-        places = np.arange(self.pixel_count + 1, dtype=np.int64)
-        whole_ns, rest_ns = divmod(self.end_ns - self.start_ns, self.pixel_count)
-        # In two parts: a pixel's place times the length of months is more than 64 bits hold.
-        edges: Integers = self.start_ns + places * whole_ns + places * rest_ns // self.pixel_count
+        """Return the start of each pixel, and the end of the last."""
+        pixels = np.arange(self.pixel_count + 1, dtype=np.int64)
+        pixel_ns, rest_ns = divmod(self.end_ns - self.start_ns, self.pixel_count)
+        # In two terms: a pixel's index times a window of months would overflow 64 bits.
+        edges: Integers = self.start_ns + pixels * pixel_ns + pixels * rest_ns // self.pixel_count
         return edges
 
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """Those in which there is something. name: with most of the time, by blocks where a pixel has many intervals."""
+    """The pixels that are not empty, one row each.
+
+    busy_ns: covered time. begun_count: number of intervals that begin in the pixel. name: the name with most of the time,
+    estimated by blocks where a pixel has many intervals.
+    """
 
     lane: Indexes
     pixel: Indexes
@@ -125,7 +132,7 @@ class Pixels:
 
 
 def within(intervals: Intervals, window: Window) -> Integers:
-    """For each lane the first interval that may reach into the window, and the first that begins after it: a row each."""
+    """Return (lanes, 2) rows: the first interval that may reach into the window, and the first that begins after it."""
     found = np.empty((intervals.bounds.size - 1, 2), dtype=np.int64)
     _find(intervals.bounds, intervals.start_ns, intervals.block_bounds, intervals.block_reach_ns, window.start_ns, window.end_ns, found)
     return found
@@ -143,7 +150,7 @@ def _find(
 
 
 def pixels_of(intervals: Intervals, window: Window, lanes: Indexes, ranges: Integers) -> Pixels:
-    """Of some lanes, which have intervals within the window. ranges: see within."""
+    """Return the pixels of some lanes, each of which must have intervals in the window. ranges: see `within`."""
     room = lanes.size * window.pixel_count
     lane, pixel, name = (np.empty(room, dtype=np.int32) for _ in range(3))
     busy, begun = (np.empty(room, dtype=np.int64) for _ in range(2))
@@ -199,8 +206,11 @@ def _draw(
     out_begun: Integers,
     out_name: Indexes,
 ) -> int:
-    """busy, begun, tops: room for what is found of each pixel of a lane. spent: time of each name in the pixel at hand, 0 where
-    none was; touched: the names of it. Allocates nothing: else the first drawing would wait for numba to load."""
+    """Write the pixels and return their number.
+
+    busy, begun, tops: buffers for the pixels of one lane. spent: time of each name in the current pixel, initially 0; touched:
+    the names in it. Nothing is allocated here: else the first drawing would wait for numba's runtime to load.
+    """
     pixel_count = edges.size - 1
     count = 0
     for lane in lanes:
@@ -212,20 +222,20 @@ def _draw(
         reach = block_reach[block - 1] if block > first_block else _BEFORE_ALL
         reach = max(reach, edges[0])
         while row < last:
-            place = row - bounds[lane]
-            if place % BLOCK == 0:
-                block = first_block + place // BLOCK
+            position = row - bounds[lane]
+            if position % BLOCK == 0:
+                block = first_block + position // BLOCK
                 begin = start_ns[row]
-                whole = row + BLOCK <= last and begin >= edges[0]
-                if whole:
+                is_complete = row + BLOCK <= last and begin >= edges[0]
+                if is_complete:
                     while pixel < pixel_count - 1 and max(begin, reach) >= edges[pixel + 1]:
-                        _settle(pixel, spent, touched, touched_count, tops)
+                        _finish_pixel(pixel, spent, touched, touched_count, tops)
                         touched_count = 0
                         pixel += 1
                     if begin >= edges[pixel] and block_reach[block] <= edges[pixel + 1]:
                         busy[pixel] += block_busy[block]
                         begun[pixel] += BLOCK
-                        touched_count = _spend(block_name[block], block_name_ns[block], spent, touched, touched_count)
+                        touched_count = _add_time(block_name[block], block_name_ns[block], spent, touched, touched_count)
                         reach = max(reach, block_reach[block])
                         row += BLOCK
                         continue
@@ -237,46 +247,46 @@ def _draw(
             begin, end = max(begin, reach), min(end_ns[row], edges[pixel_count])
             while begin < end:
                 while begin >= edges[pixel + 1]:
-                    _settle(pixel, spent, touched, touched_count, tops)
+                    _finish_pixel(pixel, spent, touched, touched_count, tops)
                     touched_count = 0
                     pixel += 1
                 length = min(end, edges[pixel + 1]) - begin
                 busy[pixel] += length
-                touched_count = _spend(name[row], length, spent, touched, touched_count)
+                touched_count = _add_time(name[row], length, spent, touched, touched_count)
                 begin += length
             reach = max(reach, end_ns[row])
             row += 1
-        _settle(pixel, spent, touched, touched_count, tops)
-        for place in range(pixel_count):
-            if busy[place] > 0 or begun[place] > 0:
-                out_lane[count], out_pixel[count], out_busy[count] = lane, place, busy[place]
-                out_begun[count], out_name[count] = begun[place], tops[place]
+        _finish_pixel(pixel, spent, touched, touched_count, tops)
+        for position in range(pixel_count):
+            if busy[position] > 0 or begun[position] > 0:
+                out_lane[count], out_pixel[count], out_busy[count] = lane, position, busy[position]
+                out_begun[count], out_name[count] = begun[position], tops[position]
                 count += 1
     return count
 
 
 @jit
-def _spend(one: int, length: int, spent: Integers, touched: Indexes, touched_count: int) -> int:
-    if length > 0 and spent[one] == 0:
-        touched[touched_count] = one
+def _add_time(name_code: int, length: int, spent: Integers, touched: Indexes, touched_count: int) -> int:
+    if length > 0 and spent[name_code] == 0:
+        touched[touched_count] = name_code
         touched_count += 1
-    spent[one] += length
+    spent[name_code] += length
     return touched_count
 
 
 @jit
-def _settle(pixel: int, spent: Integers, touched: Indexes, touched_count: int, tops: Indexes) -> None:
-    """The name with most of the time in the pixel, of equal times the one that came first."""
+def _finish_pixel(pixel: int, spent: Integers, touched: Indexes, touched_count: int, tops: Indexes) -> None:
+    """Set the name with most of the time in the pixel, of equal times the one that came first, and reset the sums."""
     most = 0
-    for place in range(touched_count):
-        one = touched[place]
-        if spent[one] > most:
-            most, tops[pixel] = spent[one], one
-        spent[one] = 0
+    for position in range(touched_count):
+        name_code = touched[position]
+        if spent[name_code] > most:
+            most, tops[pixel] = spent[name_code], name_code
+        spent[name_code] = 0
 
 
 # ---------------------------------------------------------------- window sums
-# What a device did in a window of time: its lanes merged by start, in one pass over what lies in the window.
+# What a device did in a window of time: its lanes merged by start, in one pass over the intervals in the window.
 
 UNION_COUNT: Final = 5
 _AFTER_ALL: Final = 2**62
@@ -284,7 +294,11 @@ _AFTER_ALL: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class WindowSums:
-    """covered_ns: of each union, by its bit. duration_ns, counts: by kind (0: of kinds_of_name, 1: of memory) and name."""
+    """Sums over one window of time.
+
+    covered_ns: (UNION_COUNT) length of each union, by its bit. duration_ns, counts: (2, names) sums by kind (0: kernels,
+    1: memory operations) and name.
+    """
 
     covered_ns: Integers
     duration_ns: Integers
@@ -300,12 +314,16 @@ def window_sums(
     kinds_of_name: npt.NDArray[np.uint8],
     memory_kinds: int,
 ) -> WindowSums:
-    """Of the lanes of one device; what reaches over an edge of the window counts for its part in it.
+    """Return the sums over the lanes of one device. An interval that crosses an edge of the window counts with its part inside.
 
     Args:
-        ranges: see tiles.within.
-        lanes: of the device. is_memory: of each of these.
-        kinds_of_name: bits of the unions that a kernel belongs to, by its name. memory_kinds: those of copies and fills.
+        intervals: the intervals of all lanes.
+        window: the window of time.
+        ranges: rows of each lane that lie in the window, see `within`.
+        lanes: the lanes of the device.
+        is_memory: for each of these lanes, whether it has memory operations.
+        kinds_of_name: bit mask of the unions that a kernel belongs to, by its name.
+        memory_kinds: the same of copies and fills.
     """
     name_count = max(intervals.name_count, 1)
     found = WindowSums(
@@ -335,7 +353,7 @@ def _sum(
     start_ns: Integers,
     end_ns: Integers,
     name: Indexes,
-    places: Integers,
+    positions: Integers,
     lasts: Integers,
     is_memory: Flags,
     kinds_of_name: npt.NDArray[np.uint8],
@@ -347,22 +365,22 @@ def _sum(
     duration: Integers,
     counts: Integers,
 ) -> None:
-    """places: next row of each lane. reach: the furthest end of each union so far; an interval adds what is past it."""
+    """Merge the lanes by start. positions: next row of each lane; reach: the furthest end of each union so far."""
     while True:
         lane, begin, following = -1, _AFTER_ALL, _AFTER_ALL
-        for one in range(places.size):
-            if places[one] < lasts[one]:
-                start = start_ns[places[one]]
+        for candidate in range(positions.size):
+            if positions[candidate] < lasts[candidate]:
+                start = start_ns[positions[candidate]]
                 if lane == -1 or start < begin:
                     following = begin
-                    lane, begin = one, start
+                    lane, begin = candidate, start
                 elif start < following:
                     following = start
         if lane == -1:
             return
-        row, last = places[lane], lasts[lane]
+        row, last = positions[lane], lasts[lane]
         kind = 1 if is_memory[lane] else 0
-        while row < last and start_ns[row] <= following:  # no other lane has anything before
+        while row < last and start_ns[row] <= following:  # no other lane has an earlier interval
             start, end = max(start_ns[row], window_start), min(end_ns[row], window_end)
             if end > start or start_ns[row] >= window_start:
                 duration[kind, name[row]] += max(end - start, 0)
@@ -373,4 +391,4 @@ def _sum(
                         covered[bit] += max(end - max(start, reach[bit]), 0)
                         reach[bit] = end
             row += 1
-        places[lane] = row
+        positions[lane] = row

@@ -1,4 +1,4 @@
-"""What readers share: the files of a trace, what reading them yields, and the selection of columns."""
+"""Types that all readers share: the files of a trace, the tables read from them, and the selection of columns."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """Texts of a column, factorized. codes: row of `texts` for each row; -1: null."""
+    """A factorized text column. codes: index in `texts` for each row, -1 for null."""
 
     codes: Indexes
     texts: Sequence[str]
 
 
-# ---------------------------------------------------------------- trace
-# What a reader is given and what it answers with.
+# ---------------------------------------------------------------- reader interface
+# The input and the result of a reader.
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFiles:
-    """A trace as it arrived.
+    """The files of one uploaded or local trace.
 
-    companions: files that belong to it, by their paths from the folder of the trace at its sender ("a.json-bin/0.bin").
-    They lie elsewhere here, each under the path that it is mapped to.
-    op_registry_folder: of op_registry.py, from the settings of the analyzer or its own command line and never from the sender,
-    for it holds code; None: none.
+    companions: files that belong to it. Keys are their paths at the sender, relative to the directory of the trace
+    ("a.json-bin/0.bin"); values are where each file is stored here.
+    op_registry_folder: directory of op_registry.py, None without one. It comes from the settings of the analyzer or its own
+    command line and never from the sender, since that file is code.
     """
 
     file_name: str
@@ -54,56 +54,60 @@ class TraceFiles:
 class ImportedTables:
     """A trace as rows of the canonical tables.
 
-    frames: by table name, with the columns of the table; run_id and event_index are set when the rows are stored.
+    frames: rows by table name, with the columns of the table except run_id and event_index, which are set when rows are stored.
     """
 
     frames: Mapping[str, pl.DataFrame]
-    title: str = ""  # empty: the name of the file
-    notes: str = ""  # for people: where it comes from, and what of it no table holds
-    device_id: str | None = None  # when all of it is of one device
+    title: str = ""  # empty: the name of the file is the title
+    notes: str = ""  # for people: the origin of the trace, and what of its content no table holds
+    device_id: str | None = None  # if the whole trace is of one device
     start_time: datetime | None = None
     end_time: datetime | None = None
     revision: Revision | None = None
     tags: tuple[str, ...] = ()
-    node_id: str | None = None  # where it was measured, if that is told
-    devices: tuple[Device, ...] = ()  # that it was measured on, with what is told of them
+    node_id: str | None = None  # where it was measured, if the trace states it
+    devices: tuple[Device, ...] = ()  # the devices it was measured on, as far as the trace describes them
 
 
 class Reader(Protocol):
-    """Reads one format."""
+    """A reader of one trace format."""
 
     @property
     def format(self) -> str:
-        """Its name, kept with the run: "nvbench"."""
+        """Name of the format, stored with the run: "nvbench"."""
 
     @property
     def description(self) -> str:
-        """Its name for people who gave a file that no reader takes."""
+        """Name of the format in error messages, such as the one for a file that no reader accepts."""
 
     def matches(self, head: bytes) -> bool:
-        """Whether a file that begins so is of this format. head: the first HEAD_BYTES of it, or all."""
+        """Return whether a file with this beginning is of this format. head: its first HEAD_BYTES, or all of it."""
 
     def read(self, files: TraceFiles) -> ImportedTables:
-        """Raises InvalidTraceError when the content is not what the beginning promised; names record, found and expected."""
+        """Read the trace.
+
+        Raises:
+            InvalidTraceError: the content is not what the beginning promised; it names the record, what was found and expected.
+        """
 
 
-# ---------------------------------------------------------------- selection
-# Which columns of a trace somebody wants: reading all of a large one costs several times what an answer needs.
+# ---------------------------------------------------------------- column selection
+# The columns that a query needs: reading a large trace completely costs several times as much as most queries need.
 
 WORK: Final = "work"
-"""Stands among tables for the work of launches. A reader gives WORK_COLUMNS for it only where the trace has operators: columns of
-ten million rows are read in vain where it has none."""
+"""A pseudo-table that requests what the cost of launches (flop, bytes) is computed from. A reader provides WORK_COLUMNS for it
+only if the trace has operators: without any, columns of ten million rows would be read in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Columns by table name. None: every column of every table."""
+    """The requested columns by table name. None: every column of every table."""
 
     columns: Mapping[str, frozenset[str]] | None = None
 
     @classmethod
     def of(cls, inputs: Iterable[Mapping[str, Iterable[str]]]) -> Self:
-        """Those of several together."""
+        """Return the union of several requests."""
         columns: dict[str, frozenset[str]] = {}
         for tables in inputs:
             for table_name, names in tables.items():
@@ -111,28 +115,29 @@ class Selection:
         return cls(columns)
 
     def with_columns(self, columns: Mapping[str, Iterable[str]]) -> Self:
-        """The same and these."""
+        """Return the selection with these columns added."""
         return self if self.columns is None else type(self).of([self.columns, columns])
 
     @property
     def wants_work(self) -> bool:
+        """Whether the cost of launches is requested."""
         return self.columns is None or WORK in self.columns
 
     def with_work(self) -> Self:
-        """With the columns that tell the work of launches."""
+        """Return the selection with the columns added that the cost of launches is computed from."""
         return self if self.columns is None else type(self).of((self.columns, WORK_COLUMNS))
 
     def of_table(self, table: Table) -> tuple[str, ...]:
-        """The wanted columns of a table, in its order. What is set when rows are stored is no reader's to give."""
+        """Return the requested columns of a table in its order, without run_id and event_index, which no reader provides."""
         names = table.column_names[2:]
         if self.columns is None:
             return names
         return tuple(name for name in names if name in self.columns.get(table.table_name, ()))
 
     def wants(self, table: Table, *names: str) -> bool:
-        """Any of the columns; without names any of the table."""
-        wanted = self.of_table(table)
-        return any(name in wanted for name in names) if names else bool(wanted)
+        """Return whether any of these columns is requested; without names, whether any column of the table is."""
+        requested = self.of_table(table)
+        return any(name in requested for name in names) if names else bool(requested)
 
 
 EVERYTHING = Selection()
@@ -140,61 +145,70 @@ EVERYTHING = Selection()
 
 @runtime_checkable
 class SelectiveReader(Reader, Protocol):
-    """Reads no more than is wanted."""
+    """A reader that can read the requested columns only."""
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
-        """Frames have the wanted columns only, or a few more. Raises as `read` does."""
+        """Read the requested columns; frames may have a few more. Raises the errors of `read`."""
 
 
 # ---------------------------------------------------------------- trace names
-# The names of a trace, each once.
 
 
 class TraceNames:
-    """Names by index, in order of first use. texts: those that the file refers to by id."""
+    """The distinct names of a trace, numbered in order of first use.
+
+    Args:
+        texts: the file's own string table, for names that it refers to by id.
+    """
 
     def __init__(self, texts: Mapping[int, str]) -> None:
         self._texts = texts
         self._indexes: dict[str, int] = {}
 
     def index_of(self, name: str) -> int:
+        """Return the index of a name, which is added if it is new."""
         return self._indexes.setdefault(name, len(self._indexes))
 
     def of_codes(self, column: Coded) -> Indexes:
-        """Indexes of texts that are referred to by id; NONE where there is none of that id."""
+        """Return name indexes for a column of string ids; NONE where the file has no string of that id."""
         found = [self._texts.get(key) for key in column.keys.tolist()]
         table = np.array([*(NONE if text is None else self.index_of(text) for text in found), NONE], dtype=np.int32)
         return table[column.codes]
 
     def of_texts(self, column: TextColumn) -> Indexes:
+        """Return name indexes for a text column; NONE for null."""
         table = np.array([*(self.index_of(text) for text in column.texts), NONE], dtype=np.int32)
-        return table[column.codes]  # of null, -1, the last
+        return table[column.codes]  # the code of null, -1, indexes the last entry
 
     def frame(self) -> pl.DataFrame:
-        """Rows of trace_names."""
+        """Return the rows of table trace_names."""
         names = list(self._indexes)
         return pl.DataFrame({"name_index": pl.Series(range(len(names)), dtype=INDEX), "name": pl.Series(names, dtype=TEXT)})
 
 
 # ---------------------------------------------------------------- imported text
-# Text out of files of others: bounded, and without what would steer a terminal.
+# Text from foreign files is limited in length and stripped of control characters that would steer a terminal.
 
 MAX_TITLE_LENGTH: Final = 255
 MAX_NOTES_LENGTH: Final = 20_000
 MAX_TAG_COUNT: Final = 64
-"""Lists carry title, notes and tags of a hundred runs in one message of at most 64 MiB: longer ones would keep every run from
-being listed."""
+"""Lists carry title, notes and tags of a hundred runs in one message of at most 64 MiB: with longer ones no run could be listed
+any more."""
 
 MAX_CELL_LENGTH: Final = 1_000_000
-"""Of a cell. A row travels in one message; NVBench's longest lines, the command and its axes, have thousands."""
+"""Characters of a table cell. A row must fit one message; NVBench's longest lines, the command and its axes, have thousands."""
 
 CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All but tab and line feed; an escape sequence in a title would clear the terminal that lists it, or worse."""
+"""All control characters but tab and line feed. An escape sequence in a title would clear the terminal that lists it, or worse."""
 
 
 def bounded(tables: ImportedTables, file_name: str) -> ImportedTables:
-    """The same with title, notes and tags as lists can carry them. Raises InvalidTraceError when a cell is longer than any is."""
-    _refuse_long_cells(tables.frames, file_name)
+    """Return the tables with title, notes and tags cut to lengths that lists can carry.
+
+    Raises:
+        InvalidTraceError: a cell is longer than MAX_CELL_LENGTH.
+    """
+    _check_cell_lengths(tables.frames, file_name)
     return replace(
         tables,
         title=shortened(tables.title, MAX_TITLE_LENGTH),
@@ -204,12 +218,12 @@ def bounded(tables: ImportedTables, file_name: str) -> ImportedTables:
 
 
 def shortened(text: str, max_length: int) -> str:
-    """Printable, and cut with an ellipsis where it is longer."""
+    """Return the text with control characters replaced, cut with an ellipsis if it is longer."""
     printable = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
     return printable if len(printable) <= max_length else f"{printable[: max_length - 1]}…"
 
 
-def _refuse_long_cells(frames: Mapping[str, pl.DataFrame], file_name: str) -> None:
+def _check_cell_lengths(frames: Mapping[str, pl.DataFrame], file_name: str) -> None:
     for table_name, frame in frames.items():
         longest = frame.select(pl.col(pl.String).str.len_chars().max())
         for column, length in longest.row(0, named=True).items() if longest.width and frame.height else ():

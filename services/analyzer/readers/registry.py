@@ -1,4 +1,4 @@
-"""Every reader there is, and the choice of one by what a file contains: names lie, and pipes have none."""
+"""The list of readers, and the selection of one by the content of a file, since file names may mislead and pipes have none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernalyse.services.analyzer.readers.nsys.reader import holds_table, is_expo
 from kernalyse.services.core.errors import InvalidTraceError
 
 HEAD_BYTES: Final = 64 * 1024
-"""Looked at to tell formats apart. NVBench writes the command line first: less may end within a long one."""
+"""Beginning of a file that formats are recognized by. NVBench writes the command line first: less may end within a long one."""
 
 SHOWN_BYTES: Final = 40
 
@@ -36,8 +36,8 @@ READERS: Final = (
     ("script_results", "ModelProfilesReader"),
     ("benchmark_list", "BenchmarkListReader"),
 )
-"""Module and class. The first that matches takes a file: those that know least of it, lists of anything with a name and a figure,
-come last. Each is loaded when its turn comes: all of them would take longer than most traces do."""
+"""Module and class of each reader. The first that matches reads a file, so the least specific ones, lists of anything with a name
+and a number, come last. Each is imported when its turn comes: importing all would take longer than reading most traces."""
 
 
 @cache
@@ -51,13 +51,25 @@ def _readers() -> Iterator[Reader]:
 
 
 def reader_of(files: TraceFiles) -> Reader:
-    """The reader that takes the file. Raises InvalidTraceError that names the formats there are."""
+    """Return the reader for the file.
+
+    Raises:
+        InvalidTraceError: no reader accepts it; it names the known formats.
+    """
     return reader_of_head(files.file_name, _head(files.path))
 
 
 def reader_of_head(file_name: str, head: bytes) -> Reader:
-    """As `reader_of`, of a file that begins so. head: the first HEAD_BYTES of it, or all; its work grows with its length alone,
-    whatever stands in it, for it is done while a sender waits.
+    """Return the reader for a file with this beginning.
+
+    The time must be linear in the length of `head`, whatever its content, since a sender waits meanwhile.
+
+    Args:
+        file_name: name of the file, for the error.
+        head: its first HEAD_BYTES, or all of it.
+
+    Raises:
+        InvalidTraceError: no reader accepts it; it names the known formats.
     """
     for reader in _readers():
         if reader.matches(head):
@@ -75,13 +87,13 @@ def reader_of_head(file_name: str, head: bytes) -> Reader:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a file begins as one of the formats does. Raises OSError."""
+    """Return whether a file begins like one of the formats. Raises OSError."""
     head = _head(path)
     return any(reader.matches(head) for reader in _readers())
 
 
 def formats() -> str:
-    """Of all readers, in words."""
+    """Return the descriptions of all formats as one text."""
     return " or ".join(reader.description for reader in _readers())
 
 
@@ -91,17 +103,21 @@ def _head(path: Path) -> bytes:
 
 
 def read_trace(files: TraceFiles) -> ImportedTables:
-    """Raises InvalidTraceError: no reader takes the file, or its content is damaged."""
+    """Read a trace with the reader for its format.
+
+    Raises:
+        InvalidTraceError: no reader accepts the file, or its content is damaged.
+    """
     return reader_of(files).read(files)
 
 
-# ---------------------------------------------------------------- other kinds
-# Files that people take for traces, or have beside them: what they are, and what to do instead.
+# ---------------------------------------------------------------- other files
+# Files that people mistake for traces, for which the error can say what they are and what to do instead.
 
 
 @dataclass(frozen=True, slots=True)
 class OtherKind:
-    """sign: that the beginning of such a file has. found, remedy: what its error says."""
+    """A kind of file that is no trace. sign: pattern that such a file begins with; found, remedy: texts of its error."""
 
     sign: re.Pattern[bytes]
     found: str
@@ -109,7 +125,7 @@ class OtherKind:
 
 
 OTHER_KINDS: Final = (
-    OtherKind(  # GPU-Roofline-Profiler writes one beside its reports of ncu
+    OtherKind(  # GPU-Roofline-Profiler writes one next to its ncu reports
         re.compile(rb"(?:\xef\xbb\xbf)?(?>[^\n]*?\bpeak_(?:flops|bandwidth)\b)[^\n,]*+,"),
         "a table of a device's peaks, which is no trace",
         "Ceilings are measured with kernalyse ceilings, or set for a device of a node (UpdateHardware).",
@@ -123,23 +139,23 @@ OTHER_KINDS: Final = (
 
 
 def other_kind(head: bytes) -> OtherKind | None:
-    """What a file is that no reader takes, when that is known. head: its beginning."""
+    """Return the kind of a file that no reader accepts; None when it is not known. head: its beginning."""
     return next((kind for kind in OTHER_KINDS if kind.sign.match(head)), None)
 
 
 # ---------------------------------------------------------------- trace paths
-# Which traces lie at a path, and the files of each: most are one file, some are a folder of tables.
+# Finding traces at a path: most are one file, some are a directory of tables.
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file begins as one of the formats does, or a folder is one trace. Raises OSError."""
+    """Return whether a file begins like one of the formats, or a directory is one trace. Raises OSError."""
     return is_export(path) if path.is_dir() else path.is_file() and is_readable(path)
 
 
 def traces_at(path: Path) -> list[Path]:
-    """The path itself when it is a file or a folder that is one trace; else the traces in the folder and below, in order of path.
+    """Return the path itself if it is a file or one trace, else the traces in the directory and below, in order of path.
 
-    What cannot be opened counts: it is named when its turn comes. Links to folders are not followed.
+    Files that cannot be opened are included, so that reading them reports the error. Links to directories are not followed.
     """
     if not path.is_dir():
         return [path]
@@ -154,7 +170,12 @@ def traces_at(path: Path) -> list[Path]:
 
 
 def trace_files(path: Path, arrived_unix_ns: int) -> TraceFiles:
-    """A trace as a reader takes it: of a folder its tables first. Raises InvalidTraceError: a folder that is none; OSError."""
+    """Return the files of the trace at a path; of a directory, the tables come before other files.
+
+    Raises:
+        InvalidTraceError: the directory is no trace.
+        OSError: it cannot be read.
+    """
     if not path.is_dir():
         return TraceFiles(path.name, path, arrived_unix_ns)
     if not is_export(path):

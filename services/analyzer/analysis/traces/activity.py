@@ -1,4 +1,4 @@
-"""Breakdown of a trace's time, its gaps and its collectives."""
+"""The activity of a trace's devices: the breakdown of their time, idle gaps, and collectives of ranks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
 from kernalyse.services.analyzer.tables.traces import GAPS
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
-# ---------------------------------------------------------------- trace breakdown
-# What the devices of a trace did all the time.
+# ---------------------------------------------------------------- breakdown
 
 _WORK: Final = ("process_id", "device_index", "start_ns", "duration_ns")
 BREAKDOWN_INPUT: Final = {
@@ -43,13 +42,13 @@ COMMUNICATES: Final = 4
 MEMORY: Final = 8
 ANY: Final = 16
 DEVICE_STEP: Final = 2**20  # more devices than a process has
-UNKNOWN: Final = -1  # no process and no device has this number
+UNKNOWN: Final = -1  # stands for null: no process and no device has this number
 UNIONS: Final = {"busy_ns": 0, "compute_ns": 1, "communication_ns": 2, "memory_ns": 3, "worked_ns": 4}
-"""Places of the bits above."""
+"""Bit positions of the unions, by column; `worked_ns` is the union of kernels and memory operations."""
 
 
 def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per process and device: table breakdown.
+    """Return table breakdown: one row per process and device.
 
     Args:
         launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
@@ -61,7 +60,7 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
         .map_batches(lambda kernels: _summed(kernels, memory_ops.select(TIMES).collect(), communicating.collect()), schema=SUMMED)
         .with_columns(
             idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
-            # What both cover counts once in busy_ns.
+            # Time that both cover counts once in busy_ns.
             overlap_ns=pl.col("compute_ns") + pl.col("communication_ns") - pl.col("busy_ns"),
             memory_only_ns=pl.col("worked_ns") - pl.col("busy_ns"),
         )
@@ -86,7 +85,7 @@ SUMMED: Final = {
 
 
 def _summed(kernels: pl.DataFrame, memory: pl.DataFrame, communicating: pl.DataFrame) -> pl.DataFrame:
-    """One row per process and device that did some of the work; of work without a start nothing is known."""
+    """Return one row of sums per process and device; operations without a start are ignored."""
     kernels, memory = kernels.drop_nulls("start_ns"), memory.drop_nulls("start_ns")
     of_kernels, of_memory = coded(_device_keys(kernels), _device_keys(memory))
     found = coverage(
@@ -109,27 +108,26 @@ def _summed(kernels: pl.DataFrame, memory: pl.DataFrame, communicating: pl.DataF
 
 
 def _device_keys(work: pl.DataFrame) -> Integers:
-    """Process and device of each row as one number."""
+    """Return process and device of each row as one number."""
     process_id, device_index = (pl.col(name).cast(COUNT).fill_null(UNKNOWN) for name in KEYS)
     return work.select(process_id * DEVICE_STEP + device_index).to_series().to_numpy()
 
 
 def _kinds(name_index: pl.Series, communicating: pl.Series) -> npt.NDArray[np.uint8]:
-    """Of kernels, by their names: there are few of these."""
+    """Return the bit mask of each kernel, which is computed once per name."""
     of_name = np.full(2 + max(cast(int, series.max() or 0) for series in (name_index, communicating)), COMPUTE, dtype=np.uint8)
     of_name[communicating.to_numpy()] = COMMUNICATES
     of_name |= KERNEL | ANY
-    found: npt.NDArray[np.uint8] = of_name[name_index.fill_null(-1).to_numpy()]  # of null, -1, the last
+    found: npt.NDArray[np.uint8] = of_name[name_index.fill_null(-1).to_numpy()]  # null, -1, indexes the last entry
     return found
 
 
 def _intervals(work: pl.DataFrame, device: Coded, kinds: npt.NDArray[np.uint8]) -> Intervals:
-    """Work of unknown duration was there when it started, and covers nothing."""
+    """Return the operations as intervals. One of unknown duration covers nothing, but extends the span to its start."""
     return Intervals(device.codes, kinds, work["start_ns"].to_numpy(), work["duration_ns"].fill_null(0).to_numpy())
 
 
-# ---------------------------------------------------------------- trace gaps
-# When the devices of a trace had nothing to do, and why.
+# ---------------------------------------------------------------- idle gaps
 
 GAPS_INPUT: Final = {
     "kernel_launches": (*_WORK, "name_index", "api_call_index", "range_index"),
@@ -142,7 +140,8 @@ GAPS_INPUT: Final = {
 ALWAYS_WAITS: Final = "(?i)synchronize"
 COPIES: Final = "^(cuda|hip|cu)Memcpy"
 RETURNS_AT_ONCE: Final = "Async"
-"""In names of calls. Copies without it return when the copy is done; calls that may wait, as cudaFree, count as others."""
+"""Part of the names of asynchronous calls. Other copies return when the copy is done. Calls that may wait, such as cudaFree, do not
+count as synchronizing."""
 
 SCHEMA: Final = {column.name: column.dtype for column in GAPS.columns[2:]}
 
@@ -150,10 +149,10 @@ SCHEMA: Final = {column.name: column.dtype for column in GAPS.columns[2:]}
 def trace_gaps(
     launches: pl.LazyFrame, memory_ops: pl.LazyFrame, calls: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame
 ) -> pl.LazyFrame:
-    """One row per stretch in which a device ran no kernel, longest first: table gaps.
+    """Return table gaps: one row per period in which a device ran no kernel, longest first.
 
-    A stretch lies between the first start and the last end of the work of one process on one device, so that those of a
-    device sum to idle_ns of table breakdown. The reason is what kernalyse.services.analyzer.numeric.intervals.causes_of says.
+    Gaps lie between the first start and the last end of the operations of one process on one device, so that those of a
+    device sum to idle_ns of table breakdown. The reason is defined by kernalyse.services.analyzer.numeric.intervals.causes_of.
 
     Args:
         launches, memory_ops, calls, ranges, names: the tables kernel_launches, memory_ops, api_calls, ranges and trace_names of
@@ -163,14 +162,14 @@ def trace_gaps(
 
     def found(kernels: pl.DataFrame) -> pl.DataFrame:
         memory, host = pl.collect_all(parts)
-        # Reports of ncu do not tell when their launches were.
+        # Launches in ncu reports have no times.
         return _gaps(kernels.drop_nulls("start_ns"), memory, host, ranges, names)
 
     return launches.select(GAPS_INPUT["kernel_launches"]).map_batches(found, schema=SCHEMA)
 
 
 def trace_gap_reasons(gaps: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per process, device and reason, of each device the most time first: table gap_reasons.
+    """Return table gap_reasons: one row per process, device and reason, per device the longest total first.
 
     Args:
         gaps: table gaps of one trace.
@@ -193,29 +192,29 @@ def trace_gap_reasons(gaps: pl.LazyFrame) -> pl.LazyFrame:
 def _gaps(kernels: pl.DataFrame, memory_ops: pl.DataFrame, calls: pl.DataFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
     of_kernels, of_memory = coded_pairs("process_id", "device_index", kernels, memory_ops)
     memory = Work(of_memory.codes, *_times(memory_ops))
-    stretches = idle_stretches(Work(of_kernels.codes, *_times(kernels)), memory, of_memory.count)
-    memory_ns = covered_within(stretches, memory, of_memory.count)
+    gaps = idle_stretches(Work(of_kernels.codes, *_times(kernels)), memory, of_memory.count)
+    memory_ns = covered_within(gaps, memory, of_memory.count)
     found_names = names.select("name").collect()["name"]
     (of_calls,) = coded_pairs("process_id", "thread_id", calls)
     is_sync = _is_sync(found_names).gather(calls["name_index"]).fill_null(False)
     host = Calls(of_calls.codes, *_times(calls), is_sync.to_numpy())
-    causes = causes_of(stretches, memory_ns, kernels["api_call_index"].fill_null(NONE).to_numpy(), host)
+    gap_causes = causes_of(gaps, memory_ns, kernels["api_call_index"].fill_null(NONE).to_numpy(), host)
 
-    order = np.lexsort((stretches.start_ns, -stretches.duration_ns))
-    process_id, device_index = of_memory.series(stretches.device[order])
-    before, after, call = (_index(rows[order]) for rows in (stretches.before, stretches.after, causes.call))
+    order = np.lexsort((gaps.start_ns, -gaps.duration_ns))
+    process_id, device_index = of_memory.series(gaps.device[order])
+    before, after, call = (_index(rows[order]) for rows in (gaps.before, gaps.after, gap_causes.call))
     launching = kernels["api_call_index"].gather(after)
     range_names = ranges.select("name_index").collect()["name_index"]
     host_ns, sync_ns, api_ns = (
-        pl.Series(values[order]).set(launching.is_null(), None) for values in (causes.host_ns, causes.sync_ns, causes.api_ns)
+        pl.Series(values[order]).set(launching.is_null(), None) for values in (gap_causes.host_ns, gap_causes.sync_ns, gap_causes.api_ns)
     )
     return pl.DataFrame(
         {
             "process_id": process_id,
             "device_index": device_index.cast(INDEX),
-            "start_ns": stretches.start_ns[order],
-            "duration_ns": stretches.duration_ns[order],
-            "reason": pl.Series(REASONS, dtype=TEXT).gather(pl.Series(causes.reason[order], dtype=INDEX)),
+            "start_ns": gaps.start_ns[order],
+            "duration_ns": gaps.duration_ns[order],
+            "reason": pl.Series(REASONS, dtype=TEXT).gather(pl.Series(gap_causes.reason[order], dtype=INDEX)),
             "kernel_before": found_names.gather(kernels["name_index"].gather(before)),
             "kernel_after": found_names.gather(kernels["name_index"].gather(after)),
             "call": found_names.gather(calls["name_index"].gather(call)),
@@ -231,7 +230,7 @@ def _gaps(kernels: pl.DataFrame, memory_ops: pl.DataFrame, calls: pl.DataFrame, 
 
 
 def _times(frame: pl.DataFrame) -> tuple[Integers, Integers]:
-    """A call whose end is not known takes no time."""
+    """Return starts and durations; a call whose end is not known takes no time."""
     return frame["start_ns"].to_numpy(), frame["duration_ns"].fill_null(0).to_numpy()
 
 
@@ -245,8 +244,8 @@ def _index(rows: Indexes) -> pl.Series:
     return series.set(series == NONE, None)
 
 
-# ---------------------------------------------------------------- trace collectives
-# What the ranks of a distributed program did together, and who made the others wait.
+# ---------------------------------------------------------------- collectives
+# The collective operations of the ranks of a distributed program, and which rank made the others wait.
 
 RANK: Final = ("process_id", "device_index")
 COLLECTIVES_INPUT: Final = {
@@ -256,18 +255,19 @@ COLLECTIVES_INPUT: Final = {
 }
 
 PAIRWISE: Final = r"(?i)send_?recv"
-"""In names of kernels: between two ranks, or among all as an exchange. Two ranks need not end together: no clock is set by these."""
+"""Part of the names of kernels that send between two ranks, or exchange among all. Two ranks need not end together, so clocks are not
+aligned by these."""
 
 CALL: Final = ("name_index", "ordinal")
-"""What the n-th kernels of one name have in common."""
+"""Key that the n-th kernels of one name share across ranks."""
 
 
 def trace_collectives(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per collective operation and rank, in order of time: table collectives.
+    """Return table collectives: one row per collective operation and rank, in order of time.
 
-    The n-th kernel of a name in one rank belongs to the n-th of that name in the others, as far as they ran at once: a
-    collective ends nowhere before it has begun everywhere. Traces name no groups of ranks: those that run the same kernel
-    are told apart by that alone. A rank is a process with one of its devices. Clocks are aligned, see trace_clocks.
+    The n-th kernel of a name in one rank is matched with the n-th of that name in the others if they overlap in time: a
+    collective ends nowhere before it has begun everywhere. Traces do not record groups of ranks; two groups that run the same
+    kernel are distinguished by this rule alone. A rank is a process with one of its devices. Clocks are aligned, see trace_clocks.
 
     Args:
         launches, names, processes: the tables kernel_launches, trace_names and trace_processes of one trace, the first in
@@ -290,7 +290,7 @@ def trace_collectives(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl
             wait_ns=wait_ns,
             wait_ratio=pl.when(duration_ns > 0).then(pl.min_horizontal(wait_ns, duration_ns) / duration_ns),
             end_spread_ns=end_ns.max().over("group") - end_ns.min().over("group"),
-            # Of several that came last together, the first rank.
+            # If several ranks started last at the same time, the first of them.
             is_straggler=pl.int_range(pl.len()).over("group") == start_ns.arg_max().over("group"),
         )
     )
@@ -299,11 +299,11 @@ def trace_collectives(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl
 def trace_ranks(
     launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame, collectives: pl.LazyFrame, breakdown: pl.LazyFrame
 ) -> pl.LazyFrame:
-    """One row per rank, that is a process with one of its devices: table ranks.
+    """Return table ranks: one row per rank, that is a process with one of its devices.
 
     Args:
         launches, names, processes: the tables kernel_launches, trace_names and trace_processes of one trace.
-        collectives, breakdown: these tables of it.
+        collectives, breakdown: the tables of these names of the same trace.
     """
     waits = collectives.group_by(RANK).agg(
         collective_count=pl.len().cast(COUNT),
@@ -326,11 +326,11 @@ def trace_ranks(
 
 
 def trace_clocks(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
-    """How far the clock of each process is ahead of that of the first rank: columns process_id, clock_source, clock_offset_ns.
+    """Return by how much the clock of each process is ahead of the first rank's: process_id, clock_source, clock_offset_ns.
 
-    Processes of one file share a clock. Between files the ends of collectives tell: they end everywhere at once, give or take
-    microseconds, while clocks of machines differ by milliseconds. The offset is the median over the operations that both
-    files have; without any the starts of their sessions have to do, which are part of the times compared.
+    Processes of one file share a clock. Clocks of different files are aligned by collectives, which end everywhere within
+    microseconds, while clocks of machines differ by milliseconds: the offset is the median over the operations that both files
+    have. Without any, the recorded starts of the sessions are trusted, and the offset is 0.
     """
     first = _ranked(processes).select(first_file=pl.col("file_name").first())
     together = names.filter(~pl.col("name").str.contains(PAIRWISE))
@@ -358,7 +358,7 @@ def trace_clocks(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.Lazy
 
 
 def _ranked(processes: pl.LazyFrame) -> pl.LazyFrame:
-    """Processes, the first rank first, with what to add to their times to count from the earliest session."""
+    """Return the processes in order of rank, with the offset of their session to the earliest one."""
     session_ns = pl.col("session_start_unix_ns")
     return processes.select(
         *("process_id", "rank_index", "host_name", "file_name"),
@@ -367,7 +367,7 @@ def _ranked(processes: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _communicating(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
-    """Kernels of communication libraries, numbered by name within their rank, each by the clock of its session."""
+    """Return the kernels of communication libraries, numbered by name within their rank, in times since the earliest session."""
     communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index")
     return (
         launches.select(COLLECTIVES_INPUT["kernel_launches"])
@@ -380,6 +380,7 @@ def _communicating(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.La
 
 
 def _aligned(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the kernels of `_communicating` by the clock of the first rank."""
     clocks = trace_clocks(launches, names, processes)
     offset_ns = pl.col("clock_offset_ns").fill_null(0)
     return (
@@ -412,7 +413,7 @@ def _grouped(kernels: pl.DataFrame) -> pl.DataFrame:
 
 @jit
 def _group(call: Indexes, start_ns: Integers, end_ns: Integers, group: Indexes) -> None:
-    """Numbers kernels of one call that have a moment in common. They come by call, within one by start."""
+    """Number the groups of kernels of one call that overlap in time. Rows are sorted by call, then by start."""
     number, earliest_end = -1, 0
     for row in range(call.size):
         if row == 0 or call[row] != call[row - 1] or start_ns[row] > earliest_end:

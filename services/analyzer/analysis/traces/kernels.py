@@ -1,4 +1,4 @@
-"""Kernels, launches, copies and occupancy of a trace, and how far counters cover it."""
+"""Summaries of a trace by kernel name: times, launches and occupancy; of its memory operations; and of its counters' coverage."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from kernalyse.services.analyzer.hardware.datasheets import THREADS_PER_WARP, sm
 from kernalyse.services.analyzer.tables.base import COUNT, NUMBER
 from kernalyse.services.core.costs.operator import MODELLED
 
-# ---------------------------------------------------------------- trace kernels
-# What a trace says of each of its kernels.
+# ---------------------------------------------------------------- kernels
 
 KERNELS_INPUT: Final = {"kernel_launches": ("name_index", "duration_ns"), "trace_names": ("name_index", "name")}
-"""Columns that it needs, by table."""
+"""Required columns of `trace_kernels`, by table."""
 
 
 def trace_kernels(launches: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per name, longest in all first: the figures of table kernels.
+    """Return the metrics of table kernels: one row per name, the longest total first.
 
     Args:
         launches, names: the tables kernel_launches and trace_names of one trace.
@@ -35,15 +34,14 @@ def trace_kernels(launches: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
             duration_max_ns=duration_ns.max(),
         )
         .join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
-        .with_columns(duration_sum_ns=pl.when(pl.col("duration_min_ns").is_not_null()).then("duration_sum_ns"))  # of unknown ones: 0
+        .with_columns(duration_sum_ns=pl.when(pl.col("duration_min_ns").is_not_null()).then("duration_sum_ns"))  # the sum of nulls is 0
         .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
         .sort("duration_sum_ns", "kernel_name", descending=[True, False])
         .select("kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_min_ns", "duration_median_ns", "duration_max_ns")
     )
 
 
-# ---------------------------------------------------------------- trace launches
-# How the kernels of a trace came to their devices.
+# ---------------------------------------------------------------- launches
 
 LAUNCHES_INPUT: Final = {
     "kernel_launches": ("name_index", "start_ns", "duration_ns", "api_call_index", "launch_start_ns", "graph_node_id"),
@@ -52,14 +50,14 @@ LAUNCHES_INPUT: Final = {
 }
 
 SHORT_NS: Final = 10_000
-"""To launch a kernel costs the host two to ten microseconds. Kernels that take less than that leave the device waiting for
-the host, however fast they are: they gain from being fused or put into a graph, and longer ones do not."""
+"""Launching a kernel costs the host two to ten microseconds. Shorter kernels leave the device waiting for the host, so they gain
+from fusion or CUDA graphs; longer ones do not."""
 
 GRAPH_CALL: Final = "GraphLaunch"
 
 
 def trace_launches(launches: pl.LazyFrame, calls: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per name, most launches first: table launches.
+    """Return table launches: one row per name, most launches first.
 
     Args:
         launches, calls, names: the tables kernel_launches, api_calls and trace_names of one trace, api_calls in order of
@@ -107,7 +105,10 @@ WITH_CALLS: Final = {
 
 
 def _with_calls(kernels: pl.DataFrame, calls: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
-    """Kernels with what is known of their calls. A call's index is its row: to look it up takes no join."""
+    """Return kernels with the duration of their calls, their delay in the queue, and whether they are of a CUDA graph.
+
+    A call's index is its row, so no join is needed.
+    """
     call_names, call_durations = calls.select("name_index", "duration_ns").collect()
     is_graph_call = names.select(pl.col("name").str.contains(GRAPH_CALL)).collect().to_series()
     of_call = is_graph_call.gather(call_names.gather(kernels["api_call_index"]))
@@ -119,8 +120,7 @@ def _with_calls(kernels: pl.DataFrame, calls: pl.LazyFrame, names: pl.LazyFrame)
     )
 
 
-# ---------------------------------------------------------------- trace memory
-# What the copies and fills of a trace moved, and how fast.
+# ---------------------------------------------------------------- memory operations
 
 _DEVICE: Final = ("process_id", "device_index")
 MEMORY_INPUT: Final = {
@@ -129,17 +129,17 @@ MEMORY_INPUT: Final = {
 }
 
 SMALL_BYTES: Final = 64 * 1024
-"""Below it the one or two microseconds that any operation takes outweigh the moving, on PCIe and more so within a device:
-such operations gain from being put together. Far larger ones run at the bandwidth already."""
+"""Below it the fixed cost of one or two microseconds per operation outweighs the transfer, on PCIe and more so within a device:
+such operations gain from being batched. Far larger ones run at the bandwidth already."""
 
 NS_PER_S: Final = 1_000_000_000
 DEVICE_TRAFFIC: Final = {"set": 1, "device_to_device": 2}
-"""Accesses to the device's memory for each byte: a copy within it reads and writes. Between host and device the link counts,
+"""Accesses to device memory per byte: a copy within the device reads and writes. Between host and device the link is the limit,
 which no trace describes."""
 
 
 def trace_memory(memory_ops: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per process, device, kind and direction, of each device the most time first: table memory.
+    """Return table memory: one row per process, device, kind and direction, per device the longest total first.
 
     Args:
         memory_ops, devices: the tables memory_ops and trace_devices of one trace.
@@ -155,7 +155,7 @@ def trace_memory(memory_ops: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFram
             duration_sum_ns=pl.col("duration_ns").sum(),
             duration_median_ns=pl.col("duration_ns").median(),
             small_op_count=(pl.col("bytes") < SMALL_BYTES).sum().cast(COUNT),
-            # Of the same operations: bytes that nobody stated would count as none.
+            # Both sums are over the same operations: unknown bytes would count as 0.
             timed_bytes=pl.col("bytes").filter(timed).sum(),
             timed_ns=pl.col("duration_ns").filter(timed & pl.col("bytes").is_not_null()).sum(),
         )
@@ -171,12 +171,11 @@ def trace_memory(memory_ops: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFram
 
 
 def _sum(column: str) -> pl.Expr:
-    """Null where none is known."""
+    """Return the sum of the known values; null if none is known."""
     return pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum())
 
 
-# ---------------------------------------------------------------- trace occupancy
-# How much of a multiprocessor the kernels of a trace could fill.
+# ---------------------------------------------------------------- theoretical occupancy
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z")
 _BLOCK: Final = ("block_x", "block_y", "block_z")
@@ -191,14 +190,14 @@ _CONFIGURATION: Final = ("grid_block_count", "block_thread_count", "registers_pe
 _OF_DEVICE: Final = ("device_name", "compute_capability", "sm_count")
 
 NOT_NVIDIA: Final = r"(?i)\b(amd|radeon|instinct)\b"
-"""In names of devices: ROCm numbers its architectures alike, 9.0 and 9.4 among them, and fills them otherwise."""
+"""Names of devices of other vendors: ROCm's architecture numbers, 9.0 and 9.4 among them, look like compute capabilities."""
 
 
 def trace_occupancy(launches: pl.LazyFrame, names: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per kernel, launch configuration and kind of device, longest in all first: table occupancy.
+    """Return table occupancy: one row per kernel, launch configuration and kind of device, the longest total first.
 
-    As many blocks fit a multiprocessor as its threads, its places for blocks, its registers and its shared memory allow, each
-    taken in whole units. That is what NVIDIA's cuda_occupancy.h works out, with the largest share of the memory as shared.
+    The blocks per multiprocessor are limited by threads, block slots, registers and shared memory, each allocated in multiples of
+    its unit. Source: NVIDIA's cuda_occupancy.h, with the largest carve-out of shared memory.
 
     Args:
         launches, names, devices: the tables kernel_launches, trace_names and trace_devices of one trace.
@@ -250,17 +249,17 @@ def _product(columns: tuple[str, str, str]) -> pl.Expr:
 
 
 def _warps() -> pl.Expr:
-    """Of a block. A warp that is not full takes as much as one that is."""
+    """Return the warps of a block. A partial warp takes as much as a full one."""
     return _units(pl.col("block_thread_count"), pl.lit(THREADS_PER_WARP))
 
 
 def _units(amount: pl.Expr, unit: pl.Expr) -> pl.Expr:
-    """Whole ones that hold the amount."""
+    """Return the number of units that hold the amount, rounded up."""
     return (amount + unit - 1) // unit
 
 
 def _blocks_per_sm() -> dict[str, pl.Expr]:
-    """Blocks that a multiprocessor holds by each resource alone; null where there is no such limit or it is not known."""
+    """Return the blocks per multiprocessor that each resource alone allows; null where there is no limit or it is not known."""
     warp_registers = _units(pl.col("registers_per_thread") * THREADS_PER_WARP, pl.col("register_unit_count")) * pl.col(
         "register_unit_count"
     )
@@ -276,20 +275,19 @@ def _blocks_per_sm() -> dict[str, pl.Expr]:
 
 
 def _least(*columns: str) -> pl.Expr:
-    """Null where one is missing that would count, and for a kernel that ran although by this it could not."""
+    """Return the least limit; null if an input is missing, and if it is 0 for a kernel that ran nevertheless."""
     is_known = pl.all_horizontal(pl.col("registers_per_thread", "shared_bytes", "block_thread_count").is_not_null())
     least = pl.min_horizontal(columns)
     return pl.when(is_known & (least > 0)).then(least)
 
 
 def _limiting_resource() -> pl.Expr:
-    """The first of those that allow the fewest blocks: threads where a block more would not fit even so."""
+    """Return the first of the resources that allow the fewest blocks."""
     least = pl.col("blocks_per_sm_count")
     return pl.coalesce(pl.when(pl.col(name) == least).then(pl.lit(name)) for name in _RESOURCES)
 
 
 # ---------------------------------------------------------------- counter coverage
-# How much of a trace hardware counters cover.
 
 COVERAGE_INPUT: Final = {
     "kernel_launches": ("launch_index", "duration_ns"),
@@ -298,7 +296,7 @@ COVERAGE_INPUT: Final = {
 
 
 def counter_coverage(launches: pl.LazyFrame, launch_work: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per source of counted work, and one for kernels without: table counter_coverage.
+    """Return table counter_coverage: one row per source of counted costs, and one for launches without.
 
     Args:
         launches, launch_work: the tables kernel_launches and launch_work of one trace.

@@ -1,4 +1,4 @@
-"""The layers of a trace as a tree, each with all that is inside of it, and the kernels of each."""
+"""The layers of a trace as a tree, each with the sums over its subtree, and the kernels of each layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from kernalyse.services.core.formatting import PATH_SEPARATOR
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
 NO_LAYER: Final = "kernels of no layer"
-"""What kernels count for that no range, no module and no name tells anything of."""
+"""Layer of kernels without range and module whose names are not recognized."""
 
 KERNELS_SUFFIX: Final = r" kernels$"
 INPUT: Final = {
@@ -49,22 +49,22 @@ OWN_KEYS: Final = ("node", "name_index")
 
 
 def layer_tree(trace: TraceFrames) -> pl.LazyFrame:
-    """Table layer_tree of a trace. Kernels of no range are outermost layers by what their names tell, with the source guessed."""
+    """Return table layer_tree of a trace. Kernels without a range are in root layers inferred from their names."""
     return pl.defer(lambda: _layer_tree(trace), schema={name: LAYER_TREE.schema[name] for name in LAYER_TREE.column_names[2:]})
 
 
 def layer_kernels(trace: TraceFrames) -> pl.LazyFrame:
-    """Table layer_kernels of a trace."""
+    """Return table layer_kernels of a trace."""
     return pl.defer(lambda: _layer_kernels(trace), schema={name: LAYER_KERNELS.schema[name] for name in LAYER_KERNELS.column_names[2:]})
 
 
 def _layer_tree(trace: TraceFrames) -> pl.DataFrame:
-    held = _Held(trace)
+    data = _LayerSums(trace)
     duration_ns = pl.col("duration_sum_ns")
     longest = pl.col("duration_sum_ns").fill_null(0)
     summed = (
-        held.sums.join(held.names.select("name_index", "category"), on="name_index", how="left")
-        .join(held.tree.lineage.lazy(), on="node")
+        data.sums.join(data.names.select("name_index", "category"), on="name_index", how="left")
+        .join(data.tree.lineage.lazy(), on="node")
         .sort(longest, descending=True, maintain_order=True)
         .group_by("ancestor")
         .agg(
@@ -77,28 +77,28 @@ def _layer_tree(trace: TraceFrames) -> pl.DataFrame:
         .rename({"ancestor": "node"})
     )
     paths = pl.col("layer_path")
-    nodes = held.tree.nodes.lazy()
+    nodes = data.tree.nodes.lazy()
     found = (
         nodes.join(nodes.select(parent_node="node", parent_path="layer_path"), on="parent_node", how="left")
         .join(summed, on="node")
         .with_columns(share_ratio=share_of(duration_ns, duration_ns.filter(pl.col("depth") == 0).sum()))
-        .join(held.work(()).rename({"name": "layer_path"}), on="layer_path", how="left")
+        .join(data.work(()).rename({"name": "layer_path"}), on="layer_path", how="left")
         .sort(duration_ns, paths, descending=[True, False], nulls_last=True)
     )
     return _with_work(found, LAYER_TREE.column_names[2:])
 
 
 def _layer_kernels(trace: TraceFrames) -> pl.DataFrame:
-    held = _Held(trace)
+    data = _LayerSums(trace)
     duration_ns = pl.col("duration_sum_ns")
     found = (
-        held.sums.join(held.tree.lineage.lazy(), on="node")
+        data.sums.join(data.tree.lineage.lazy(), on="node")
         .group_by("ancestor", "name_index")
         .agg(pl.col("launch_count").sum(), _known_sum("duration_sum_ns"), own_launch_count=pl.col("launch_count").filter(OWN).sum())
-        .join(held.tree.nodes.lazy().select("layer", "layer_path", "depth", ancestor="node"), on="ancestor")
-        .join(held.names.select("name_index", "kernel_name", "category"), on="name_index")
+        .join(data.tree.nodes.lazy().select("layer", "layer_path", "depth", ancestor="node"), on="ancestor")
+        .join(data.names.select("name_index", "kernel_name", "category"), on="name_index")
         .with_columns(share_ratio=share_of(duration_ns, duration_ns.sum().over("ancestor")))
-        .join(held.work(("kernel_name",)).rename({"name": "layer_path"}), on=["layer_path", "kernel_name"], how="left")
+        .join(data.work(("kernel_name",)).rename({"name": "layer_path"}), on=["layer_path", "kernel_name"], how="left")
         .sort(duration_ns, "layer_path", "kernel_name", descending=[True, False, False], nulls_last=True)
     )
     return _with_work(found, LAYER_KERNELS.column_names[2:])
@@ -118,21 +118,21 @@ def _with_work(found: pl.LazyFrame, columns: Sequence[str]) -> pl.DataFrame:
     )
 
 
-class _Held:
-    """What both tables are summed from: the tree, and launches and their work by layer and name of a kernel."""
+class _LayerSums:
+    """The input of both tables: the tree, and sums of launches and costs by layer and kernel name."""
 
     def __init__(self, trace: TraceFrames) -> None:
         self._trace = trace
         name = pl.col("name")
-        guess = guessed_layer(name)
+        inferred = guessed_layer(name)
         self.names = trace["trace_names"].select(
-            "name_index", kernel_name="name", guess=guess, category=guess.str.replace(KERNELS_SUFFIX, "")
+            "name_index", kernel_name="name", inferred=inferred, category=inferred.str.replace(KERNELS_SUFFIX, "")
         )
         launches = trace["kernel_launches"].select("range_index", "name_index", "layer_source", "duration_ns").collect()
         totals = trace["kernel_totals"].collect() if "kernel_totals" in trace else pl.DataFrame()
         ranges = trace["ranges"].select("name_index", "parent_range_index", "depth").collect()
         scopes = trace["scopes"].select("name_index", parent_range_index="parent_scope_index", depth="depth").collect()
-        # Scopes are ranges behind those that there are: a trace has one kind or the other.
+        # Scopes are numbered after the ranges; a trace has one kind or the other.
         self._first_scope = ranges.height
         joined = pl.concat([ranges, scopes.with_columns(pl.col("parent_range_index") + ranges.height)], how="vertical_relaxed")
         parts = [launches]
@@ -143,7 +143,7 @@ class _Held:
         tree = range_tree(joined, names, launching)
         outside = [part.filter(part.to_series(0).is_null()).select("name_index") for part in parts]
         self._node_of = tree.node_of
-        self._guessed, self.tree = _with_guesses(tree, self.names.collect(), pl.concat(outside)["name_index"].unique())
+        self._inferred, self.tree = _with_inferred_layers(tree, self.names.collect(), pl.concat(outside)["name_index"].unique())
         counted = (
             self._in_nodes(launches, "range_index")
             .group_by(*OWN_KEYS, "layer_source")
@@ -159,25 +159,25 @@ class _Held:
         self.sums = pl.concat(sums, how="diagonal_relaxed").lazy()
 
     def _in_nodes(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
-        """Rows with their layer as node in the place of their range; a guessed one has its own source."""
-        places = rows[column].cast(INDEX)
-        node = pl.Series("node", self._node_of, dtype=INDEX).gather(places)
+        """Return rows with their range replaced by the node of their layer; inferred layers have their own source."""
+        ranges = rows[column].cast(INDEX)
+        node = pl.Series("node", self._node_of, dtype=INDEX).gather(ranges)
         found = rows.drop(column).with_columns(node)
-        if places.null_count() == 0:
+        if ranges.null_count() == 0:
             return found
         is_outside = pl.col("node").is_null()
-        found = found.join(self._guessed, on="name_index", how="left", maintain_order="left")
+        found = found.join(self._inferred, on="name_index", how="left", maintain_order="left")
         if "layer_source" in found.columns:
             source = pl.when(is_outside & pl.col("is_known")).then(pl.lit(GUESSED)).when(~is_outside).then("layer_source")
             found = found.with_columns(layer_source=source)
-        return found.with_columns(node=pl.coalesce("node", "guessed_node")).drop("guessed_node", "is_known")
+        return found.with_columns(node=pl.coalesce("node", "inferred_node")).drop("inferred_node", "is_known")
 
     def work(self, further_keys: tuple[str, ...]) -> pl.LazyFrame:
-        """Work and rates of each layer, as name its path, of its launches whose work is known. further_keys: kernel_name, or none.
+        """Return costs and rates of the launches with known costs of each layer, whose path is the column name.
 
-        Collectives are left out: their bytes go over links.
+        Collectives are excluded, since their bytes go over links. further_keys: kernel_name, or none.
         """
-        wanted = ["name", *further_keys, "dtype", *RATES, "flop_sum", "bytes_sum", "duration_sum_ns"]
+        columns = ["name", *further_keys, "dtype", *RATES, "flop_sum", "bytes_sum", "duration_sum_ns"]
         keys = (*OWN_KEYS, *KINDS, "device_id")
         sums = []
         worked = worked_launches(self._trace, ("range_index", "name_index"), None)
@@ -187,8 +187,8 @@ class _Held:
             sums.append(sums_of_launches(self._in_nodes(worked, "range_index"), keys))
         totals = worked_totals(self._trace)
         if totals.height:
-            placed = totals.with_columns(range_index=pl.col("scope_index") + self._first_scope)
-            sums.append(sums_of_totals(self._in_nodes(placed, "range_index"), keys))
+            in_ranges = totals.with_columns(range_index=pl.col("scope_index") + self._first_scope)
+            sums.append(sums_of_totals(self._in_nodes(in_ranges, "range_index"), keys))
         schema: dict[str, DataType] = {"name": TEXT, **dict.fromkeys(further_keys, TEXT), **FIGURES}
         points = pl.DataFrame(schema=schema)
         if any(part.height for part in sums):
@@ -202,47 +202,47 @@ class _Held:
             points = points_of(rows, ("name", *further_keys), schema)
         return (
             placed_points(self._trace, points.lazy())
-            .select(wanted)
+            .select(columns)
             .rename({"flop_sum": "flop", "bytes_sum": "bytes", "duration_sum_ns": "worked_ns"})
         )
 
 
-def _with_guesses(tree: RangeTree, names: pl.DataFrame, outside: pl.Series) -> tuple[pl.DataFrame, RangeTree]:
-    """The tree with an outermost layer for each guess, and by the name of a kernel outside of all ranges which it is."""
+def _with_inferred_layers(tree: RangeTree, names: pl.DataFrame, outside: pl.Series) -> tuple[pl.DataFrame, RangeTree]:
+    """Return the inferred layer of each kernel name outside of all ranges, and the tree with these layers as further roots."""
     first = tree.nodes.height
-    told = names.filter(pl.col("name_index").is_in(outside.implode())).with_columns(layer=pl.col("guess").fill_null(NO_LAYER))
-    guesses = told["layer"].unique(maintain_order=True)
+    kernels = names.filter(pl.col("name_index").is_in(outside.implode())).with_columns(layer=pl.col("inferred").fill_null(NO_LAYER))
+    layers = kernels["layer"].unique(maintain_order=True)
     nodes = pl.DataFrame(
         {
-            "node": np.arange(first, first + len(guesses)),
-            "parent_node": [None] * len(guesses),
-            "depth": np.zeros(len(guesses)),
-            "layer": guesses,
-            "layer_path": guesses,
-            "order_index": np.arange(len(guesses)) + tree.node_of.size,
-            "call_count": [None] * len(guesses),
+            "node": np.arange(first, first + len(layers)),
+            "parent_node": [None] * len(layers),
+            "depth": np.zeros(len(layers)),
+            "layer": layers,
+            "layer_path": layers,
+            "order_index": np.arange(len(layers)) + tree.node_of.size,
+            "call_count": [None] * len(layers),
         },
         schema=NODE,
     )
-    guessed = told.join(nodes.select("layer", guessed_node="node"), on="layer").select(
-        "name_index", "guessed_node", is_known=pl.col("guess").is_not_null()
+    inferred = kernels.join(nodes.select("layer", inferred_node="node"), on="layer").select(
+        "name_index", "inferred_node", is_known=pl.col("inferred").is_not_null()
     )
-    return guessed, RangeTree(pl.concat([tree.nodes, nodes]), tree.node_of)
+    return inferred, RangeTree(pl.concat([tree.nodes, nodes]), tree.node_of)
 
 
 def _known_sum(name: str) -> pl.Expr:
-    """Null where none is known."""
+    """Return the sum of the known values as duration_sum_ns; null if none is known."""
     return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).cast(COUNT).alias("duration_sum_ns")
 
 
 # ---------------------------------------------------------------- range tree
-# The tree that the ranges of a trace make: those of one name in the same range are one layer, whatever call or step they are of.
+# Ranges of one name within the same layer are one layer, whatever call or step they are of.
 
 CALL_DETAILS: Final = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
-"""What PyTorch's emit_nvtx adds to an operator's name: each call would be a layer of its own."""
+"""Details that PyTorch's emit_nvtx appends to an operator's name, with which each call would be a layer of its own."""
 
 STEP_NUMBER: Final = r"(?i)(#|\b(?:step|iteration|iter|epoch|batch)[ _:=#-]*)\d+\b"
-"""In names of steps, as ProfilerStep#15 and iteration 3; modules keep their numbers, which tell them apart."""
+"""Numbers in names of steps, such as ProfilerStep#15 and iteration 3. Numbers of modules remain, since they identify them."""
 
 NODE: Final[dict[str, DataType]] = {
     "node": INDEX,
@@ -257,14 +257,14 @@ NODE: Final[dict[str, DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class RangeTree:
-    """nodes: one row per layer, outer ones first: NODE. node_of: of each range; NONE: it has no kernels."""
+    """The tree of layers. nodes: one row per layer, parents first: NODE. node_of: node of each range, NONE if it has no kernels."""
 
     nodes: pl.DataFrame
     node_of: Indexes
 
     @property
     def lineage(self) -> pl.DataFrame:
-        """One row per layer and layer that holds it, itself too: node, ancestor."""
+        """One row per layer and each of its ancestors, including itself: node, ancestor."""
         parents = self.nodes["parent_node"]
         current = self.nodes.select("node", ancestor="node")
         parts = []
@@ -275,7 +275,7 @@ class RangeTree:
 
 
 def layer_names(names: pl.Series) -> pl.Series:
-    """What ranges of these names are called as layers."""
+    """Return the names of the layers of ranges with these names."""
     return (
         names.to_frame("name")
         .select(pl.col("name").fill_null("").str.replace(CALL_DETAILS, "").str.replace_all(STEP_NUMBER, "${1}*"))
@@ -284,14 +284,14 @@ def layer_names(names: pl.Series) -> pl.Series:
 
 
 def range_tree(ranges: pl.DataFrame, names: pl.Series, launching: pl.Series) -> RangeTree:
-    """The layers of the ranges that launch kernels.
+    """Return the tree of the layers of the ranges that launch kernels.
 
     Args:
-        ranges: parent_range_index, depth and name_index of each range; parents come before what they hold.
-        names: what name_index are rows of.
-        launching: rows of ranges that kernels were launched in.
+        ranges: parent_range_index, depth and name_index of each range; parents precede their children.
+        names: the names of the trace, by name_index.
+        launching: rows of the ranges that kernels were launched in.
     """
-    parent, depth, name = (_places(ranges[column]) for column in ("parent_range_index", "depth", "name_index"))
+    parent, depth, name = (_indexes(ranges[column]) for column in ("parent_range_index", "depth", "name_index"))
     layers = layer_names(names)
     codes = layers.rank("dense").to_numpy().astype(np.int64)
     order = _rows_by_depth(parent, depth, launching.to_numpy())
@@ -329,22 +329,22 @@ def range_tree(ranges: pl.DataFrame, names: pl.Series, launching: pl.Series) -> 
 
 
 def _rows_by_depth(parent: Indexes, depth: Indexes, launching: Indexes) -> list[npt.NDArray[np.int64]]:
-    """Ranges with launches in them or in ranges that they hold, by depth, in their own order."""
-    is_wanted = np.zeros(parent.size, dtype=np.bool_)
-    is_wanted[launching] = True
+    """Return the ranges with launches in them or their descendants, by depth, in their own order."""
+    has_launches = np.zeros(parent.size, dtype=np.bool_)
+    has_launches[launching] = True
     by_depth = np.argsort(depth, kind="stable")
     ends = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=NONE)) + 2))
     rows: list[npt.NDArray[np.int64]] = []
     for start, end in reversed(list(itertools.pairwise(ends))):
         at_depth = by_depth[start:end]
-        wanted = at_depth[is_wanted[at_depth]]
-        around = parent[wanted]
-        is_wanted[around[around != NONE]] = True
-        rows.append(wanted)
+        launching_rows = at_depth[has_launches[at_depth]]
+        around = parent[launching_rows]
+        has_launches[around[around != NONE]] = True
+        rows.append(launching_rows)
     return [found for found in reversed(rows) if found.size]
 
 
-def _places(indexes: pl.Series) -> Indexes:
-    """NONE for null."""
+def _indexes(indexes: pl.Series) -> Indexes:
+    """Return a column of indexes as an array, NONE for null."""
     found: Indexes = indexes.cast(INDEX).fill_null(NONE).to_numpy()
     return found

@@ -1,4 +1,4 @@
-"""The layer of each launch of a trace, and traces that hold sums alone."""
+"""The layers of a trace: attribution of launches to them, and traces that hold sums of launches only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from kernalyse.services.analyzer.numeric.correlation import NONE, ancestors
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
 from kernalyse.services.core.kernel_categories import NAME_PATTERNS
 
-# ---------------------------------------------------------------- trace layers
-# What a trace says of each of its layers.
+# ---------------------------------------------------------------- table layers
 
 INPUT: Final = {
     "kernel_launches": ("range_index", "duration_ns", "layer_source", "name_index"),
@@ -21,18 +20,19 @@ INPUT: Final = {
     "trace_names": ("name_index", "name"),
 }
 DEPTH_INPUT: Final = {"ranges": ("parent_range_index", "depth")}
-"""With a depth, these too."""
+"""Further columns that are required with a depth."""
 
 
 def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
-    """One row per name of a range and source, longest in all first: table layers.
+    """Return table layers: one row per range name and source, the longest total first.
 
-    Kernels without a range count for what their names tell, with the source guessed; without a source where they tell nothing.
+    The layer of kernels without a range is inferred from their names, with the source "guessed"; it is null, without a source,
+    where the name is not recognized.
 
     Args:
         launches, ranges, names: the tables kernel_launches, ranges and trace_names of one trace.
-        depth: kernels count for the range at this depth, from 0 for the outermost, or the innermost where that is less deep;
-            None: for the innermost.
+        depth: kernels count for their range at this depth, from 0 for the outermost, or for the innermost one if that is less
+            deep. None: for the innermost.
     """
     counted = launches.select("range_index", "name_index", "layer_source", "duration_ns").map_batches(
         lambda frame: frame.with_columns(layer_keys(frame, ranges, depth)),
@@ -53,20 +53,22 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
     )
 
 
-# ---------------------------------------------------------------- launch layers
-# The layer that each launch of a trace counts for: that of its range, or without one what the name of its kernel tells.
+# ---------------------------------------------------------------- layers of launches
+# A launch counts for the layer of its range, or without one for the layer inferred from its kernel's name.
 
 
 def layer_keys(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) -> pl.DataFrame:
-    """For each launch range_index and name_index of the range that it counts for; without one name_index is -1 less its kernel's.
+    """Return range_index and name_index of the range that each launch counts for.
 
-    Numbers first, for ten million launches have few layers: `named` says what they are once these are summed.
+    Without a range, name_index is -1 minus the kernel's name_index. Layers stay numbers until they are summed, since ten million
+    launches have few layers; then `named` resolves them.
 
     Args:
         launches: range_index and name_index of launches.
+        ranges: table ranges of the trace.
         depth: see `trace_layers`.
     """
-    # A range's index is its row: to look it up takes no join.
+    # A range's index is its row, so no join is needed.
     if depth is None:
         found = ranges.select("name_index").collect()
         range_index = launches["range_index"]
@@ -81,9 +83,9 @@ def layer_keys(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) 
 
 
 def named(keyed: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows with name_index of `layer_keys` and layer_source, with layer and source in their place.
+    """Return rows with name_index (see `layer_keys`) and layer_source replaced by the columns layer and source.
 
-    Kernels of several names may be of one guessed layer: there may be several rows of one layer and source.
+    Kernels of several names may have the same inferred layer, so a layer and source may have several rows.
     """
     is_of_kernel = pl.col("name_index") < 0
     return (
@@ -91,36 +93,36 @@ def named(keyed: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
             is_of_kernel=is_of_kernel, name_index=pl.when(is_of_kernel).then(-1 - pl.col("name_index")).otherwise("name_index")
         )
         .join(names.select("name_index", "name"), on="name_index", how="left", maintain_order="left")
-        .with_columns(guess=guessed_layer(pl.when("is_of_kernel").then("name")))
+        .with_columns(inferred=guessed_layer(pl.when("is_of_kernel").then("name")))
         .with_columns(
-            layer=pl.when("is_of_kernel").then("guess").otherwise("name"),
-            source=pl.when(pl.col("guess").is_not_null()).then(pl.lit(GUESSED)).otherwise("layer_source"),
+            layer=pl.when("is_of_kernel").then("inferred").otherwise("name"),
+            source=pl.when(pl.col("inferred").is_not_null()).then(pl.lit(GUESSED)).otherwise("layer_source"),
         )
-        .drop("name_index", "layer_source", "is_of_kernel", "name", "guess")
+        .drop("name_index", "layer_source", "is_of_kernel", "name", "inferred")
     )
 
 
-# ---------------------------------------------------------------- guessed layers
-# What a kernel does as its name tells it: the last resort, for kernels of which no range and no module is known.
+# ---------------------------------------------------------------- inferred layers
+# The last resort, for kernels without a range and a module, is to infer their purpose from their names.
 
 PATTERNS: Final = tuple((f"{category} kernels", pattern) for category, pattern in NAME_PATTERNS)
-"""The layer that kernels are counted for by their names. What names tell nothing of stays without a layer."""
+"""Layers and the patterns of names of their kernels. Kernels of other names stay without a layer."""
 
 GUESSED: Final = "guessed"
 
 
 def guessed_layer(kernel_name: pl.Expr) -> pl.Expr:
-    """The layer of kernels of these names; null where a name tells nothing."""
+    """Return the layer inferred from a kernel's name; null where the name is not recognized."""
     return pl.coalesce(pl.when(kernel_name.str.contains(pattern)).then(pl.lit(layer)) for layer, pattern in PATTERNS)
 
 
 def guessed_category(kernel_name: pl.Expr) -> pl.Expr:
-    """Return what kernels of these names are for, e.g. matmul; null where a name tells nothing."""
+    """Return the category inferred from a kernel's name, such as matmul; null where the name is not recognized."""
     return pl.coalesce(pl.when(kernel_name.str.contains(pattern)).then(pl.lit(category)) for category, pattern in NAME_PATTERNS)
 
 
-# ---------------------------------------------------------------- trace totals
-# Kernels and layers of recorders that keep sums over launches only: what they say in the tables of single launches.
+# ---------------------------------------------------------------- totals
+# Some profilers record only sums over launches, from which the tables kernels and layers are filled as far as possible.
 
 _TOTALS: Final = ("name_index", "launch_count", "duration_sum_ns")
 _NAMES: Final = {"trace_names": ("name_index", "name")}
@@ -132,11 +134,11 @@ LAYERS_INPUT: Final = {
 }
 
 SCOPE: Final = "scope"
-"""What tells a layer of sums."""
+"""Source of the layers of sums."""
 
 
 def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per kernel: those figures of table kernels that sums tell. Shortest, longest and median launch they do not.
+    """Return one row per kernel with the metrics of table kernels that sums provide, without minimum, maximum and median.
 
     Args:
         totals, names: the tables kernel_totals and trace_names of one trace.
@@ -145,7 +147,7 @@ def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame
 
 
 def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
-    """One row per name of a scope: those figures of table layers that sums tell. How often a scope was entered they do not.
+    """Return one row per scope name with the metrics of table layers that sums provide, without the number of calls.
 
     Args:
         totals, scopes, names: the tables kernel_totals, scopes and trace_names of one trace.
@@ -156,7 +158,7 @@ def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyF
 
 
 def in_layers(totals: pl.LazyFrame, scopes: pl.LazyFrame, depth: int | None) -> pl.LazyFrame:
-    """Sums with what they count for in the place of their kernel, as `layer_keys` has it: name_index and layer_source."""
+    """Return sums with name_index of their scope instead of their kernel, as in `layer_keys`, and with layer_source."""
     of_scopes = scopes.select("scope_index", "name_index", "parent_scope_index", "depth").map_batches(
         lambda frame: _names_at(frame, depth), schema={"scope_index": INDEX, "scope_name_index": INDEX}
     )
@@ -172,10 +174,12 @@ def in_layers(totals: pl.LazyFrame, scopes: pl.LazyFrame, depth: int | None) -> 
 
 
 def with_totals(of_launches: pl.LazyFrame, of_totals: pl.LazyFrame, order: Sequence[str]) -> pl.LazyFrame:
-    """Both together, longest in all first, with the columns of the first; what sums do not tell is null.
+    """Return rows of launches and of totals together, the longest total first, with the columns of the first; others are null.
 
     Args:
-        order: columns that decide between equals.
+        of_launches: rows from single launches.
+        of_totals: rows from sums, which may lack columns.
+        order: columns that break ties.
     """
     share_ratio = share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum())
     return (
@@ -192,7 +196,7 @@ def _sums() -> list[pl.Expr]:
 
 
 def _names_at(scopes: pl.DataFrame, depth: int | None) -> pl.DataFrame:
-    """Name that each scope counts for. A scope's index is its row."""
+    """Return the name that each scope counts for. A scope's index is its row."""
     rows = scopes["scope_index"]
     if depth is not None and scopes.height > 0:
         found = ancestors(scopes["parent_scope_index"].fill_null(NONE).to_numpy(), scopes["depth"].to_numpy(), depth)

@@ -1,4 +1,4 @@
-"""Rooflines of a trace: points, ceilings and opportunities."""
+"""Rooflines of a trace: its kernels and layers under the ceilings of its devices, and opportunities."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ from kernalyse.services.core.formatting import LAYER_PARTS, MODULE_PREFIX
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 from kernalyse.services.core.model import Ceiling, Device, DeviceKind
 
-# ---------------------------------------------------------------- trace roofline
-# Rooflines of traces: kernels and layers under the ceilings of the devices that they ran on.
+# ---------------------------------------------------------------- rooflines
 
 _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "duration_median_ns": NUMBER,
@@ -47,7 +46,7 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "stated_flop_per_byte": NUMBER,
     "disturbance": TEXT,
 }
-"""Columns of measurements that placing looks at. Counted points have a level."""
+"""Columns of measurements that `placed` requires and traces lack. Only counted points have a level."""
 
 UNDER_CEILINGS: Final = (
     *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
@@ -55,56 +54,64 @@ UNDER_CEILINGS: Final = (
     *("efficiency_category", "efficiency_category_datasheet", "efficiency_category_clock", "efficiency_category_measured"),
     *("attainable_flop_per_s", "is_implausible", "implausible_reason"),
 )
-"""What a collective has none of: its bytes go over links, of which no ceilings are known, not only to the device's memory."""
+"""Columns that are null for collectives: their bytes go over links, for which no ceilings are known."""
 
 RATES: Final = (
     *("intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
     *("efficiency_ratio", "bound", "work_source", "disturbance"),
 )
-"""What table layers takes over."""
+"""Columns that table layers takes from these points."""
 
 
 def trace_roofline(trace: TraceFrames) -> pl.LazyFrame:
-    """Table roofline of a trace: one row per name of a kernel, data type, path and device. See `placed`.
+    """Return table roofline of a trace: one row per kernel name, data type, path and device. See `placed`.
 
-    flop, bytes and duration_mean_ns are those of the mean launch: rates are the sums' over each other.
+    flop, bytes and duration_mean_ns are means per launch, so that rates are ratios of sums.
     """
     label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
     return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
 
 
 def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
-    """Table counted_roofline of a trace: one row per name of a kernel, data type, path, device and memory level that counters know."""
+    """Return table counted_roofline of a trace: one row per kernel name, data type, path, device and counted memory level."""
     label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
     found = _without_links(placed_points(trace, counted_points(trace)))
     return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
 
 
 def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
-    """Table layer_roofline: one row per layer with known work and what tells it. depth: see `layer_points`."""
+    """Return table layer_roofline: one row per layer and source with known costs. depth: see `layer_points`."""
     return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label=_layer_label()))
 
 
 def counted_layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
-    """Table counted_layer_roofline: one row per layer and memory level that counters know. depth: see `layer_points`."""
+    """Return table counted_layer_roofline: one row per layer and counted memory level. depth: see `layer_points`."""
     found = placed_points(trace, counted_layer_points(trace, depth))
     return COUNTED_LAYER_ROOFLINE.conform(found.with_columns(layer="name", label=_layer_label()))
 
 
 def _layer_label() -> pl.Expr:
-    """Of points of layers as `labels.layer_label` has it; null outside of every layer."""
+    """Return the label of a layer's point: its name without prefix, and its source; null outside of every layer."""
     part = pl.col("source").replace_strict(LAYER_PARTS, default=None, return_dtype=TEXT)
     label = pl.concat_str(pl.col("name").str.strip_prefix(MODULE_PREFIX), part, separator=" ", ignore_nulls=True)
     return pl.when(pl.col("name").is_not_null()).then(label)
 
 
 def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
-    """Table layers, from its columns that need no work: flop and bytes are sums, rates are over worked_share_ratio of the time."""
-    worked = placed_layers(trace, depth).select(
+    """Return table layers with the columns that depend on costs.
+
+    flop and bytes are sums; rates are over the fraction worked_share_ratio of the time.
+
+    Args:
+        layers: the other columns of the table.
+        trace: the tables of the trace.
+        depth: see `layer_points`.
+    """
+    points = placed_layers(trace, depth).select(
         "source", *RATES, layer="name", flop="flop_sum", bytes="bytes_sum", worked_ns="duration_sum_ns"
     )
     return (
-        layers.join(worked, on=("layer", "source"), how="left", nulls_equal=True, maintain_order="left")
+        layers.join(points, on=("layer", "source"), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
             worked_share_ratio=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns").fill_null(0) / pl.col("duration_sum_ns")),
             variant=pl.lit(None, dtype=TEXT),
@@ -116,7 +123,7 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
 
 
 def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
-    """Points of `kernel_points` with what `placed` adds."""
+    """Return `kernel_points` with the columns that `placed` adds."""
     return _without_links(placed_points(trace, kernel_points(trace, work)))
 
 
@@ -126,12 +133,12 @@ def _without_links(points: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
-    """Points of `layer_points` with what `placed` adds."""
+    """Return `layer_points` with the columns that `placed` adds."""
     return placed_points(trace, layer_points(trace, depth, work))
 
 
 def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
-    """Points of a trace with what `placed` adds, and their share of the time of all kernels."""
+    """Return points of a trace with the columns that `placed` adds, and their fraction of the time of all kernels."""
     durations = [trace["kernel_launches"].select("duration_ns")]
     if "kernel_totals" in trace:
         durations.append(trace["kernel_totals"].select(duration_ns="duration_sum_ns"))
@@ -139,7 +146,7 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     known = set(points.collect_schema().names())
     measured = points.with_columns(
         *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items() if name not in known),
-        # Launches of a trace met the caches as they were; a processor's hold what the operator before has left.
+        # The state of a GPU's caches is unknown in traces; a CPU's caches hold the results of the operator before.
         cache_mode=pl.when(pl.col("device_id") == HOST_DEVICE).then(pl.lit("HOT")),
         flop_sum="flop",
         bytes_sum="bytes",
@@ -147,28 +154,28 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
         bytes=pl.col("bytes") / pl.col("launch_count"),
         run_id=pl.lit(""),
         event_index=pl.lit(None, dtype=COUNT),
-        # Of launches that took no time no rate is known.
+        # Launches that took no time have no rate.
         duration_mean_ns=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("launch_count")),
     )
-    by_hand, limits = (trace.get(table.table_name, table.empty().lazy()) for table in (CEILINGS, THRESHOLDS))
+    overrides, limits = (trace.get(table.table_name, table.empty().lazy()) for table in (CEILINGS, THRESHOLDS))
     return (
-        placed(measured, Roofs.of(pl.concat([trace_ceilings(trace["trace_devices"]), by_hand]), limits))
+        placed(measured, Roofs.of(pl.concat([trace_ceilings(trace["trace_devices"]), overrides]), limits))
         .join(kernels, how="cross", maintain_order="left")
         .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("kernels_ns")))
     )
 
 
-# ---------------------------------------------------------------- trace ceilings
-# What the devices of a trace can do at most, as far as that is known without measuring.
+# ---------------------------------------------------------------- ceilings
+# The ceilings of a trace's devices that are known without measuring.
 
 OTHER_VENDORS: Final = ("AMD", "Radeon", "Intel")
-"""Whose compute capability, where a recorder writes one, is no number of NVIDIA's."""
+"""Vendors whose "compute capability" in traces is no number of NVIDIA's."""
 
 _DESCRIPTION: Final = ("device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s")
 
 
 def trace_ceilings(devices: pl.LazyFrame) -> pl.LazyFrame:
-    """Table ceilings, one row per ceiling of each kind of device: by datasheet, and at the clock that the trace tells.
+    """Return table ceilings: one row per ceiling of each kind of device, by datasheet and at the clock that the trace states.
 
     Args:
         devices: table trace_devices of one trace.
@@ -204,7 +211,7 @@ def _ceilings(kind: dict[str, Any]) -> Iterator[Ceiling]:
 
 
 # ---------------------------------------------------------------- opportunities
-# What to look at first: time that kernels, layers and devices lose against what the hardware can do.
+# The time that kernels, layers and devices lose compared with what the hardware allows.
 
 NS_PER_MS: Final = 1e6
 UNKNOWN_WORK: Final = "Nothing is known of what it has to do: no operator with shapes, no counters, nothing stated."
@@ -214,13 +221,14 @@ COLUMNS: Final = OPPORTUNITIES.column_names[2:]
 
 
 def opportunities(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, breakdown: pl.LazyFrame) -> pl.LazyFrame:
-    """Table opportunities.
+    """Return table opportunities.
 
-    lost_ns is time x (1 - efficiency) of the time whose efficiency is known, summed over the points of a kernel; faster than
-    the ceiling, as out of a cache, loses nothing. The rest of a kernel's time, and of a layer's, is a row of its own.
+    lost_ns is time x (1 - efficiency) over the time with known efficiency, summed over the points of a kernel or layer; points above
+    their ceiling, as with data in a cache, lose nothing. The time without known efficiency is a row of its own.
 
     Args:
-        kernels, layers, breakdown: the tables of these names of the trace, the first with trace's columns alone.
+        trace: the tables of the trace.
+        kernels, layers, breakdown: the tables of these names; of kernels, the columns for traces suffice.
     """
     return pl.defer(
         lambda: _opportunity_rows(trace, kernels, layers, breakdown), schema={name: OPPORTUNITIES.schema[name] for name in COLUMNS}
@@ -243,16 +251,22 @@ def _opportunity_rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.Lazy
 
 
 def subjects_of(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows of one kind: of each subject what is known of it, then what is not."""
+    """Return the rows of one kind of subject: for each the part with known costs, and the rest.
+
+    Args:
+        kind: subject_kind of the rows.
+        points: points of the subjects, as `placed` returns them, with their name.
+        subjects: subject, launch_count and duration_sum_ns of all subjects.
+    """
     subjects = subjects.group_by("subject").agg(pl.col("launch_count", "duration_sum_ns").sum())
     known = _known(points.rename({"name": "subject"}))
-    part = pl.concat([known, _unknown(known, subjects)])
-    whole = subjects.select(whole_ns=pl.col("duration_sum_ns").sum())
+    rows = pl.concat([known, _unknown(known, subjects)])
+    total = subjects.select(total_ns=pl.col("duration_sum_ns").sum())
     return (
-        part.join(whole, how="cross")
+        rows.join(total, how="cross")
         .with_columns(
             subject_kind=pl.lit(kind),
-            share_ratio=pl.when(pl.col("whole_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("whole_ns")),
+            share_ratio=pl.when(pl.col("total_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("total_ns")),
             variant=pl.lit(None, dtype=TEXT),
         )
         .select(COLUMNS)
@@ -260,7 +274,7 @@ def subjects_of(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.L
 
 
 def _known(points: pl.LazyFrame) -> pl.LazyFrame:
-    """Points of one subject together, those with an efficiency apart from those without."""
+    """Return the points of each subject summed up, separately with and without an efficiency."""
     is_known = pl.col("efficiency_ratio").is_not_null()
     lost_ns = pl.col("duration_sum_ns") * (1 - pl.col("efficiency_ratio")).clip(lower_bound=0.0)
     total_ns = pl.col("duration_sum_ns")
@@ -288,7 +302,7 @@ def _known(points: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _reason() -> pl.Expr:
-    """A sentence with the figures that matter."""
+    """Return a sentence with efficiency, bound and lost time."""
     percent = (pl.col("efficiency_ratio") * 100).round_sig_figs(3)
     limit = pl.when(pl.col("bound") == "compute").then(pl.lit("compute")).otherwise(pl.lit("memory"))
     return pl.format(
@@ -301,7 +315,7 @@ def _reason() -> pl.Expr:
 
 
 def _unknown(known: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
-    """Of each subject the launches that are in no point."""
+    """Return for each subject the launches that are in no point."""
     counted = known.group_by("subject").agg(known_count=pl.col("launch_count").sum(), known_ns=pl.col("duration_sum_ns").sum())
     return (
         subjects.join(counted, on="subject", how="left", nulls_equal=True)
@@ -323,7 +337,7 @@ def _unknown(known: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _idle(breakdown: pl.LazyFrame) -> pl.LazyFrame:
-    """Devices with the time in which no kernel ran."""
+    """Return the devices with the time in which no kernel ran."""
     share = pl.when(pl.col("span_ns") > 0).then(pl.col("idle_ns") / pl.col("span_ns"))
     name = pl.coalesce("device_name", pl.lit("device"))
     return breakdown.filter(pl.col("idle_ns") > 0).select(

@@ -1,4 +1,4 @@
-"""Tiles of a timeline, sums over a window, and search in it."""
+"""The timeline of a trace: drawing a window of it, search, and sums over a window."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kernalyse.services.analyzer.tables.traces import TIMELINE, WINDOW_SUMMARY
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
-# ---------------------------------------------------------------- trace timeline
-# What is to be drawn of a stretch of a trace: every launch where there are few, how busy each pixel is where there are many.
+# ---------------------------------------------------------------- drawing
+# A window of a trace is drawn with every interval where there are few, and with the activity of each pixel where there are many.
 
 _STREAM: Final = ("process_id", "device_index", "stream_index")
 _THREAD: Final = ("process_id", "thread_id")
@@ -33,11 +33,11 @@ INPUT: Final = {
 }
 
 MAX_WINDOW_NS: Final = 2**61
-"""From the start of the session, 73 years: sums of such times are numbers of 64 bits."""
+"""Limit of times since the start of the session, 73 years: sums of such times fit 64 bits."""
 
 DEFAULT_PIXEL_COUNT: Final = 1000
 MAX_PIXEL_COUNT: Final = 16_384
-"""Wider than any screen. A timeline of a hundred rows has at most so many times a hundred rows."""
+"""Wider than any screen. A timeline of a hundred lanes returns at most a hundred times as many rows."""
 
 LANE: Final = {
     "track": TEXT,
@@ -47,7 +47,7 @@ LANE: Final = {
     "thread_id": COUNT,
     "depth": INDEX,
 }
-"""What tells the rows of a drawing apart."""
+"""Columns that identify a lane, that is a row of the drawing."""
 
 TRACKS: Final = {
     "kernels": ("kernel_launches", _STREAM),
@@ -55,18 +55,18 @@ TRACKS: Final = {
     "ranges": ("ranges", (*_THREAD, "depth")),
     "calls": ("api_calls", _THREAD),
 }
-"""What is drawn: the table that it is in, and what tells its rows of the drawing apart."""
+"""The tracks, each with its table and the columns that identify its lanes."""
 
 DEVICE_TRACKS: Final = ("kernels", "memory")
 
 EVENTS_VERSION: Final = 1
-"""Of the rows of `timeline_events`, which are cached: see TraceAnalysis.version."""
+"""Version of the rows of `timeline_events`, which are cached: see TraceAnalysis.version."""
 
 
 def timeline_events(trace: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
-    """Everything that a timeline draws, row after row of the drawing, within one by start: LANE, start_ns, end_ns, name, row_index.
+    """Return all intervals of a timeline, sorted by lane and start: LANE, start_ns, end_ns, name, row_index.
 
-    Texts are of type Enum: of ten million kernels with their calls, their characters would fill the memory of a small machine.
+    Names are of type Enum: as strings, those of ten million kernels and calls would fill the memory of a small machine.
 
     Args:
         trace: tables of INPUT of one trace, each in order of start.
@@ -97,13 +97,17 @@ def _events(part: pl.LazyFrame, track: str, lane: Sequence[str], schema: Mapping
     present = part.with_columns(track=pl.lit(track), end_ns=end_ns)
     known = set(present.collect_schema().names())
     columns = (pl.col(name).cast(dtype) if name in known else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items())
-    # Reports of ncu do not tell when their launches were.
+    # Launches in ncu reports have no times.
     return present.select(columns).drop_nulls(("start_ns", "end_ns")).sort(lane, nulls_last=True, maintain_order=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """lanes: a row for each, columns of LANE. names, categories: by the codes of intervals; row_index: of the table of its track."""
+    """The intervals of a trace, prepared for drawing and search.
+
+    lanes: one row per lane, columns of LANE. names, categories: by the name codes of intervals. row_index: row of each interval in
+    the table of its track.
+    """
 
     lanes: pl.DataFrame
     names: pl.Series
@@ -113,7 +117,7 @@ class Timeline:
 
     @classmethod
     def of(cls, events: pl.DataFrame) -> Timeline:
-        """events: see timeline_events."""
+        """Return the timeline of the events that `timeline_events` returns."""
         texts = cast(pl.Enum, events.schema["name"]).categories
         names = pl.concat([texts.alias("name"), pl.Series("name", [None], dtype=TEXT)])
         codes = events["name"].to_physical().cast(INDEX).fill_null(texts.len())
@@ -126,20 +130,20 @@ class Timeline:
 
     @property
     def size_bytes(self) -> int:
+        """Memory that the intervals take."""
         return self.intervals.size_bytes + int(self.row_index.estimated_size())
 
     def tile(self, window_start_ns: int | None, window_end_ns: int | None, pixel_count: int | None) -> pl.DataFrame:
-        """What a drawing of the window shows: table timeline.
+        """Return table timeline for a window.
 
-        A row of the drawing that has no more than pixel_count intervals in the window is answered with these, others pixel by
-        pixel.
+        A lane with at most pixel_count intervals in the window has one row per interval, other lanes one row per pixel.
 
         Args:
-            window_start_ns, window_end_ns: None for the first start and the last end of all.
-            pixel_count: of the window's length; None for 1000.
+            window_start_ns, window_end_ns: ends of the window; None for the first start and the last end of all.
+            pixel_count: width of the window in pixels; None for 1000.
 
         Raises:
-            InvalidRequestError: a window that ends before it begins, too many pixels.
+            InvalidRequestError: the window ends before it begins, or there are too many pixels.
         """
         window = self.window(window_start_ns, window_end_ns, pixel_count)
         if window is None:
@@ -151,14 +155,14 @@ class Timeline:
         return pl.concat([self._single(few, ranges, window), self._pixels(many, ranges, window)]).sort("lane", "start_ns").drop("lane")
 
     def window(self, start_ns: int | None, end_ns: int | None, pixel_count: int | None) -> Window | None:
-        """Cut into pixels; None: there is nothing to show. Raises InvalidRequestError: see tile."""
+        """Return the window, None if the timeline is empty. Arguments and errors are those of `tile`."""
         intervals = self.intervals
         if intervals.start_ns.size == 0:
             return None
         first = intervals.first_ns if start_ns is None else start_ns
         last = intervals.last_ns if end_ns is None else end_ns
         if start_ns is None and end_ns is None:
-            last = max(last, first + 1)  # of moments alone
+            last = max(last, first + 1)  # if all intervals are empty
         pixels = DEFAULT_PIXEL_COUNT if pixel_count is None else pixel_count
         _check(first, last, pixels)
         return Window(first, last, min(pixels, last - first))
@@ -215,7 +219,7 @@ class Timeline:
 
 
 def _categories(names: pl.Series) -> pl.Series:
-    """What kernels of these names do, by the same words as layers that are guessed."""
+    """Return the categories of kernels of these names, as they are inferred for layers."""
     words = guessed_layer(pl.col("name")).str.strip_suffix(" kernels")
     return names.to_frame().select(words.alias("category")).to_series()
 
@@ -244,42 +248,39 @@ def _check(start_ns: int, end_ns: int, pixel_count: int) -> None:
         )
 
 
-# ---------------------------------------------------------------- timeline questions
-# What is asked of a timeline besides its drawing: where a name is, and what went on in a window of time.
+# ---------------------------------------------------------------- search
 
 SUMMARY_SCHEMA: Final = {column.name: column.dtype for column in WINDOW_SUMMARY.columns[2:]}
 DEVICE: Final = ("process_id", "device_index")
 
 
-# ---------------------------------------------------------------- names
-
-
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """rows: places in the timeline's intervals, in order of start, of equal starts as they are drawn; start_ns: of each."""
+    """The results of a search. rows: rows of the timeline's intervals, in order of start, then of lane; start_ns: their starts."""
 
     rows: Integers
     start_ns: Integers
 
     @classmethod
     def of(cls, timeline: Timeline, condition: pl.Expr | None) -> Matches:
-        """condition: on columns name and track; None: all match."""
+        """Return the matching intervals of a timeline. condition: on the columns name and track; None: all match."""
         intervals = timeline.intervals
         if condition is None:
             rows = np.arange(intervals.start_ns.size, dtype=np.int64)
         else:
             parts = [_of_track(timeline, track, condition) for track in timeline.lanes["track"].unique(maintain_order=True)]
             rows = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
-        # Each lane is in order already: a merge sort joins such runs, and keeps those of equal starts as they are drawn.
+        # Each lane is sorted already. A stable merge sort joins such runs fast and keeps equal starts in order of lane.
         order = np.argsort(intervals.start_ns[rows], kind="stable")
         return cls(rows[order], intervals.start_ns[rows][order])
 
     @property
     def size_bytes(self) -> int:
+        """Memory that the matches take."""
         return self.rows.nbytes + self.start_ns.nbytes
 
     def frame(self, timeline: Timeline, first: int, last: int) -> pl.DataFrame:
-        """Rows of table timeline_matches, from the first match to before the last."""
+        """Return rows of table timeline_matches, for the matches from first up to last (exclusive)."""
         rows = self.rows[first:last]
         intervals = timeline.intervals
         lane = np.searchsorted(intervals.bounds, rows, side="right") - 1
@@ -293,31 +294,31 @@ class Matches:
         )
 
     def between(self, start_ns: int | None, end_ns: int | None) -> tuple[int, int]:
-        """First match that starts in the window, and the first after it."""
+        """Return the first match that starts in the window, and the first after it."""
         first = 0 if start_ns is None else int(np.searchsorted(self.start_ns, start_ns, side="left"))
         last = self.rows.size if end_ns is None else int(np.searchsorted(self.start_ns, end_ns, side="left"))
         return first, max(first, last)
 
 
 def _of_track(timeline: Timeline, track: str, condition: pl.Expr) -> Integers:
-    """Names are few: each is asked once, intervals by the number of theirs alone."""
+    """Return the matching intervals of a track. The condition is evaluated once per name; intervals are matched by name code."""
     names = pl.DataFrame({"name": timeline.names}).with_columns(track=pl.lit(track))
-    is_wanted = names.select(condition.fill_null(False)).to_series().to_numpy()
-    if not is_wanted.any():
+    is_match = names.select(condition.fill_null(False)).to_series().to_numpy()
+    if not is_match.any():
         return np.empty(0, dtype=np.int64)
     bounds = timeline.intervals.bounds
     found = []
     for lane in np.flatnonzero((timeline.lanes["track"] == track).to_numpy()):
         names_of_lane = timeline.intervals.name[bounds[lane] : bounds[lane + 1]]
-        found.append(np.flatnonzero(is_wanted[names_of_lane]) + bounds[lane])
+        found.append(np.flatnonzero(is_match[names_of_lane]) + bounds[lane])
     return np.concatenate(found)
 
 
-# ---------------------------------------------------------------- what went on
+# ---------------------------------------------------------------- window summary
 
 
 def window_summary(timeline: Timeline, window_start_ns: int | None, window_end_ns: int | None) -> pl.DataFrame:
-    """Table window_summary. Raises InvalidRequestError: a window that ends before it begins."""
+    """Return table window_summary. Raises InvalidRequestError if the window ends before it begins."""
     window = timeline.window(window_start_ns, window_end_ns, 1)
     devices = timeline.lanes.with_row_index("lane").filter(pl.col("track").is_in(DEVICE_TRACKS))
     if window is None or devices.is_empty():
@@ -351,14 +352,14 @@ def _rows(timeline: Timeline, found: WindowSums, length_ns: int) -> pl.DataFrame
     }
     schema = {name: dtype for name, dtype in SUMMARY_SCHEMA.items() if name not in DEVICE}
     parts = [pl.DataFrame([device], schema=schema)]
-    for kind, place in (("kernel", 0), ("memory", 1)):
-        codes = np.flatnonzero(found.counts[place])
-        duration_ns = pl.Series(found.duration_ns[place][codes], dtype=COUNT)
+    for kind, row in (("kernel", 0), ("memory", 1)):
+        codes = np.flatnonzero(found.counts[row])
+        duration_ns = pl.Series(found.duration_ns[row][codes], dtype=COUNT)
         of_kind = pl.DataFrame(
             {
                 "subject_kind": [kind] * codes.size,
                 "subject": timeline.names.gather(pl.Series(codes, dtype=INDEX)),
-                "op_count": found.counts[place][codes],
+                "op_count": found.counts[row][codes],
                 "duration_sum_ns": duration_ns,
                 "share_ratio": duration_ns / max(int(duration_ns.sum()), 1),
             },

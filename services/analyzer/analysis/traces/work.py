@@ -1,4 +1,4 @@
-"""Flop and bytes of a trace's operators and launches, and their points under a roofline."""
+"""Costs (flop, bytes) of a trace's operators and launches, and the points that they give under a roofline."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from kernalyse.services.core.costs.operator import ELEMENT_BYTES, MODELLED, Weig
 from kernalyse.services.core.costs.registry import work_of_call
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
-# ---------------------------------------------------------------- operator work
-# What the operators of a trace have to do, and which of them count when they lie within each other.
+# ---------------------------------------------------------------- costs of operators
 
 RECORDED: Final = "recorded"
 
 DTYPES: Final = pl.Enum([*ELEMENT_BYTES, "tfloat32"])
 SOURCES: Final = pl.Enum(["counters", "counters of the same launch configuration", RECORDED, MODELLED])
-"""Best first."""
+"""Sources of costs, the most reliable first."""
 
 OPERATOR_NAME: Final = r"^([^,]+)"
-"""emit_nvtx writes more behind the name, after a comma."""
+"""The name of an operator; emit_nvtx appends details after a comma."""
 
 _CALL: Final = ("name_index", "input_shapes", "input_dtypes", "input_values", "flop")
 _WORK: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -42,10 +41,10 @@ _WORK: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorWork:
-    """Work of the operators of a trace.
+    """The costs of the operators of a trace.
 
-    calls: one row per call that differs from others: weight, flop, bytes, dtype, work_source. call: of each range its row of
-    these, NONE where its work is not known.
+    calls: one row per distinct call: weight, flop, bytes, dtype, work_source. call: row of `calls` for each range, NONE where its
+    cost is not known.
     """
 
     calls: pl.DataFrame
@@ -53,14 +52,15 @@ class OperatorWork:
 
     @property
     def weight(self) -> npt.NDArray[np.int8]:
-        """Of each range; 0 where its work is not known."""
+        """Weight of each range; 0 where its cost is not known."""
         found: npt.NDArray[np.int8] = np.append(self.calls["weight"].to_numpy(), np.int8(0))[self.call]
         return found
 
 
 def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorWork:
-    """What a recorder counted itself goes before the model. A model is asked once for all calls of the same name, shapes, types
-    and values.
+    """Return the costs of the operators, as recorded by the profiler, else by the cost model of the operator.
+
+    A model is evaluated once for all calls of the same name, shapes, types and values.
 
     Args:
         ranges, names: the tables ranges and trace_names of one trace.
@@ -77,44 +77,44 @@ def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorWork:
     )
     name_of = names.select("name_index", pl.col("name").str.extract(OPERATOR_NAME)).collect()
     texts = known.join(name_of, on="name_index", how="left", maintain_order="left").select("name", *_CALL[1:])
-    work = [_worked(*call) for call in texts.iter_rows()]
-    is_known = pl.Series([row is not None for row in work], dtype=pl.Boolean)
+    costs = [_cost_row(*call) for call in texts.iter_rows()]
+    is_known = pl.Series([row is not None for row in costs], dtype=pl.Boolean)
     call = np.full(count.item(), NONE, dtype=np.int32)
     rows = known["range_row"].filter(is_known)
     call[rows.explode().to_numpy()] = np.repeat(np.arange(rows.len(), dtype=np.int32), rows.list.len().to_numpy())
-    return OperatorWork(pl.DataFrame([row for row in work if row is not None], schema=_WORK, orient="row"), call)
+    return OperatorWork(pl.DataFrame([row for row in costs if row is not None], schema=_WORK, orient="row"), call)
 
 
-def _worked(
+def _cost_row(
     name: str | None, shapes: str | None, dtypes: str | None, values: str | None, flop: float | None
 ) -> tuple[int, float | None, float | None, str | None, str] | None:
-    """A row of calls; None: nothing is known."""
-    work = work_of_call(name, shapes, dtypes, values)
-    if work is None:
+    """Return a row of `OperatorWork.calls`; None if the cost is not known."""
+    cost = work_of_call(name, shapes, dtypes, values)
+    if cost is None:
         return None if flop is None else (int(Weight.PRODUCT), flop, None, None, RECORDED)
     source = MODELLED if flop is None else RECORDED
-    return int(work.weight), work.flop if flop is None else flop, work.bytes, work.dtype, source
+    return int(cost.weight), cost.flop if flop is None else flop, cost.bytes, cost.dtype, source
 
 
 def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexes) -> Indexes:
-    """For each launch the innermost operator around it whose work is known, unless that work counts further inside; NONE without.
+    """Return for each launch the innermost operator around it with a known cost, unless an inner operator counts instead; NONE without.
 
-    An operator in which kernels were launched that do the work of another one inside of it, at least as heavy, does not
-    count: the two are one work, told twice. Kernels that it launched itself have no known work then.
+    An operator does not count if an operator inside of it that is at least as heavy has launched kernels: both describe the same
+    computation. The kernels that the outer operator launched itself then have no known cost.
 
     Args:
-        parent: of each range the one around it, which comes before it; NONE for none.
-        weight: of each range, 0 where its work is not known.
-        operator_index: of each launch the innermost operator around it; NONE for none.
+        parent: parent of each range, which precedes it; NONE for none.
+        weight: weight of each range, 0 where its cost is not known.
+        operator_index: the innermost operator around each launch; NONE for none.
     """
     nearest, heaviest_inside = np.empty(parent.size, dtype=np.int32), np.zeros(parent.size, dtype=np.int8)
     found = np.full(operator_index.size, NONE, dtype=np.int32)
-    _claim(parent, weight, operator_index, nearest, heaviest_inside, np.zeros(parent.size, dtype=np.bool_), found)
+    _attribute(parent, weight, operator_index, nearest, heaviest_inside, np.zeros(parent.size, dtype=np.bool_), found)
     return found
 
 
 @jit
-def _claim(
+def _attribute(
     parent: Indexes,
     weight: npt.NDArray[np.int8],
     operator_index: Indexes,
@@ -130,8 +130,7 @@ def _claim(
             found[launch] = nearest[operator_index[launch]]
             if found[launch] >= 0:
                 has_launched[found[launch]] = True
-    for place in range(parent.size):
-        row = parent.size - 1 - place
+    for row in range(parent.size - 1, -1, -1):
         above = parent[row]
         if above >= 0:
             own = weight[row] if has_launched[row] else 0
@@ -141,19 +140,18 @@ def _claim(
             found[launch] = NONE
 
 
-# ---------------------------------------------------------------- launch work
-# What each kernel of a trace has to do: its flop and bytes, and what tells them.
+# ---------------------------------------------------------------- costs of launches
 
 PATHS: Final = pl.Enum(["fma", "tensor"])
 
 TENSOR_DTYPES: Final = ("float16", "bfloat16", "float8", "int8")
-"""Products of these go to tensor cores wherever a device has some."""
+"""Matrix products of these types run on tensor cores wherever a device has some."""
 
 TFLOAT32_KERNEL: Final = r"(?i)tf32|tfloat32|s1688"
 DOUBLE_TENSOR_KERNEL: Final = r"(?i)d884|dmma"
 VECTOR_KERNEL: Final = r"(?i)gemv|dot_kernel"
-"""In names of kernels of cuBLAS, cuDNN and CUTLASS: which instructions they use, which their operators do not tell. Products
-with a vector leave tensor cores alone."""
+"""Parts of kernel names of cuBLAS, cuDNN and CUTLASS that show which instructions they use, which operators do not tell. Products
+with a vector do not use tensor cores."""
 
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "launch_index": INDEX,
@@ -166,14 +164,14 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 
 def launch_work(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame, counted: pl.LazyFrame | None = None) -> pl.DataFrame:
-    """Launches whose work is known, in order: launch_index, flop, bytes, dtype, path, work_source.
+    """Return the launches with known costs, in order: launch_index, flop, bytes, dtype, path, work_source.
 
-    Counters go before what operators have to do. The work of an operator is split over its kernels by their durations;
-    nothing counts twice (`claims`).
+    Costs by counters override those of operators. The cost of an operator is divided among its kernels in proportion to their
+    durations; nothing counts twice (`claims`).
 
     Args:
         launches, ranges, names: the tables kernel_launches, ranges and trace_names of one trace.
-        counted: table launch_work, what counters say of some launches.
+        counted: table launch_work, the costs of some launches by counters.
     """
     by_operators = _by_operators(launches, ranges, names)
     if counted is None:
@@ -190,22 +188,22 @@ def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFr
     if known.calls.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     parent, launched = pl.collect_all([ranges.select("parent_range_index"), launches.select("name_index", "duration_ns", "operator_index")])
-    operator = claims(_places(parent.to_series()), known.weight, _places(launched["operator_index"]))
-    worked = np.flatnonzero(operator != NONE)
-    share = shares(operator[worked], launched["duration_ns"].gather(worked).fill_null(0).to_numpy())
-    work = known.calls[known.call[operator[worked]]]
-    kernels = launched["name_index"].gather(worked)
-    return work.select(
-        pl.Series("launch_index", worked, dtype=INDEX),
-        flop=pl.col("flop") * share,
-        bytes=pl.col("bytes") * share,
-        **_arithmetic(work, kernels, names.select("name_index", "name").collect()),
+    operator = claims(_indexes(parent.to_series()), known.weight, _indexes(launched["operator_index"]))
+    rows = np.flatnonzero(operator != NONE)
+    fraction = shares(operator[rows], launched["duration_ns"].gather(rows).fill_null(0).to_numpy())
+    costs = known.calls[known.call[operator[rows]]]
+    kernels = launched["name_index"].gather(rows)
+    return costs.select(
+        pl.Series("launch_index", rows, dtype=INDEX),
+        flop=pl.col("flop") * fraction,
+        bytes=pl.col("bytes") * fraction,
+        **_dtypes_and_paths(costs, kernels, names.select("name_index", "name").collect()),
         work_source="work_source",
     )
 
 
 def shares(operator: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
-    """Of each launch its part of the duration of all launches of its operator; of such that took no time equal parts."""
+    """Return each launch's fraction of the total duration of its operator's launches; equal fractions if they took no time."""
     return (
         pl.DataFrame({"operator": operator, "duration_ns": duration_ns})
         .lazy()
@@ -217,9 +215,9 @@ def shares(operator: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
     )
 
 
-def _arithmetic(work: pl.DataFrame, kernels: pl.Series, names: pl.DataFrame) -> dict[str, pl.Series]:
-    """Data type and path: products go to tensor cores where their type or the name of their kernel says so."""
-    told = names.select(
+def _dtypes_and_paths(costs: pl.DataFrame, kernels: pl.Series, names: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return data type and path: products run on tensor cores if their type or the name of their kernel says so."""
+    marks = names.select(
         "name_index",
         is_tfloat32=pl.col("name").str.contains(TFLOAT32_KERNEL),
         is_double_tensor=pl.col("name").str.contains(DOUBLE_TENSOR_KERNEL),
@@ -230,8 +228,8 @@ def _arithmetic(work: pl.DataFrame, kernels: pl.Series, names: pl.DataFrame) -> 
     is_double = (dtype == "float64") & pl.col("is_double_tensor")
     is_tensor = (pl.col("weight") == int(Weight.PRODUCT)) & ((dtype.is_in(TENSOR_DTYPES) & ~pl.col("is_vector")) | is_tfloat32 | is_double)
     found = (
-        work.select("dtype", "weight", kernels.alias("name_index"))
-        .join(told, on="name_index", how="left", maintain_order="left")
+        costs.select("dtype", "weight", kernels.alias("name_index"))
+        .join(marks, on="name_index", how="left", maintain_order="left")
         .select(
             dtype=pl.when(is_tensor & is_tfloat32).then(pl.lit("tfloat32", dtype=DTYPES)).otherwise(dtype),
             path=pl.when(is_tensor).then(pl.lit("tensor")).when(dtype.is_not_null()).then(pl.lit("fma")).cast(PATHS),
@@ -240,14 +238,14 @@ def _arithmetic(work: pl.DataFrame, kernels: pl.Series, names: pl.DataFrame) -> 
     return {name: found[name] for name in ("dtype", "path")}
 
 
-def _places(indexes: pl.Series) -> Indexes:
-    """NONE for null."""
+def _indexes(indexes: pl.Series) -> Indexes:
+    """Return a column of indexes as an array, NONE for null."""
     found: Indexes = indexes.cast(INDEX).fill_null(NONE).to_numpy()
     return found
 
 
-# ---------------------------------------------------------------- trace points
-# Kernels and layers of a trace as points under a roofline: work and time of their launches summed, then divided.
+# ---------------------------------------------------------------- points
+# Kernels and layers become points under a roofline: costs and times of their launches are summed, then divided.
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 
@@ -271,60 +269,61 @@ COUNTED_LAYER_POINT: Final[dict[str, DataType]] = {**LAYER_POINT, "counted_level
 
 WORK: Final = ("flop", "bytes")
 MIN_KNOWN_SHARE: Final = 0.5
-"""Of the time of launches with known work. With all of it one small launch without bytes leaves a model with the compute ceiling alone, far
-above what its memory allows; with little of it the known bytes are so few that its intensity is many times too high."""
+"""Least fraction of the time of launches with known costs for which flop, or bytes, must be known. If it were 1, one small launch
+without bytes would leave an ML model with the compute ceiling alone, far above what its memory allows; if it were low, the known bytes
+could be so few that the intensity would be many times too high."""
 
 LEVEL_BYTES: Final = {"dram": "bytes", "l2": "l2_bytes", "l1": "l1_bytes"}
-"""Columns of launch_work."""
+"""Columns of launch_work with the bytes of each memory level."""
 
 
 def device_id() -> pl.Expr:
-    """Of rows of trace_devices. Devices of one name are alike: what a kernel does on one it does on the other."""
+    """Return the device_id of rows of trace_devices. Devices of one name count as one, since kernels perform alike on them."""
     return pl.coalesce("device_name", pl.format("device {}", "device_index"))
 
 
 def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
-    """One row per name of a kernel, data type, path and device with known work: KERNEL_POINT.
+    """Return one row per kernel name, data type, path and device with known costs: KERNEL_POINT.
 
-    duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Where some of them
-    know only one of the two, the other is the sum over the rest, and null where these are less than MIN_KNOWN_SHARE of the time.
+    flop, bytes and duration_sum_ns are sums over the launches with known costs. If some of them have only one of flop and bytes,
+    the other is the sum over the rest, and null if the rest has less than MIN_KNOWN_SHARE of the time.
 
     Args:
-        work: what `work_of_launches` says of the trace, where it has been asked already.
+        trace: the tables of the trace.
+        work: the result of `work_of_launches` for the trace, if it was computed already.
     """
     return pl.defer(lambda: _kernel_points(trace, work), schema=KERNEL_POINT)
 
 
 def counted_points(trace: TraceFrames) -> pl.LazyFrame:
-    """The same by counters alone, a row for each memory level whose bytes they know, from the farthest to the nearest: COUNTED_POINT.
+    """Return points by counters alone, one row per memory level with counted bytes, from the farthest to the nearest: COUNTED_POINT.
 
-    Of launches that lack the bytes of a level neither work nor time counts at it.
+    Launches without bytes of a level do not count at that level.
     """
     return pl.defer(lambda: _at_levels(trace, _kernel_points), schema=COUNTED_POINT)
 
 
 def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
-    """One row per layer and what tells it, as in table layers, that has launches with known work: LAYER_POINT.
+    """Return one row per layer and source, as in table layers, that has launches with known costs: LAYER_POINT.
 
-    Collectives are left out: their bytes go over links.
-
-    dtype and path are those of most of the flop, without flop of most of the bytes; device_id is null where the layer ran
-    on devices of several kinds.
+    Collectives are excluded, since their bytes go over links. dtype and path are those of most of the flop, without flop of most
+    of the bytes; device_id is null if the layer ran on devices of several kinds.
 
     Args:
-        depth: of the ranges that kernels count for; None: the innermost.
-        work: as of `kernel_points`.
+        trace: the tables of the trace.
+        depth: depth of the ranges that kernels count for; None: the innermost.
+        work: see `kernel_points`.
     """
     return pl.defer(lambda: _layer_points(trace, depth, work), schema=LAYER_POINT)
 
 
 def counted_layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
-    """`layer_points` by counters alone, a row for each memory level as in `counted_points`: COUNTED_LAYER_POINT."""
+    """Return `layer_points` by counters alone, one row per memory level as in `counted_points`: COUNTED_LAYER_POINT."""
     return pl.defer(lambda: _at_levels(trace, lambda launched, work: _layer_points(launched, depth, work)), schema=COUNTED_LAYER_POINT)
 
 
 def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
-    """See `launch_work`."""
+    """Return `launch_work` of the trace."""
     return launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
 
 
@@ -369,18 +368,18 @@ def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | No
 
 
 def worked_launches(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
-    """Launches with known work, with these columns of theirs, duration_ns and device_id."""
+    """Return the launches with known costs, with the given columns of kernel_launches, duration_ns and device_id."""
     work = work_of_launches(trace) if work is None else work
-    wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
+    requested = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
     if work.is_empty():
         return work
-    launches = trace["kernel_launches"].select(wanted)
+    launches = trace["kernel_launches"].select(requested)
     found = launches.collect()[work["launch_index"]]
     return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
 
 
 def worked_totals(trace: TraceFrames) -> pl.DataFrame:
-    """Sums of recorders that keep no launches, of those whose work is stated, with device_id and the kinds of launches' work."""
+    """Return the sums with known costs of profilers that record no single launches, in the form of `worked_launches`."""
     if "kernel_totals" not in trace:
         return pl.DataFrame()
     return (
@@ -402,17 +401,19 @@ def _devices(trace: TraceFrames) -> pl.LazyFrame:
 
 
 def sums_of_launches(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the sums of launches by these keys, see `sums_of_totals`."""
     timed = worked.with_columns(launch_count=pl.lit(1, COUNT), duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0))
     return sums_of_totals(timed, keys)
 
 
 def sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """For `points_of`: for each of flop and bytes the sum of what is known, and the time of the launches that know it."""
+    """Return the sums by these keys as input of `points_of`: known flop and bytes, and the time of the launches that have each."""
     known_ns = {f"{name}_known_ns": pl.when(pl.col(name).is_not_null()).then("duration_sum_ns") for name in WORK}
     return totals.with_columns(**known_ns).group_by(keys).agg(pl.col(*WORK, *known_ns, "launch_count", "duration_sum_ns").sum())
 
 
 def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
+    """Return one point per value of the keys, the longest first, with the columns of the schema."""
     heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
     return (
         sums.sort(heaviest_first, descending=True)
@@ -431,7 +432,7 @@ def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, Data
 
 
 def _mostly_known(name: str) -> pl.Expr:
-    """The sum of what is known; null where that is too little of the time, or nothing."""
+    """Return the sum of the known values; null if they cover too little of the time, or nothing."""
     known_ns = pl.col(f"{name}_known_ns")
     is_known = known_ns.sum() >= MIN_KNOWN_SHARE * pl.col("duration_sum_ns").sum()
     return pl.when(is_known & known_ns.max().gt(0)).then(pl.col(name).sum()).alias(name)

@@ -1,6 +1,6 @@
-"""Where the kernels of a Kineto trace belong: the module or optimizer that launched them, or the module whose gradient they compute.
+"""The attribution of kernels to the module or optimizer that launched them, or to the module whose gradient they compute.
 
-In a trace of a program whose work the CPU did itself, operators stand where kernels would.
+In a trace of a program that ran on the CPU alone, operators take the place of kernels.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ HOST_INDEX: Final = 0
 
 OF_DEVICES: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.COPY, EventKind.SET)
 OTHER_RUNTIMES: Final = ("_runtime", "_driver")
-"""Endings of categories that no table holds, of devices that kernels are not recorded of."""
+"""Endings of the categories of runtime calls on other kinds of devices, which no table holds."""
 
 DISPATCHED: Final = re.compile(r"(?!autograd::engine::)\w+::")
-"""Names of operators as PyTorch dispatches them: "aten::addmm". Nodes of the gradient's graph, which call them, have none of that."""
+"""Names of dispatched operators, such as "aten::addmm". The autograd nodes that call them have no such prefix."""
 
 CALL_FIELDS: Final = (Field.NAME, Field.INPUT_SHAPES, Field.INPUT_DTYPES, Field.INPUT_VALUES, Field.FLOP)
 NEVER: Final = -1
-"""Weight of what is no operator that could do work."""
+"""Weight of ranges that are no dispatched operators."""
 
 NO_MOMENTS: Final = (np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
 class HostRanges:
-    """Ranges in the order of their table.
+    """The ranges of host threads, in the order of their table.
 
-    thread: its code; kind: EventKind; is_optimizer: PyTorch's own ranges around the calls of an optimizer. sequence_number,
-    forward_thread: NULL where not recorded.
+    thread: codes from 0. kind: values of EventKind. is_optimizer: whether the range is PyTorch's own around a call of an
+    optimizer. sequence_number, forward_thread: NULL where not recorded.
     """
 
     thread: Indexes
@@ -62,29 +62,32 @@ class HostRanges:
 
     @cached_property
     def is_module(self) -> NDArray[np.bool_]:
+        """Whether each range is a call of a module."""
         found: NDArray[np.bool_] = self.kind == int(EventKind.MODULE)
         return found
 
     @cached_property
     def is_operator(self) -> NDArray[np.bool_]:
+        """Whether each range is an operator."""
         found: NDArray[np.bool_] = self.kind == int(EventKind.OPERATOR)
         return found
 
     @property
     def is_backward(self) -> NDArray[np.bool_]:
-        """Operators that compute a gradient: they name the thread that ran the forward one, which has itself the thread 0."""
+        """Whether each range is an operator that computes a gradient. Those name the forward operator's thread; forward ones have 0."""
         found: NDArray[np.bool_] = (self.sequence_number >= 0) & (self.forward_thread > 0)
         return found
 
     @property
     def is_forward(self) -> NDArray[np.bool_]:
+        """Whether each range is an operator of the forward pass that has a gradient."""
         found: NDArray[np.bool_] = (self.sequence_number >= 0) & (self.forward_thread == 0)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Flow events from forward to backward operators, both ends in one list. key: same in both ends."""
+    """Flow events from forward to backward operators, one row per end. key: equal for both ends of a link."""
 
     key: Integers
     is_start: NDArray[np.bool_]
@@ -94,7 +97,11 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """parent, depth, is_backward (1, 0, NONE: not known): of ranges. range_index, source (of SOURCES), operator_index: of launches."""
+    """The nesting of ranges and the attribution of launches.
+
+    parent, depth, is_backward (1, 0, NONE for unknown): of each range. range_index, source (index in SOURCES), operator_index: of
+    each launch.
+    """
 
     parent: Indexes
     depth: Indexes
@@ -105,10 +112,13 @@ class Placing:
 
 
 def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: Integers) -> Placing:
-    """Finds for each launch the innermost module or optimizer, else the module of the forward operator, else the innermost range.
+    """Attribute each launch to the innermost module or optimizer, else to the forward operator's module, else to the innermost range.
 
     Args:
-        launch_thread: code, NONE where no call was recorded. launch_ns: any order.
+        ranges: the ranges of host threads.
+        links: flow events from forward to backward operators.
+        launch_thread: code of the thread that launched, NONE where no call was recorded.
+        launch_ns: time of the launches, in any order.
     """
     everything = np.ones(ranges.start_ns.size, dtype=np.bool_)
     is_called = np.flatnonzero(launch_thread != NONE)
@@ -133,13 +143,16 @@ def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: 
     return Placing(parent, depth, is_backward, range_index, source, operator_index)
 
 
-def _nested(ranges: HostRanges, chosen: NDArray[np.bool_], thread: Indexes, moment_ns: Integers) -> tuple[tuple[Indexes, Indexes], Indexes]:
-    found = nested(ranges.thread, ranges.start_ns, ranges.end_ns, chosen, thread, moment_ns)
+def _nested(
+    ranges: HostRanges, selected: NDArray[np.bool_], thread: Indexes, moment_ns: Integers
+) -> tuple[tuple[Indexes, Indexes], Indexes]:
+    """Return parent and depth of the selected ranges, and the innermost one around each moment."""
+    found = nested(ranges.thread, ranges.start_ns, ranges.end_ns, selected, thread, moment_ns)
     return (found.parent, found.depth), found.innermost
 
 
 def _forward_modules(ranges: HostRanges, links: Links, around: tuple[Indexes, Indexes]) -> Indexes:
-    """Of each range the module of the forward operator whose gradient it computes or helps to compute; NONE for others."""
+    """Return for each range the module of the forward operator whose gradient it helps to compute; NONE for others."""
     forward = np.full(ranges.start_ns.size, NONE, dtype=np.int64)
     _by_sequence_number(ranges, forward)
     _by_links(ranges, links, forward)
@@ -154,7 +167,10 @@ def _forward_modules(ranges: HostRanges, links: Links, around: tuple[Indexes, In
 
 
 def _by_sequence_number(ranges: HostRanges, forward: Integers) -> None:
-    """The last forward operator of the number before the backward one: earlier ones made no node and left it to the next."""
+    """Pair each backward operator with the last forward operator before it that has its sequence number.
+
+    Earlier operators with the same number created no autograd node.
+    """
     origins, ends = np.flatnonzero(ranges.is_forward), np.flatnonzero(ranges.is_backward)
     if origins.size == 0 or ends.size == 0:
         return
@@ -164,7 +180,7 @@ def _by_sequence_number(ranges: HostRanges, forward: Integers) -> None:
 
 @jit
 def _last_before(number: Integers, origins: Integers, ends: Integers, forward: Integers) -> None:
-    """origins: ordered by number and place."""
+    """Find by binary search the last origin before each end. origins: sorted by number, then by row."""
     for end in ends:
         low, high = 0, origins.size
         while low < high:
@@ -181,7 +197,7 @@ def _last_before(number: Integers, origins: Integers, ends: Integers, forward: I
 
 
 def _by_links(ranges: HostRanges, links: Links, forward: Integers) -> None:
-    """A link starts at the start of the forward operator and ends at that of the backward one; it is surer than a number."""
+    """Pair operators by links, from the start of the forward one to the start of the backward one; they override sequence numbers."""
     order = np.argsort(links.time_ns, kind="stable")
     is_operator = ~ranges.is_module
     _, innermost = _nested(ranges, is_operator, links.thread[order], links.time_ns[order])
@@ -195,30 +211,30 @@ def _by_links(ranges: HostRanges, links: Links, forward: Integers) -> None:
 
 @jit
 def _inherit(values: Integers, parent: Indexes) -> None:
-    """Gives each range without a value that of the range around it: parents come before what they hold."""
+    """Give each range without a value the one of its parent. Parents precede their children."""
     for row in range(values.size):
         if values[row] == NONE and parent[row] >= 0:
             values[row] = values[parent[row]]
 
 
-# ------------------------------------------------------------ programs of the CPU alone
+# ------------------------------------------------------------ traces of the CPU alone
 
 
 def is_of_host_alone(trace: Program) -> bool:
-    """Whether there are operators, nothing of a device, and no device: where one is, operators may only start what it does."""
+    """Return whether the trace has operators, but no device and no device events: otherwise operators may only launch device work."""
     events = trace.events
     has_other = any(category is not None and category.endswith(OTHER_RUNTIMES) for category, _ in events.dropped_counts)
-    has_device = bool(events.document.get("deviceProperties")) or has_other or trace.rows_of(*OF_DEVICES).size > 0
-    return not has_device and trace.rows_of(EventKind.OPERATOR).size > 0
+    has_device = bool(events.document.get("deviceProperties")) or has_other or trace.find_rows(*OF_DEVICES).size > 0
+    return not has_device and trace.find_rows(EventKind.OPERATOR).size > 0
 
 
 def working_operators(ranges: Program) -> Integers:
-    """Rows of the operators that did the work, none of them within another.
+    """Return the rows of the operators that count as kernels, none of them within another.
 
-    They call no other operator, or only such of lighter work: an addmm that copies what it adds to is still that addmm.
+    They call no other operator, or only lighter ones: an addmm that copies its bias still counts as that addmm.
 
     Args:
-        ranges: in the order of their table.
+        ranges: the ranges of the trace, in the order of their table.
     """
     column = ranges.events.column
     is_operator = column(Field.KIND) == EventKind.OPERATOR
@@ -227,41 +243,40 @@ def working_operators(ranges: Program) -> Integers:
     parent = nested(thread.codes, ranges.start_ns, end_ns, is_operator, *NO_MOMENTS).parent
     weight = np.where(is_operator, _weights(ranges), np.int8(NEVER))
     is_working = np.zeros(parent.size, dtype=np.bool_)
-    _choose(parent, weight, np.zeros(parent.size, dtype=np.int8), np.zeros(parent.size, dtype=np.bool_), is_working)
+    _select(parent, weight, np.zeros(parent.size, dtype=np.int8), np.zeros(parent.size, dtype=np.bool_), is_working)
     return np.flatnonzero(is_working)
 
 
 def _weights(ranges: Program) -> NDArray[np.int8]:
-    """Of each range as an operator; 0 where no model tells its work. A model is asked once for all calls that are alike."""
+    """Return the weight of each range as an operator, 0 without a cost model. Equal calls are computed once."""
     texts = ranges.events.texts
-    asked = pl.DataFrame({field.name: ranges.events.column(field) for field in CALL_FIELDS})
-    calls = asked.unique(maintain_order=True)
+    all_calls = pl.DataFrame({field.name: ranges.events.column(field) for field in CALL_FIELDS})
+    calls = all_calls.unique(maintain_order=True)
     weights = [_weight(*(None if token < 0 else texts[token] for token in call)) for call in calls.iter_rows()]
     known = calls.with_columns(weight=pl.Series(weights, dtype=pl.Int8))
-    found: NDArray[np.int8] = asked.join(known, on=asked.columns, how="left", maintain_order="left")["weight"].to_numpy()
+    found: NDArray[np.int8] = all_calls.join(known, on=all_calls.columns, how="left", maintain_order="left")["weight"].to_numpy()
     return found
 
 
 def _weight(name: str | None, shapes: str | None, dtypes: str | None, values: str | None, flop: str | None) -> int:
     if name is None or not DISPATCHED.match(name):
         return NEVER
-    work = work_of_call(name, shapes, dtypes, values)
-    if work is None:
+    cost = work_of_call(name, shapes, dtypes, values)
+    if cost is None:
         return 0 if flop is None else Weight.PRODUCT
-    return work.weight
+    return cost.weight
 
 
 @jit
-def _choose(
+def _select(
     parent: Indexes,
     weight: NDArray[np.int8],
     heaviest_inside: NDArray[np.int8],
     is_within: NDArray[np.bool_],
     is_working: NDArray[np.bool_],
 ) -> None:
-    """From the outside in: parents come before what they hold."""
-    for place in range(parent.size):
-        row = parent.size - 1 - place
+    """Select the working operators from the outside in. Parents precede their children."""
+    for row in range(parent.size - 1, -1, -1):
         above = parent[row]
         if above >= 0:
             heaviest_inside[above] = max(heaviest_inside[above], heaviest_inside[row], weight[row])

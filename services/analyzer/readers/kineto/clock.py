@@ -1,4 +1,4 @@
-"""The events of a Kineto trace on its clock: processes and threads as numbers, halves of pairs joined."""
+"""The events of a Kineto trace on one clock, with numbered processes and threads and with begin and end events paired."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ Integers = NDArray[np.int64]
 Indexes = NDArray[np.int32]
 
 TEXT_BASE: Final = 2**40
-"""Added to the place of a process or thread that is no number among all such: "Spans", "stream 7". No system has so large numbers."""
+"""Processes and threads that are named by text ("Spans", "stream 7") get the number TEXT_BASE plus their index in the sorted texts. No
+system has so large numbers."""
 
 NOTHING: Final = -1
-"""Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
+"""Token of a missing process, thread or name: it indexes the last entry of token tables."""
 
 TIME_LIMIT_NS: Final = 2**62
-"""Times, durations and the span of a trace are less: the sum of two of them fits 64 bits. From 1970 it is the year 2116."""
+"""Times, durations and the span of a trace are less, so that the sum of two fits 64 bits. Counted from 1970 it is the year 2116."""
 
 EARLIEST_UNIX_NS: Final = 946_684_800 * 10**9  # 2000-01-01
-"""Times before it count from something else than the Unix epoch, as those of the boot do."""
+"""Earlier times do not count from the Unix epoch, but for example from the boot of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class KinetoFile:
-    """One file: of one process, of which a job may have many."""
+    """One trace file, which is of one process; a job may have many."""
 
     file_name: str
     events: KinetoEvents
 
     @property
     def base_ns(self) -> int:
-        """What its times count from, by the clock of its machine. Raises InvalidTraceError."""
+        """Origin of the times in the file, by the clock of its machine. Raises InvalidTraceError if it is no such number."""
         base = self.events.document.get("baseTimeNanoseconds")
         if not isinstance(base, int | float):
             return 0
@@ -55,7 +56,7 @@ class KinetoFile:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What could not be taken as it is."""
+    """Numbers of events with anomalies: without counterpart, with a negative duration, without a duration."""
 
     unpaired: int = 0
     negative: int = 0
@@ -64,11 +65,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Program:
-    """Times are nanoseconds since the first event.
+    """A trace, or a selection of its events, with times in nanoseconds since its first event.
 
-    process_number, thread_number, thread_code: of each row. Numbers of TEXT_BASE and more stand for text; the code is one for
-    each thread of each process.
-    origin_ns: what times count from, nanoseconds since the epoch of the trace.
+    process_number, thread_number: of each event; numbers from TEXT_BASE on stand for text. thread_code: one number for each
+    thread of each process. origin_ns: time of the first event since the epoch of the trace.
     """
 
     file: KinetoFile
@@ -81,20 +81,24 @@ class Program:
 
     @property
     def session_start_unix_ns(self) -> int | None:
+        """Unix time of the first event; None if the clock of the trace has another epoch."""
         return self.origin_ns if self.origin_ns >= EARLIEST_UNIX_NS else None
 
-    def of_kind(self, *kinds: EventKind) -> Program:
-        """In the order of the file."""
-        return self.at(self.rows_of(*kinds))
+    def select_kinds(self, *kinds: EventKind) -> Program:
+        """Return the events of these kinds, in the order of the file."""
+        return self.at(self.find_rows(*kinds))
 
-    def rows_of(self, *kinds: EventKind) -> Integers:
+    def find_rows(self, *kinds: EventKind) -> Integers:
+        """Return the rows of the events of these kinds."""
         return np.flatnonzero(np.isin(self.kinds, [int(kind) for kind in kinds]))
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:
+        """The EventKind of each event."""
         return self.events.column(Field.KIND).astype(np.int8)
 
     def at(self, rows: Integers) -> Program:
+        """Return the events at these rows."""
         return Program(
             self.file,
             self.events.where(rows),
@@ -107,15 +111,21 @@ class Program:
 
     @property
     def start_ns(self) -> Integers:
+        """Start of each event."""
         return self.events.column(Field.TIME_NS)
 
     @property
     def duration_ns(self) -> Integers:
+        """Duration of each event; NULL for events that have none."""
         return self.events.column(Field.DURATION_NS)
 
 
 def program(file: KinetoFile) -> Program:
-    """Takes the columns of the file over and changes them. Raises InvalidTraceError for times that no clock has."""
+    """Return the trace of a file, whose columns it takes over and modifies.
+
+    Raises:
+        InvalidTraceError: times that no clock has.
+    """
     events = file.events
     columns = events.columns
     _set_times_of_names(columns)
@@ -143,7 +153,7 @@ def program(file: KinetoFile) -> Program:
 
 
 def _set_times_of_names(columns: Sequence[Integers]) -> None:
-    """Names of processes hold at any time: that of another event, so that the trace begins where it does."""
+    """Give events that name processes the time of another event, since they hold at any time and must not move the start."""
     is_name = columns[Field.KIND] == EventKind.PROCESS_NAME
     if is_name.any():
         times_ns = columns[Field.TIME_NS]
@@ -162,17 +172,17 @@ def _check_span(file: KinetoFile, time_ns: Integers) -> None:
 
 
 def _numbers(events: KinetoEvents) -> Integers:
-    """Of each token what it is as the number of a process or thread; at the end NULL, for NOTHING."""
+    """Return the process or thread number that each token stands for; the last entry is NULL, for NOTHING."""
     for field in (Field.PROCESS, Field.THREAD, Field.NAME):
         events.columns[field][events.columns[field] == NULL] = NOTHING
     numbers = np.full(len(events.tokens) + 1, NULL, dtype=np.int64)
-    is_wanted = np.zeros(numbers.size, dtype=np.bool_)
+    is_used = np.zeros(numbers.size, dtype=np.bool_)
     for field in (Field.PROCESS, Field.THREAD):
-        is_wanted[events.columns[field]] = True
-    wanted = np.flatnonzero(is_wanted[:NOTHING]).tolist()
-    others = sorted({events.texts[token] for token in wanted if not _is_number(events.texts[token])})
-    places = {text: TEXT_BASE + place for place, text in enumerate(others)}  # whatever the order in which tokens were found
-    numbers[wanted] = [places[text] if text in places else int(text) for text in (events.texts[token] for token in wanted)]
+        is_used[events.columns[field]] = True
+    used = np.flatnonzero(is_used[:NOTHING]).tolist()
+    texts = sorted({events.texts[token] for token in used if not _is_number(events.texts[token])})  # independent of the tokens' order
+    text_numbers = {text: TEXT_BASE + index for index, text in enumerate(texts)}
+    numbers[used] = [text_numbers[text] if text in text_numbers else int(text) for text in (events.texts[token] for token in used)]
     return numbers
 
 
@@ -182,7 +192,11 @@ def _is_number(text: str) -> bool:
 
 
 def _paired(columns: Sequence[Integers], threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
-    """Makes complete events of begins and ends: which events to keep (None: all), and how many halves have no other one."""
+    """Turn begin and end events into complete ones.
+
+    Returns:
+        The rows to keep (None: all), and the number of begins and ends without a counterpart.
+    """
     phase, time_ns, kind = columns[Field.PHASE], columns[Field.TIME_NS], columns[Field.KIND]
     halves = np.flatnonzero((phase == BEGIN) | (phase == END))
     if halves.size == 0:

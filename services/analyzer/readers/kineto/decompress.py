@@ -1,4 +1,4 @@
-"""The bytes of a trace: read from the file where that holds them plainly, unpacked in memory where it is compressed."""
+"""Access to the bytes of a trace, which are read from a plain file and unpacked in memory from a compressed one."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from numpy.typing import NDArray
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
-# isal unpacks in two thirds of the time; without it everything works the same.
+# isal is optional: it unpacks in two thirds of the time.
 inflating: Final[Any] = zlib if importlib.util.find_spec("isal") is None else importlib.import_module("isal.isal_zlib")
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31  # with a gzip header and its checksum
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-"""Unpacked at once: smaller blocks cost a call each, larger ones leave the processor's cache."""
+"""Size of the blocks that are unpacked at once: smaller ones cost a call each, larger ones leave the processor's cache."""
 
 MAX_UNPACKED_BYTES: Final = 16 * 1024**3
-"""Of a compressed trace, which has to be held in memory whole. Traces of a minute of training are of this size."""
+"""Size limit of a compressed trace, which is unpacked into memory. Traces of a minute of training are of this size."""
 
 MAX_EXPANSION_RATIO: Final = 300
-"""Unpacked over packed. Traces have 15 to 40; a file made to exhaust memory has a thousand."""
+"""Unpacked over packed size. Traces have 15 to 40; a decompression bomb has a thousand."""
 
 ALWAYS_UNPACKED_BYTES: Final = 64 * 1024 * 1024
-"""Up to here the ratio does not matter: a short trace of equal events compresses better than any long one."""
+"""Below this size the ratio is not checked: a short trace of equal events compresses better than any long one."""
 
 
 def is_packed(head: bytes) -> bool:
-    """Whether a file that begins so is compressed."""
+    """Return whether a file with this beginning is compressed."""
     return head.startswith(GZIP_MAGIC)
 
 
 def unpacked_head(head: bytes, byte_count: int) -> bytes:
-    """Return what a file begins with once unpacked; as much as `head` tells of it. Empty when it is damaged."""
+    """Return the unpacked beginning of a file, as far as `head` goes; empty if the file is damaged."""
     if not is_packed(head):
         return head[:byte_count]
     try:
@@ -61,20 +61,22 @@ class TraceBytes(Protocol):
 
     @contextmanager
     def stream(self, start: int, stop: int) -> Iterator[tuple[IO[bytes] | int, Callable[[], None] | None]]:
-        """Open the bytes from `start` on as standard input of another process.
+        """Open the bytes from start to stop as standard input of another process.
 
-        What is to be called meanwhile, by a thread, writes them up to `stop`; None: they come by themselves.
+        Yields:
+            The input, and a function that a thread has to call meanwhile to write the bytes; None if nothing has to be written.
         """
 
 
 class PlainBytes:
-    """Those of a file that is not compressed. Not mapped: pages that were looked at would count as memory of the process."""
+    """The bytes of an uncompressed file. It is not mapped, since mapped pages would count as memory of the process."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.size = os.fstat(file.fileno()).st_size
 
     def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from start up to stop, or up to the end."""
         blocks = []
         while start < stop and (block := os.pread(self._file.fileno(), stop - start, start)):
             blocks.append(block)
@@ -83,27 +85,30 @@ class PlainBytes:
 
     @contextmanager
     def stream(self, start: int, stop: int) -> Iterator[tuple[IO[bytes] | int, Callable[[], None] | None]]:
+        """Open the file itself at `start`; the other process must stop by itself at `stop`."""
         with Path(f"/proc/self/fd/{self._file.fileno()}").open("rb", buffering=0) as file:  # the same file, with a position of its own
             file.seek(start)
             yield file, None
 
 
 class UnpackedBytes:
-    """Those of a compressed file, in memory."""
+    """The bytes of a compressed file, unpacked in memory."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data = data
         self.size = data.size
 
     def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from start up to stop, or up to the end."""
         return self._data[start:stop].tobytes()
 
     @contextmanager
     def stream(self, start: int, stop: int) -> Iterator[tuple[IO[bytes] | int, Callable[[], None] | None]]:
+        """Open a pipe, and return a function that writes the bytes to it."""
         reading, writing = os.pipe()
 
         def feed() -> None:
-            with os.fdopen(writing, "wb", buffering=0) as file, suppress(BrokenPipeError):  # it has ended: told by its answer
+            with os.fdopen(writing, "wb", buffering=0) as file, suppress(BrokenPipeError):  # the process ended: its output shows why
                 rest = self._data[start:stop].data
                 while rest:
                     rest = rest[file.write(rest) :]
@@ -119,11 +124,11 @@ class UnpackedBytes:
 
 @contextmanager
 def trace_bytes(files: TraceFiles) -> Iterator[TraceBytes]:
-    """The unpacked bytes, readable until the block ends.
+    """Yield the unpacked bytes, which are readable until the block ends.
 
     Raises:
-        InvalidTraceError: empty, or damaged compression; names what is wrong with it.
-        LimitReachedError: it unpacks to more than is taken.
+        InvalidTraceError: the file is empty, or its compression is damaged.
+        LimitReachedError: it unpacks to more than the limits allow.
     """
     with files.path.open("rb", buffering=0) as file:
         head = os.pread(file.fileno(), len(GZIP_MAGIC), 0)
@@ -133,7 +138,7 @@ def trace_bytes(files: TraceFiles) -> Iterator[TraceBytes]:
 
 
 def _unpacked(files: TraceFiles, packed: PlainBytes) -> NDArray[np.uint8]:
-    # The file's end tells its size; it may be wrong, and then the buffer grows.
+    # The end of the file states the unpacked size. If it is wrong, the buffer grows.
     (expected_bytes,) = struct.unpack("<I", packed.read(packed.size - 4, packed.size).rjust(4, b"\0"))
     buffer = np.empty(max(BLOCK_BYTES, min(int(expected_bytes), _limit_bytes(packed.size))), dtype=np.uint8)
     size = 0
@@ -156,7 +161,7 @@ def _blocks(files: TraceFiles, packed: PlainBytes) -> Iterator[bytes]:
             rest = packed.read(position, position + BLOCK_BYTES)
             if unpacking is None:
                 if not is_packed(rest):
-                    break  # what follows a member and is none: padding, which gzip ignores too
+                    break  # padding after the last member, which gzip ignores too
                 unpacking = inflating.decompressobj(GZIP_WINDOW)
             position += len(rest)
             while rest and not unpacking.eof:
@@ -189,4 +194,4 @@ def _check_expansion(files: TraceFiles, packed_bytes: int, unpacked_bytes: int) 
 
 
 def _damaged(files: TraceFiles, found: str) -> InvalidTraceError:
-    return InvalidTraceError(f"file {files.file_name}", found=found, expected="a whole trace", remedy="Write or copy the file again.")
+    return InvalidTraceError(f"file {files.file_name}", found=found, expected="a complete trace", remedy="Write or copy the file again.")

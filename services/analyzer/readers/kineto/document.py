@@ -1,8 +1,8 @@
-"""The list of events within a Kineto trace, decoded in ranges by one process or by several.
+"""The decoding of the list of events in a Kineto trace, in ranges, by one process or several.
 
-The list is found from both ends of the file. Where one range ends and the next one begins is a guess that decoding proves: the first
-range begins where an event does, and one that decodes to its last byte as events with commas between them ends where an event does.
-What is unusual is read once more as one document by the standard library's json, which has the last word on what is JSON.
+The list is located from both ends of the file. The boundary between two ranges is a guess that decoding verifies: the first range
+begins where an event does, and a range that decodes completely as comma-separated events ends where an event does. Anything unusual
+is read again as one document by the standard library's json, which decides what is valid JSON.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ OPEN_LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*(?=\[)")
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 HEAD_BYTES: Final = 1024 * 1024
-"""Searched for the start of the list; what stands before it are some kilobytes."""
+"""Beginning of the file that is searched for the start of the list; the members before it take some kilobytes."""
 
 TAIL_BYTES: Final = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024)
-"""Searched for the end of the list; what stands after it is a line, or some kilobytes."""
+"""End of the file that is searched for the end of the list; the members after it take a line or some kilobytes."""
 
 BYTES_PER_PROCESS: Final = 48 * 1024 * 1024
-"""Half a second of work at least, against the quarter that a process takes to start."""
+"""Least share of a process: it takes half a second to decode, and the process a quarter of a second to start."""
 
 START_BYTES: Final = 24 * 1024 * 1024
-"""Decoded while another process starts."""
+"""Amount that this process decodes while another process starts."""
 
 MAX_PROCESSES: Final = 4
-"""Each takes 100 MB and its columns."""
+"""Each process takes 100 MB and the memory of its columns."""
 
 MAX_PLAIN_BYTES: Final = 1024**3
-"""Python objects take about six times the size of their JSON: more could end the whole service."""
+"""Python objects take about six times the size of their JSON: more could exhaust the memory of the service."""
 
 WALKED_BYTES: Final = 64 * 1024 * 1024
 SHOWN_BYTES: Final = 60
@@ -53,8 +53,8 @@ def read_events(source: TraceBytes, file_name: str) -> KinetoEvents:
     """Read the events of a trace.
 
     Raises:
-        InvalidTraceError: it is no JSON, broken off, nested too deep, or no trace.
-        LimitReachedError: it is too large for json, and nothing else reads it.
+        InvalidTraceError: it is no JSON, truncated, nested too deep, or no trace.
+        LimitReachedError: only json could read it, and it is too large for that.
     """
     opening = _opening(source)
     closing = None if opening is None else _closing(source, opening)
@@ -64,15 +64,15 @@ def read_events(source: TraceBytes, file_name: str) -> KinetoEvents:
             parts = _decode(source, opening.position, closing.position, process_count)
             if parts is not None:
                 return joined(parts, members)
-    return _whole_document(source, file_name, opening)
+    return _read_as_document(source, file_name, opening)
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
     """One end of the list of events.
 
-    position: behind the bracket that opens it, or of the one that closes it.
-    members: of the document, on this side of the list. is_member: whether the list is one; else it is the document.
+    position: after the opening bracket, or at the closing one.
+    members: members of the document on this side of the list. is_member: the list is a member, not the document itself.
     """
 
     position: int
@@ -81,7 +81,10 @@ class _End:
 
 
 def _opening(source: TraceBytes) -> _End | None:
-    """The start of the list. With an empty list and one brace after it, what stands before is a document: it is no inner list."""
+    """Return the start of the list; None if it is not found.
+
+    The text before it must become a document when an empty list and a brace are appended, so that it is no inner list.
+    """
     head = source.read(0, HEAD_BYTES)
     found = OPEN_LIST.match(head)
     if found is not None:
@@ -98,7 +101,7 @@ def _opening(source: TraceBytes) -> _End | None:
 
 
 def _closing(source: TraceBytes, opening: _End) -> _End | None:
-    """The end of the list, if a start of an event that is found near the end of the file is one; the decoding will tell."""
+    """Return the end of the list; None if it is not found. It relies on a guessed start of an event, which decoding verifies."""
     for byte_count in TAIL_BYTES:
         start = max(opening.position, source.size - byte_count)
         tail = source.read(start, source.size)
@@ -106,7 +109,7 @@ def _closing(source: TraceBytes, opening: _End) -> _End | None:
         if first > 0 or start == opening.position:
             try:
                 _, end = _DECODER.raw_decode("[" + tail[first:].decode("latin-1"))
-                position = first + end - 2  # without the bracket that was put before it
+                position = first + end - 2  # without the bracket that was prepended
                 rest = tail[position + 1 :]
                 members = _loaded(b'{"":[]' + rest) if opening.is_member else {"": rest}
             except (ValueError, RecursionError):
@@ -133,7 +136,7 @@ def _process_count(byte_count: int) -> int:
 
 
 def _decode(source: TraceBytes, start: int, stop: int, process_count: int) -> list[EventColumns] | None:
-    """The events in the order of the list; None where not all of it is events."""
+    """Return the events in the order of the list; None if it holds anything else."""
     (own_start, own_stop), *others = _parts(source, start, stop, process_count)
     with ExitStack() as stack:
         workers = []
@@ -160,7 +163,7 @@ def _decode_here(source: TraceBytes, start: int, stop: int) -> EventsPart:
 
 
 def _parts(source: TraceBytes, start: int, stop: int, count: int) -> list[tuple[int, int]]:
-    """Where parts of the list start and stop, one for each process; the first one, for this process, is larger."""
+    """Return start and stop of the chunk of each process; the first chunk, for this process, is larger."""
     bounds = [start]
     share = max(0, stop - start - START_BYTES) // count
     for index in range(count - 1, 0, -1):
@@ -172,28 +175,28 @@ def _parts(source: TraceBytes, start: int, stop: int, count: int) -> list[tuple[
     return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
-# ------------------------------------------------------------ one document
+# ------------------------------------------------------------ fallback
 
 
-def _whole_document(source: TraceBytes, file_name: str, opening: _End | None) -> KinetoEvents:
-    """The same from the standard library's json; raises what read_events does."""
+def _read_as_document(source: TraceBytes, file_name: str, opening: _End | None) -> KinetoEvents:
+    """Read the events with the standard library's json. Raises the errors of read_events."""
     if source.size > MAX_PLAIN_BYTES:
-        event_count, position = _broken_place(source, opening)
+        event_count, position = _find_damage(source, opening)
         raise LimitReachedError(
             f"file {file_name}: byte {position}",
-            found=f"{_shown(source, position)}, which only the plain parser may take",
+            found=f"{_shown(source, position)}, which only the fallback parser may accept",
             expected=f"at most {MAX_PLAIN_BYTES} bytes for that one",
-            remedy="If the file is whole, write it with the profiler's own exporter.",
+            remedy="If the file is complete, write it with the profiler's own exporter.",
         )
     try:
         text = source.read(0, source.size).decode("utf-8-sig", "replace")
         document = json.loads(text, parse_float=Decimal, strict=False)
     except (ValueError, RecursionError) as error:
-        event_count, position = _broken_place(source, opening)
+        event_count, position = _find_damage(source, opening)
         raise InvalidTraceError(
-            f"file {file_name}: byte {position}, after {event_count} whole events",
+            f"file {file_name}: byte {position}, after {event_count} complete events",
             found=f"{_shown(source, position)}: {error}",
-            expected="a whole JSON document",
+            expected="a complete JSON document",
             remedy="It is damaged or was cut off: write or copy the file again.",
         ) from error
     events = document.get(EVENTS_MEMBER) if isinstance(document, dict) else document
@@ -210,39 +213,39 @@ def _whole_document(source: TraceBytes, file_name: str, opening: _End | None) ->
     return joined([decoder.columns()], json.loads(json.dumps(members, default=float)))
 
 
-def _broken_place(source: TraceBytes, opening: _End | None) -> tuple[int, int]:
-    """After how many whole events, and at which byte, there is something else; (0, 0) where no list of events starts."""
+def _find_damage(source: TraceBytes, opening: _End | None) -> tuple[int, int]:
+    """Return the number of complete events and the byte after them; (0, 0) if no list of events starts."""
     if opening is None:
         return 0, 0
     part = _decode_here(source, opening.position, source.size)
     start = opening.position + part.decoded_bytes
     text = source.read(start, start + WALKED_BYTES).decode("latin-1")  # a character for each byte
-    count, place, is_due = part.decoder.event_count, _after_space(text, 0), part.decoder.event_count > 0
-    while place < len(text) and (text[place] != "]" or is_due):
+    count, index, is_due = part.decoder.event_count, _after_space(text, 0), part.decoder.event_count > 0
+    while index < len(text) and (text[index] != "]" or is_due):
         try:
-            _, end = _DECODER.raw_decode(text, place)
+            _, end = _DECODER.raw_decode(text, index)
         except (ValueError, RecursionError):
-            return count, start + place
+            return count, start + index
         count += 1
-        place = _after_space(text, end)
-        is_due = text[place : place + 1] == ","
+        index = _after_space(text, end)
+        is_due = text[index : index + 1] == ","
         if is_due:
-            place = _after_space(text, place + 1)
-        elif text[place : place + 1] != "]":
-            return count, start + place
-    if place == len(text):
-        return count, start + place
+            index = _after_space(text, index + 1)
+        elif text[index : index + 1] != "]":
+            return count, start + index
+    if index == len(text):
+        return count, start + index
     try:  # the rest of the document, with something behind it?
-        rest = '{"":[]' + text[place + 1 :]
+        rest = '{"":[]' + text[index + 1 :]
         _, end = _DECODER.raw_decode(rest) if opening.is_member else (None, 0)
     except (ValueError, RecursionError):
         end = 0
-    return count, start + place + 1 + max(0, end - len('{"":[]'))
+    return count, start + index + 1 + max(0, end - len('{"":[]'))
 
 
-def _after_space(text: str, place: int) -> int:
-    found = SPACE.match(text, place)
-    return place if found is None else found.end()
+def _after_space(text: str, index: int) -> int:
+    found = SPACE.match(text, index)
+    return index if found is None else found.end()
 
 
 def _shown(source: TraceBytes, position: int) -> str:

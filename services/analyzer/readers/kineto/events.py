@@ -1,8 +1,8 @@
-"""The events of a Kineto trace as columns of numbers: which members count, and how bytes become columns.
+"""The decoding of Kineto events from JSON to columns of numbers.
 
-msgspec decodes a range of whole events into Structs that have only the members that count; the range becomes NumPy columns and its
-objects are dropped before the next one is decoded. What msgspec refuses (NaN, halves of surrogate pairs, values of types that no
-profiler writes) goes through the standard library's json into the same Structs.
+msgspec decodes a range of complete events into Structs that have only the required members. The range becomes NumPy columns, and its
+objects are released before the next range is decoded. What msgspec rejects (NaN, lone surrogates, values of types that no profiler
+writes) is decoded by the standard library's json into the same Structs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Token = str | int | bytes
 DroppedCounts = Mapping[tuple[str | None, str | None], int]
 
 NULL: Final = -(2**63)
-"""In columns: the event has no such value."""
+"""Null in columns: the event has no such value."""
 
 ABSENT: Final = NULL + 1
-"""In columns that are not finished: the member is not there, where null would stand for a value."""
+"""In unfinished columns: the member is missing, while NULL stands for a JSON null."""
 
 WHOLE_LIMIT: Final = 10**18
-"""Whole numbers are less, with either sign: more digits may not fit 64 bits."""
+"""Integers are less, with either sign: more digits may not fit 64 bits."""
 
 TIME_LIMIT_NS: Final = 2**62
-"""Times are less: the sum of two of them fits 64 bits."""
+"""Times are less, so that the sum of two fits 64 bits."""
 
 EXACT_LIMIT_US: Final = 2.0**42
 """Below it two decimals that are the same float64 differ by at most 2**-11 µs, less than half a nanosecond."""
@@ -50,7 +50,7 @@ EXACT_LIMIT_US: Final = 2.0**42
 class EventKind(IntEnum):
     """What an event is, by its category and name."""
 
-    OTHER = 0  # not kept, unless it is one half of a pair
+    OTHER = 0  # dropped, unless it is a begin or end event
     KERNEL = auto()
     CALL = auto()
     OPERATOR = auto()
@@ -82,7 +82,7 @@ CATEGORIES: Final = {
 }
 PROCESS_NAME: Final = "process_name"  # of a metadata event, whose argument "name" names the process
 _NEVER_MODULE: Final = np.isin(np.arange(len(EventKind)), (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK))
-"""Kinds that stay what they are, whatever the name begins with."""
+"""Kinds that the prefix of a module's name does not change."""
 
 COMPLETE: Final = ord("X")
 BEGIN: Final = ord("B")
@@ -93,7 +93,7 @@ FLOW_END: Final = ord("f")
 
 
 class Field(IntEnum):
-    """A column of int64 over the events that are kept."""
+    """A column of int64 values, one for each retained event."""
 
     PHASE = 0  # the letter's code
     KIND = auto()
@@ -117,7 +117,7 @@ class Field(IntEnum):
     INPUT_DTYPES = auto()  # token
     INPUT_VALUES = auto()  # token
     FLOP = auto()  # token
-    LABEL = auto()  # token: of a process its name, of a collective which it is
+    LABEL = auto()  # token: the name of a process or of a collective
     COLLECTIVE_DTYPE = auto()  # token
     GRID_X = auto()
     GRID_Y = auto()
@@ -139,16 +139,16 @@ TOKEN_FIELDS: Final = (
     Field.COLLECTIVE_DTYPE,
 )
 
-# ------------------------------------------------------------ what msgspec decodes
+# ------------------------------------------------------------ Structs for msgspec
 
 Whole = int | float | str | None
-"""A whole number or a string of its digits; whatever else is not known."""
+"""An integer or a string of its digits; other values become null."""
 
 NOTHING: Final = Raw(b"")
 
 
 class Args(Struct, gc=False):
-    """The arguments that count. Where a member has two spellings, the second one holds if both are there."""
+    """The required arguments of an event. If a member is there in two spellings, the second one wins."""
 
     correlation: Whole = NULL
     external_id: Whole = msgspec.field(default=NULL, name="External id")
@@ -184,20 +184,20 @@ class _Event(Struct, gc=False):
 
 
 class FloatEvent(_Event, gc=False):
-    """An event with its times as float64, for traces whose times that holds exactly."""
+    """An event with its times as float64, for traces whose times float64 represents exactly."""
 
     ts: float = float("nan")
     dur: float = float("nan")
 
 
 class Event(_Event, gc=False):
-    """An event with its times as they stand in the file."""
+    """An event with its times as text, for exact conversion."""
 
     ts: Raw = NOTHING
     dur: Raw = NOTHING
 
 
-_WHOLE_ARGUMENTS: Final = (
+_INTEGER_ARGUMENTS: Final = (
     (Field.CORRELATION_ID, "correlation"),
     (Field.EXTERNAL_ID, "external_id"),
     (Field.EXTERNAL_ID, "external_id_lower"),
@@ -231,13 +231,14 @@ _EXACT_DECODER: Final = msgspec.json.Decoder(list[Event])
 
 @dataclass(frozen=True)
 class KinetoEvents:
-    """Events that tables are made of.
+    """The retained events of a trace.
 
-    columns: by Field, a value for each event, NULL for what it has not.
-    tokens: what values of TOKEN_FIELDS refer to by index: a text, a number, or (bytes) the JSON of any value.
-    dropped_counts: of all other events, by category (None: it has none) and phase.
-    document: the members of the trace beside its events.
-    chosen: indexes of the events that count; None: all.
+    columns: arrays by Field with a value for each event, NULL where it has none.
+    tokens: the distinct values of TOKEN_FIELDS, whose columns hold indexes: a string, a number, or (bytes) the JSON of any value.
+    event_count: number of all events, including the dropped ones.
+    dropped_counts: numbers of dropped events by category (None: without category) and phase.
+    document: the other members of the document.
+    selected: indexes of the selected events; None: all.
     """
 
     columns: Sequence[Integers]
@@ -245,30 +246,30 @@ class KinetoEvents:
     event_count: int
     dropped_counts: DroppedCounts
     document: Mapping[str, Any]
-    chosen: Integers | None = None
+    selected: Integers | None = None
 
     @property
     def size(self) -> int:
-        """Number of the events that tables are made of."""
-        return int(self.columns[0].size if self.chosen is None else self.chosen.size)
+        """Number of selected events."""
+        return int(self.columns[0].size if self.selected is None else self.selected.size)
 
     def column(self, field: Field) -> Integers:
-        """Return the values of a field; not to be changed, for it may be a part of `columns`."""
+        """Return the values of a field. They must not be modified, since they may be a view of `columns`."""
         values = self.columns[field]
-        return values if self.chosen is None else values[self.chosen]
+        return values if self.selected is None else values[self.selected]
 
     def where(self, indexes: Integers) -> KinetoEvents:
         """Return the events at these indexes."""
-        return replace(self, chosen=indexes if self.chosen is None else self.chosen[indexes])
+        return replace(self, selected=indexes if self.selected is None else self.selected[indexes])
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The tokens as text: strings without quotes, everything else as it stands."""
+        """The tokens as text: strings without quotes, other values as they are written."""
         return tuple(text_of(token) for token in self.tokens)
 
 
 def text_of(token: Token) -> str:
-    """Return a token as text: a string without quotes, everything else as it stands."""
+    """Return a token as text: a string without quotes, other values as they are written."""
     if isinstance(token, bytes):
         token = decoded(token) if token.startswith(b'"') else token.decode("utf-8", "replace")
     return whole_characters(str(token))
@@ -280,13 +281,13 @@ def decoded(token: bytes) -> Any:
 
 
 def whole_characters(text: str) -> str:
-    """Replace halves of characters, which escapes can bring and no table takes."""
+    """Return the text with lone surrogates replaced, which JSON escapes can produce and no table can hold."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """The events of a part of a trace: as those of KinetoEvents, with tokens of its own."""
+    """The events of one chunk of a trace, see KinetoEvents; its tokens are its own."""
 
     columns: list[Integers]
     tokens: tuple[Token, ...]
@@ -295,13 +296,13 @@ class EventColumns:
 
 
 def joined(parts: list[EventColumns], document: Mapping[str, Any]) -> KinetoEvents:
-    """Put the parts of a trace together; takes their columns out of them, so that no column is there twice for long."""
+    """Join the chunks of a trace. It removes their columns one by one, to limit the peak memory."""
     indexes: dict[Token, int] = {}
     tables = [np.array([*(indexes.setdefault(token, len(indexes)) for token in part.tokens), NULL], dtype=np.int64) for part in parts]
     columns: list[Integers] = []
     for field in reversed(Field):
         pieces = [part.columns.pop() for part in parts]
-        if field in TOKEN_FIELDS:  # those of the first part keep their indexes
+        if field in TOKEN_FIELDS:  # the tokens of the first chunk keep their indexes
             pieces[1:] = [table[np.where(piece == NULL, -1, piece)] for piece, table in zip(pieces[1:], tables[1:], strict=True)]
         columns.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
     dropped: Counter[tuple[str | None, str | None]] = Counter()
@@ -311,7 +312,7 @@ def joined(parts: list[EventColumns], document: Mapping[str, Any]) -> KinetoEven
 
 
 class _Tokens(dict[Any, int]):
-    """Index of each token, in order of first use."""
+    """The index of each token, in order of first use."""
 
     _KNOWN: Final = {None: NULL, b"null": NULL}
 
@@ -328,7 +329,7 @@ class _Tokens(dict[Any, int]):
 
 
 class _Codes(dict[Any, int]):
-    """Code of each value, from 0 in order of first use."""
+    """The code of each value, from 0 in order of first use."""
 
     def __missing__(self, value: Any) -> int:
         code = self[value] = len(self)
@@ -336,7 +337,7 @@ class _Codes(dict[Any, int]):
 
 
 class EventDecoder:
-    """Turns ranges of events into columns, one range after the other."""
+    """A decoder of ranges of events into columns, one range after the other."""
 
     def __init__(self) -> None:
         self.event_count = 0
@@ -353,16 +354,16 @@ class EventDecoder:
             text: JSON of the events and the commas between them.
 
         Returns:
-            Whether it is that, from the first byte to the last. If not, nothing is added.
+            Whether the complete text is that. If not, nothing is added.
         """
         text = b"".join((b"[", text, b"]"))
         if self._are_floats_exact:
-            with suppress(ValueError, RecursionError):  # msgspec refuses it, or its UTF-8 is broken
+            with suppress(ValueError, RecursionError):  # msgspec rejects it, or its UTF-8 is invalid
                 if self._add(_FLOAT_DECODER.decode(text), _float_times):
                     return True
         with suppress(ValueError, RecursionError):
             self._add(_EXACT_DECODER.decode(text), _exact_times)
-            self._are_floats_exact = False  # nor are those of the next range, as a rule
+            self._are_floats_exact = False  # usually those of the next range are not exact either
             return True
         try:
             values = json.loads(text.decode("utf-8", "replace"), parse_float=Decimal, strict=False)
@@ -375,13 +376,13 @@ class EventDecoder:
         return self._add([_event(value) for value in values], _exact_times)
 
     def columns(self) -> EventColumns:
-        """Return all events so far; nothing can be added after."""
+        """Return all events; nothing can be added afterwards."""
         ranges = self._ranges or [[np.empty(0, dtype=np.int64) for _ in Field]]
         columns = [np.concatenate([columns.pop() for columns in ranges]) for _ in Field]
         return EventColumns(columns[::-1], self._tokens.tokens, self.event_count, self._dropped)
 
     def _add(self, events: Sequence[Any], times: Callable[[Iterable[Any], int], Integers | None]) -> bool:
-        """Whether the times are exact; if not, nothing is added."""
+        """Add events and return True; return False and add nothing if the times are not exact."""
         count = len(events)
         categories, phases = _Codes(), _Codes()
         category_codes = _codes([event.cat for event in events], categories)
@@ -410,7 +411,7 @@ class EventDecoder:
             Field.NAME: _codes([event.name for event in kept], self._tokens),
             Field.PROCESS: _codes([event.pid for event in kept], self._tokens),
             Field.THREAD: _codes([event.tid for event in kept], self._tokens),
-            Field.FLOW_ID: _wholes([event.id for event in kept]),
+            Field.FLOW_ID: _integer_column([event.id for event in kept]),
             **self._arguments([_NO_ARGUMENTS if event.args is None else event.args for event in kept]),
         }
         self._ranges.append([columns[field] for field in Field])
@@ -419,7 +420,7 @@ class EventDecoder:
         return True
 
     def _count_dropped(self, pairs: Integers, categories: tuple[str | None, ...], phases: tuple[str | None, ...]) -> None:
-        """pairs: of each event the code of its category, times the number of phases, and that of its phase."""
+        """Count the dropped events. pairs: code of the category times the number of phases, plus the code of the phase."""
         found, first_rows, counts = np.unique(pairs, return_index=True, return_counts=True)
         for index in np.argsort(first_rows).tolist():  # in order of first appearance
             category, phase = categories[found[index] // len(phases)], phases[found[index] % len(phases)]
@@ -431,15 +432,15 @@ class EventDecoder:
         def put(field: Field, values: Integers) -> None:
             columns[field] = np.where(values == ABSENT, columns.get(field, NULL), values)
 
-        for field, name in _WHOLE_ARGUMENTS:
-            put(field, _wholes(list(map(attrgetter(name), arguments))))
+        for field, name in _INTEGER_ARGUMENTS:
+            put(field, _integer_column(list(map(attrgetter(name), arguments))))
         for field, name in _TOKEN_ARGUMENTS:
             put(field, _raw_codes(list(map(attrgetter(name), arguments)), self._tokens))
         for field, name in _TRIPLE_ARGUMENTS:
             codes = _raw_codes(list(map(attrgetter(name), arguments)), self._triples)
             values = np.array([*map(_triple, self._triples), (NULL, NULL, NULL)], dtype=np.int64)[np.where(codes == ABSENT, -1, codes)]
-            for place in range(3):
-                columns[Field(field + place)] = values[:, place].copy()
+            for axis in range(3):
+                columns[Field(field + axis)] = values[:, axis].copy()
         return columns
 
 
@@ -452,7 +453,7 @@ def _codes(values: list[Any], table: Mapping[Any, int]) -> Integers:
 
 
 def _raw_codes(values: list[Raw], table: Mapping[Any, int]) -> Integers:
-    """Most events have few of the arguments: those that they have not are no tokens to look up."""
+    """Return the code of each value. Most events lack most arguments, so only the present ones are looked up."""
     codes = np.full(len(values), ABSENT, dtype=np.int64)
     rows = [row for row, value in enumerate(values) if value is not NOTHING]
     codes[rows] = [table[bytes(values[row])] for row in rows]
@@ -473,9 +474,9 @@ def _set_kinds_by_name(kind: Integers, phase: Integers, names: list[str | None])
 
 
 def _may_be_kept(kind: Integers, phase: Integers) -> Flags:
-    """Which events tables are made of if they have a time: complete ones of known kinds, links, halves of pairs of any kind.
+    """Return which events are retained if they have a time: complete ones of known kinds, links, and all begins and ends.
 
-    Names of processes need no time.
+    Events that name processes need no time.
     """
     is_complete = (phase == COMPLETE) & (kind != EventKind.OTHER)
     is_flow = (phase == FLOW_START) | (phase == FLOW_END)
@@ -488,9 +489,9 @@ def _may_be_kept(kind: Integers, phase: Integers) -> Flags:
 
 
 def _float_times(times_us: Iterable[float], count: int) -> Integers | None:
-    """Nanoseconds; None where a float64 does not tell them exactly.
+    """Return the times in nanoseconds; None if a float64 does not represent them exactly.
 
-    A decimal d and n thousandths that have the same float64 are so close together (see EXACT_LIMIT_US) that d rounds to n.
+    A decimal d and n thousandths with the same float64 are so close (see EXACT_LIMIT_US) that d rounds to n thousandths.
     """
     time_us = np.fromiter(times_us, dtype=np.float64, count=count)
     is_known = ~np.isnan(time_us)
@@ -508,7 +509,7 @@ def _exact_times(times_us: Iterable[Raw], count: int) -> Integers:
 
 
 def nanoseconds(token: bytes) -> int:
-    """Return decimal microseconds as nanoseconds, rounded half to even; NULL for what is no number and for what is too large."""
+    """Return decimal microseconds as nanoseconds, rounded half to even; NULL if it is no number or too large."""
     if token.isdigit() and len(token) < 16:
         return int(token) * 1000
     if token[-4:-3] == b"." and len(token) < 20:
@@ -522,16 +523,16 @@ def nanoseconds(token: bytes) -> int:
         return NULL
 
 
-def _wholes(values: list[Whole]) -> Integers:
+def _integer_column(values: list[Whole]) -> Integers:
     if set(map(type, values)) <= {int}:
         with suppress(OverflowError):
             column = np.array(values, dtype=np.int64)
             is_large = (column >= WHOLE_LIMIT) | ((column <= -WHOLE_LIMIT) & (column > ABSENT))
             return np.where(is_large, NULL, column) if is_large.any() else column
-    return np.array([_whole(value) for value in values], dtype=np.int64)
+    return np.array([_integer(value) for value in values], dtype=np.int64)
 
 
-def _whole(value: Whole) -> int:
+def _integer(value: Whole) -> int:
     if isinstance(value, str):
         digits = value.removeprefix("-")
         return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else NULL
@@ -546,11 +547,11 @@ def _triple(token: bytes) -> tuple[int, int, int]:
     return NULL, NULL, NULL
 
 
-# ------------------------------------------------------------ events of any JSON
+# ------------------------------------------------------------ fallback: events decoded by json
 
 
 def _event(value: Any) -> Event:
-    """An event that json has decoded, whatever it is."""
+    """Return any value that json has decoded as an event."""
     if not isinstance(value, dict):
         return Event()
     arguments = value.get("args")

@@ -1,4 +1,4 @@
-"""A Kineto trace as frames of the canonical tables."""
+"""The conversion of a Kineto trace to frames of the canonical tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OPTIMIZER_PREFIX: Final = "Optimizer."  # of annotations that PyTorch sets itsel
 
 INDEX_LIMIT: Final = 2**31
 COUNT_LIMIT: Final = 2**63
-WHOLE_TEXT: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+INTEGER_TEXT: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 DIRECTIONS: Final = {
     "HtoD": "host_to_device",
@@ -74,24 +74,25 @@ DTYPES: Final = {
     "Byte": "unsigned char",
     "Bool": "bool",
 }
-"""As inputs' data types are recorded, by the name that is recorded of a collective."""
+"""Data types as recorded for inputs of operators, by their names in records of collectives."""
 
 
 @dataclass(frozen=True)
 class KinetoFrames:
-    """Makes the frames of one trace; each part of it in order of start."""
+    """The frames of one trace, whose kernels, calls, memory operations and ranges are each in order of start."""
 
     trace: Program
 
-    # ------------------------------------------------------------ its parts
+    # ------------------------------------------------------------ events by table
 
     @cached_property
     def kernels(self) -> Program:
-        """Of a program that the CPU ran alone: its operators that did the work."""
-        return self.ranges.at(self._working_operators) if self.is_of_host_alone else self._by_start(EventKind.KERNEL)
+        """The kernels; in a trace of the CPU alone, the operators that count as kernels."""
+        return self.ranges.at(self._working_operators) if self.is_host_only else self._by_start(EventKind.KERNEL)
 
     @cached_property
-    def is_of_host_alone(self) -> bool:
+    def is_host_only(self) -> bool:
+        """Whether the trace is of the CPU alone."""
         return is_of_host_alone(self.trace)
 
     @cached_property
@@ -100,42 +101,47 @@ class KinetoFrames:
 
     @cached_property
     def calls(self) -> Program:
+        """The calls of the runtime and the driver."""
         return self._by_start(EventKind.CALL)
 
     @cached_property
     def memory(self) -> Program:
+        """The copies and fills."""
         return self._by_start(EventKind.COPY, EventKind.SET)
 
     @cached_property
     def ranges(self) -> Program:
-        rows = self.trace.rows_of(*RANGE_KINDS)
+        """The operators, annotations and modules, of equal starts the longer first."""
+        rows = self.trace.find_rows(*RANGE_KINDS)
         start_ns = self.trace.start_ns[rows]
         order = range_order(start_ns, start_ns + self.trace.duration_ns[rows])
         return self.trace.at(rows if order is None else rows[order])
 
     def _by_start(self, *kinds: EventKind) -> Program:
-        rows = self.trace.rows_of(*kinds)
+        rows = self.trace.find_rows(*kinds)
         order = start_order(self.trace.start_ns[rows])
         return self.trace.at(rows if order is None else rows[order])
 
-    # ------------------------------------------------------------ what belongs together
+    # ------------------------------------------------------------ correlation
 
     @cached_property
     def kernel_calls(self) -> Indexes:
-        return self._causes(self.kernels)
+        """The call that launched each kernel; NONE where it is not known."""
+        return self._launching_calls(self.kernels)
 
-    def _causes(self, work: Program) -> Indexes:
-        """For each row its call, the first of several; NONE without. A file is of one process."""
+    def _launching_calls(self, operations: Program) -> Indexes:
+        """Return the call that launched each operation, the first of several; NONE without one. A file is of one process."""
         calls = self.calls
         count = calls.process_number.size
-        of_work, of_calls = (np.zeros(part.process_number.size, dtype=np.int32) for part in (work, calls))
-        found = causes(of_work, _ids(work), of_calls, _ids(calls)[::-1].copy())
+        operation_process, call_process = (np.zeros(part.process_number.size, dtype=np.int32) for part in (operations, calls))
+        found = causes(operation_process, _ids(operations), call_process, _ids(calls)[::-1].copy())
         return np.where(found == NONE, NONE, count - 1 - found).astype(np.int32)
 
     @cached_property
     def placing(self) -> Placing:
+        """The nesting of the ranges and the attribution of the kernels."""
         ranges, calls = self.ranges, self.calls
-        links = self.trace.of_kind(EventKind.FORWARD_LINK)
+        links = self.trace.select_kinds(EventKind.FORWARD_LINK)
         of_ranges, of_calls, of_links = coded(ranges.thread_code, calls.thread_code, links.thread_code)
         column = ranges.events.column
         host = HostRanges(
@@ -153,16 +159,16 @@ class KinetoFrames:
             thread=of_links.codes,
             time_ns=links.start_ns,
         )
-        if self.is_of_host_alone:
+        if self.is_host_only:
             rows = self._working_operators
             return replace(placed(host, flow, of_ranges.codes[rows], ranges.start_ns[rows]), operator_index=rows.astype(np.int32))
-        return placed(host, flow, _taken(of_calls.codes, self.kernel_calls, NONE), _taken(calls.start_ns, self.kernel_calls, NULL))
+        return placed(host, flow, _gather(of_calls.codes, self.kernel_calls, NONE), _gather(calls.start_ns, self.kernel_calls, NULL))
 
     # ------------------------------------------------------------ processes and names
 
     @cached_property
     def _main_process(self) -> int:
-        """The process that calls the runtime most, else the one with most ranges, else 0."""
+        """The process with the most runtime calls, else the one with the most ranges, else 0."""
         for part in (self.calls, self.ranges):
             numbers, counts = np.unique(part.process_number, return_counts=True)
             numbers, counts = numbers[numbers != NULL], counts[numbers != NULL]
@@ -172,25 +178,25 @@ class KinetoFrames:
 
     @cached_property
     def _process_names(self) -> dict[int, str | None]:
-        """By process: the last that each was given."""
-        given = self.trace.of_kind(EventKind.PROCESS_NAME)
+        """The last name that each process was given, by its number."""
+        events = self.trace.select_kinds(EventKind.PROCESS_NAME)
         tokens, texts = self.trace.events.tokens, self.trace.events.texts
         return {
             number: texts[label] if label != NULL and tokens[label].startswith(b'"') else None
-            for number, label in zip(given.process_number.tolist(), given.events.column(Field.LABEL).tolist(), strict=True)
+            for number, label in zip(events.process_number.tolist(), events.events.column(Field.LABEL).tolist(), strict=True)
         }
 
     def _process_ids(self, part: Program) -> Integers:
-        """Of host events."""
+        """Return the process of each host event."""
         return np.where(part.process_number == NULL, self._main_process, part.process_number)
 
-    def _work_process_ids(self, call_indexes: Indexes) -> Integers:
-        """Of what ran on a device, where events name the device for a process: that of the call, else the main one."""
-        return np.where(call_indexes == NONE, self._main_process, _taken(self._process_ids(self.calls), call_indexes, 0))
+    def _launching_process_ids(self, call_indexes: Indexes) -> Integers:
+        """Return the process of each device operation, whose event names the device instead: that of its call, else the main one."""
+        return np.where(call_indexes == NONE, self._main_process, _gather(self._process_ids(self.calls), call_indexes, 0))
 
     @cached_property
     def _names(self) -> tuple[Indexes, tuple[str, ...]]:
-        """Of each token its row of trace_names, and the names in that order."""
+        """The row of trace_names for each token, and the names in that order."""
         tokens = self.trace.events.texts
         used = np.zeros(len(tokens) + 1, dtype=np.bool_)
         for part in (self.kernels, self.calls, self.ranges):
@@ -205,7 +211,7 @@ class KinetoFrames:
 
     @cached_property
     def _is_optimizer(self) -> NDArray[np.bool_]:
-        """Of each name."""
+        """Whether each name is of PyTorch's own range around an optimizer."""
         return np.fromiter((name.startswith(OPTIMIZER_PREFIX) for name in self._names[1]), dtype=np.bool_, count=len(self._names[1]))
 
     def _name_indexes(self, part: Program) -> Indexes:
@@ -215,7 +221,7 @@ class KinetoFrames:
     # ------------------------------------------------------------ frames
 
     def all(self) -> dict[str, pl.DataFrame]:
-        """By table name."""
+        """Return the frames by table name."""
         return {
             KERNEL_LAUNCHES.table_name: self.kernel_launches(),
             API_CALLS.table_name: self.api_calls(),
@@ -227,10 +233,12 @@ class KinetoFrames:
         }
 
     def trace_names(self) -> pl.DataFrame:
+        """Return the rows of table trace_names."""
         names = self._names[1]
         return _frame(TRACE_NAMES, {"name_index": np.arange(len(names)), "name": pl.Series(names, dtype=TEXT)})
 
     def kernel_launches(self) -> pl.DataFrame:
+        """Return the rows of table kernel_launches."""
         kernels, calls = self.kernels, self.kernel_calls
         column = kernels.events.column
         shared = column(Field.SHARED_BYTES)
@@ -239,13 +247,13 @@ class KinetoFrames:
             {
                 "launch_index": np.arange(calls.size),
                 "name_index": self._name_indexes(kernels),
-                "process_id": self._work_process_ids(calls),
-                **_place(kernels),
+                "process_id": self._launching_process_ids(calls),
+                **_device(kernels),
                 **_times(kernels),
                 "correlation_id": column(Field.CORRELATION_ID),
                 "api_call_index": calls,
-                "launch_thread_id": _thread_ids(kernels) if self.is_of_host_alone else _taken(_thread_ids(self.calls), calls, NULL),
-                "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
+                "launch_thread_id": _thread_ids(kernels) if self.is_host_only else _gather(_thread_ids(self.calls), calls, NULL),
+                "launch_start_ns": _gather(self.calls.start_ns, calls, NULL),
                 "range_index": self.placing.range_index,
                 "operator_index": self.placing.operator_index,
                 "layer_source": pl.Series(SOURCES, dtype=TEXT).gather(self.placing.source),
@@ -257,7 +265,7 @@ class KinetoFrames:
                 "block_y": column(Field.BLOCK_Y),
                 "block_z": column(Field.BLOCK_Z),
                 "registers_per_thread": column(Field.REGISTERS),
-                # Kineto writes static and dynamic shared memory as one sum: each is known only where the sum is nothing.
+                # Kineto writes static and dynamic shared memory as one sum: the parts are known only if the sum is 0.
                 "static_shared_bytes": np.where(shared == 0, 0, NULL),
                 "dynamic_shared_bytes": np.where(shared == 0, 0, NULL),
                 "shared_bytes": shared,
@@ -265,6 +273,7 @@ class KinetoFrames:
         )
 
     def api_calls(self) -> pl.DataFrame:
+        """Return the rows of table api_calls."""
         calls = self.calls
         return _frame(
             API_CALLS,
@@ -279,11 +288,12 @@ class KinetoFrames:
         )
 
     def range_rows(self) -> pl.DataFrame:
+        """Return the rows of table ranges."""
         ranges, placing = self.ranges, self.placing
         column = ranges.events.column
         operators = column(Field.KIND) == EventKind.OPERATOR
-        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), _text_of, TEXT)
-        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), _text_of, TEXT)
+        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), _token_text, TEXT)
+        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), _token_text, TEXT)
         input_dtypes = self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT)
         input_values = self._tokens(column(Field.INPUT_VALUES), _compact, TEXT)
         kinds = pl.Series([RANGE_KINDS.get(kind) for kind in EventKind], dtype=TEXT)
@@ -309,7 +319,8 @@ class KinetoFrames:
         )
 
     def memory_ops(self) -> pl.DataFrame:
-        memory, calls = self.memory, self._causes(self.memory)
+        """Return the rows of table memory_ops."""
+        memory, calls = self.memory, self._launching_calls(self.memory)
         is_copy = memory.events.column(Field.KIND) == EventKind.COPY
         return _frame(
             MEMORY_OPS,
@@ -317,24 +328,24 @@ class KinetoFrames:
                 "op_index": np.arange(calls.size),
                 "kind": pl.Series(["set", "copy"], dtype=TEXT).gather(is_copy.astype(np.int32)),
                 "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), _direction, TEXT),
-                "process_id": self._work_process_ids(calls),
-                **_place(memory),
+                "process_id": self._launching_process_ids(calls),
+                **_device(memory),
                 **_times(memory),
                 "bytes": memory.events.column(Field.BYTES),
                 "correlation_id": memory.events.column(Field.CORRELATION_ID),
-                "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
+                "launch_start_ns": _gather(self.calls.start_ns, calls, NULL),
             },
         )
 
     def trace_devices(self) -> pl.DataFrame:
-        """Devices that something ran on."""
+        """Return the rows of table trace_devices: the devices that something ran on."""
         used = set()
-        for work, calls in ((self.kernels, self.kernel_calls), (self.memory, self._causes(self.memory))):
-            used |= set(zip(self._work_process_ids(calls).tolist(), _place(work)["device_index"].tolist(), strict=True))
+        for operations, calls in ((self.kernels, self.kernel_calls), (self.memory, self._launching_calls(self.memory))):
+            used |= set(zip(self._launching_process_ids(calls).tolist(), _device(operations)["device_index"].tolist(), strict=True))
         document = self.trace.file.events.document
         rows = [
             {"process_id": process, "device_index": device}
-            | ({"device_name": HOST_DEVICE} if self.is_of_host_alone else _device_facts(document, device))
+            | ({"device_name": HOST_DEVICE} if self.is_host_only else _device_properties(document, device))
             for process, device in sorted(used)
             if device != NULL
         ]
@@ -343,6 +354,7 @@ class KinetoFrames:
         )
 
     def trace_processes(self) -> pl.DataFrame:
+        """Return the rows of table trace_processes."""
         used = {self._main_process}.union(*(np.unique(part.process_number).tolist() for part in (self.calls, self.ranges)))
         file = self.trace.file
         document = file.events.document
@@ -362,7 +374,7 @@ class KinetoFrames:
         return TRACE_PROCESSES.conform(pl.LazyFrame(rows, infer_schema_length=None)).collect().drop("run_id", "event_index")
 
     def _tokens(self, tokens: Integers, read: Any, dtype: Any) -> pl.Series:
-        """What is read of each token once, for all rows that refer to it."""
+        """Return a column of values read from tokens, each token once."""
         (column,) = coded(tokens)
         raw = self.trace.events.tokens
         values = [None if token < 0 else read(raw[token]) for token in column.keys.tolist()]
@@ -370,7 +382,7 @@ class KinetoFrames:
 
 
 def _frame(table: Table, columns: Mapping[str, NDArray[Any] | pl.Series]) -> pl.DataFrame:
-    """Columns in the table's order with its types; NULL and, of indexes, NONE as null, and what does not fit too."""
+    """Return the columns in the table's order and types. NULL, NONE (of indexes) and values that do not fit become null."""
     height = max((len(values) for values in columns.values()), default=0)
     return pl.DataFrame(
         [
@@ -390,13 +402,13 @@ def _series(column: Column, values: NDArray[Any] | pl.Series) -> pl.Series:
     return found.cast(column.dtype, strict=False)
 
 
-def _place(work: Program) -> dict[str, Integers]:
-    """Device and stream: as arguments say, else as process and thread of the event do."""
-    device, stream = work.events.column(Field.DEVICE_INDEX), work.events.column(Field.STREAM_INDEX)
-    device = np.where(work.events.column(Field.KIND) == EventKind.OPERATOR, HOST_INDEX, device)
-    device = np.where((device == NULL) & (work.process_number >= 0), work.process_number, device)
+def _device(operations: Program) -> dict[str, Integers]:
+    """Return device and stream of the operations by their arguments, else by process and thread of their events."""
+    device, stream = operations.events.column(Field.DEVICE_INDEX), operations.events.column(Field.STREAM_INDEX)
+    device = np.where(operations.events.column(Field.KIND) == EventKind.OPERATOR, HOST_INDEX, device)
+    device = np.where((device == NULL) & (operations.process_number >= 0), operations.process_number, device)
     device = np.where(abs(device) < INDEX_LIMIT, device, NULL)
-    stream = np.where((stream == NULL) & (work.thread_number < TEXT_BASE), work.thread_number, stream)
+    stream = np.where((stream == NULL) & (operations.thread_number < TEXT_BASE), operations.thread_number, stream)
     return {"device_index": device, "stream_index": stream}
 
 
@@ -413,14 +425,14 @@ def _thread_ids(part: Program) -> Integers:
     return np.where(part.thread_number >= TEXT_BASE, NULL, part.thread_number)
 
 
-def _taken(values: NDArray[Any], places: Indexes, nothing: int) -> NDArray[Any]:
-    """values[place]; nothing where the place is NONE."""
+def _gather(values: NDArray[Any], indexes: Indexes, default: int) -> NDArray[Any]:
+    """Return the values at these indexes, with a default where the index is NONE."""
     if values.size == 0:
-        return np.full(places.size, nothing, dtype=values.dtype)
-    return np.where(places == NONE, nothing, values[places]).astype(values.dtype)
+        return np.full(indexes.size, default, dtype=values.dtype)
+    return np.where(indexes == NONE, default, values[indexes]).astype(values.dtype)
 
 
-# ------------------------------------------------------------ what values of events say; None for what has another type
+# ------------------------------------------------------------ values of tokens; None for values of another type
 
 
 def _number(token: bytes) -> float | None:
@@ -432,7 +444,7 @@ def _compact(token: bytes) -> str:
     return json.dumps(decoded(token), separators=(",", ":"))
 
 
-def _text_of(token: bytes) -> str | None:
+def _token_text(token: bytes) -> str | None:
     return _text(decoded(token))
 
 
@@ -441,11 +453,11 @@ def _direction(name: str) -> str | None:
     return DIRECTIONS.get(words[1]) if len(words) > 1 else None
 
 
-# ------------------------------------------------------------ what the trace says beside its events; anything may stand there
+# ------------------------------------------------------------ other members of the document, which may hold any JSON
 
 
-def _device_facts(document: Mapping[str, Any], device_index: int) -> dict[str, Any]:
-    """Columns of trace_devices by name; none where the device is not described."""
+def _device_properties(document: Mapping[str, Any], device_index: int) -> dict[str, Any]:
+    """Return columns of trace_devices by name; none if the device is not described."""
     properties = document.get("deviceProperties")
     for device in properties if isinstance(properties, list) else ():
         if isinstance(device, dict) and device.get("id") == device_index:
@@ -453,17 +465,17 @@ def _device_facts(document: Mapping[str, Any], device_index: int) -> dict[str, A
             return {
                 "device_name": _text(device.get("name")),
                 "compute_capability": f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else None,
-                "sm_count": _whole(device.get("numSms"), INDEX_LIMIT),
-                "memory_bytes": _whole(device.get("totalGlobalMem"), COUNT_LIMIT),
+                "sm_count": _integer(device.get("numSms"), INDEX_LIMIT),
+                "memory_bytes": _integer(device.get("totalGlobalMem"), COUNT_LIMIT),
             }
     return {}
 
 
 def _distributed(document: Mapping[str, Any], name: str) -> int | None:
-    """A number of the job that the process is part of: its "rank", the "world_size"."""
+    """Return a number of the distributed job that the process is part of: its "rank" or the "world_size"."""
     info = document.get("distributedInfo")
     value = info.get(name) if isinstance(info, dict) else None
-    return _whole(int(value) if isinstance(value, str) and WHOLE_TEXT.fullmatch(value) else value, INDEX_LIMIT)
+    return _integer(int(value) if isinstance(value, str) and INTEGER_TEXT.fullmatch(value) else value, INDEX_LIMIT)
 
 
 def _host_name(document: Mapping[str, Any]) -> str | None:
@@ -474,37 +486,37 @@ def _text(value: object) -> str | None:
     return whole_characters(value) if isinstance(value, str) else None
 
 
-def _whole(value: object, limit: int) -> int | None:
-    """A whole number that is less than the limit, and not much less than zero either."""
+def _integer(value: object, limit: int) -> int | None:
+    """Return the value if it is an integer of a magnitude below the limit, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit else None
 
 
-# ------------------------------------------------------------ what is recorded of a collective beside its inputs
+# ------------------------------------------------------------ collectives
 
-# The operator record_param_comms has its name as an input, which the profiler leaves out as it does all texts, and lists of tensors,
-# whose types it leaves out; both stand in further arguments. Here they are put where they belong.
+# The operator record_param_comms has its name as an input, which the profiler omits like all strings, and lists of tensors, whose types
+# it omits. Both are in further arguments, from which they are inserted into the inputs here.
 
 
 def _with_names(input_values: pl.Series, collectives: pl.Series) -> pl.Series:
-    """input_values: JSON. collectives: name of each row's collective; null: it is none."""
-    return _put(input_values, collectives, NAME_PLACE, lambda recorded, name: name if recorded == "" else recorded)
+    """Insert the names of collectives into input_values (JSON). collectives: name of each row's collective, null if it is none."""
+    return _insert(input_values, collectives, NAME_PLACE, lambda recorded, name: name if recorded == "" else recorded)
 
 
 def _with_dtypes(input_dtypes: pl.Series, collectives: pl.Series, dtypes: pl.Series) -> pl.Series:
-    """input_dtypes: JSON. A list of tensors gets the data type that all of it has."""
+    """Insert the common data type of a list of tensors into input_dtypes (JSON)."""
     known = dtypes.replace_strict(DTYPES, default=None, return_dtype=pl.String).set(collectives.is_null(), None)
-    return _put(input_dtypes, known, 0, lambda recorded, dtype: dtype if recorded == TENSOR_LIST else recorded)
+    return _insert(input_dtypes, known, 0, lambda recorded, dtype: dtype if recorded == TENSOR_LIST else recorded)
 
 
-def _put(recorded: pl.Series, texts: pl.Series, place: int, chosen: Callable[[Any, str], Any]) -> pl.Series:
-    """Where there is a text, it is put at this place of the list."""
+def _insert(recorded: pl.Series, texts: pl.Series, position: int, merge: Callable[[Any, str], Any]) -> pl.Series:
+    """Return the recorded lists (JSON) with the value at a position merged with the row's text, if there is one."""
     rows = (recorded.is_not_null() & texts.is_not_null()).arg_true()
     if rows.is_empty():
         return recorded
     found = []
-    for text, put in zip(recorded.gather(rows), texts.gather(rows), strict=True):
-        values = json.loads(text)
-        if isinstance(values, list) and place < len(values):
-            values[place] = chosen(values[place], put)
+    for list_text, text in zip(recorded.gather(rows), texts.gather(rows), strict=True):
+        values = json.loads(list_text)
+        if isinstance(values, list) and position < len(values):
+            values[position] = merge(values[position], text)
         found.append(json.dumps(values, separators=(",", ":")))
     return recorded.clone().scatter(rows, found)

@@ -1,7 +1,7 @@
-"""Reads traces that PyTorch's profiler (Kineto) exports, and Chrome traces with events of its categories.
+"""The reader of traces that PyTorch's profiler (Kineto) exports, and of Chrome traces with events of its categories.
 
-JSON, plain or gzip, of 2021 to today, of CUDA and HIP; one file of each rank. Times are decimal microseconds and become whole
-nanoseconds exactly. What is not kept is said in the notes.
+It reads JSON, plain or gzip, of 2021 to today, of CUDA and HIP, one file per rank. Times are decimal microseconds and become
+integer nanoseconds without loss. The notes state which events were dropped.
 """
 
 from __future__ import annotations
@@ -29,32 +29,41 @@ HEAD_BYTES: Final = 64 * 1024
 OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+(?:\{\s*\"|\[\s*\{)")
 SIGN: Final = re.compile(rb'"(?:traceEvents|deviceProperties|schemaVersion|torch_profiler_kwargs)"\s*:|"ph"\s*:\s*"')
 OTHER_SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
-"""Profiles of ONNX Runtime are Chrome traces too; they begin with its session."""
+"""Profiles of ONNX Runtime are Chrome traces too; they begin with an event of this category."""
 
 MAX_TEXT_BYTES: Final = 64 * 1024 * 1024
-"""Of a name, of shapes: those of the largest models have thousands of bytes. A table of two such texts would not fit a message."""
+"""Length of a name or an argument such as input shapes. The largest models have thousands of bytes; a table with two texts of this
+length would not fit a message."""
 
 SHOWN_BYTES: Final = 40
 
 OPERATORS_FOR_KERNELS: Final = (
-    "No device was traced: operators of the CPU stand where kernels would, those that call no other one or only such of lighter work. "
-    "Their times are the host's, with what recording them takes, some microseconds each."
+    "No device was traced: operators of the CPU take the place of kernels, namely those that call no operator of equal or higher cost. "
+    "Their times are the host's and include the profiler's overhead of some microseconds each."
 )
 
 LAUNCH_LINKS: Final = ("ac2g", "async")
-"""Links from calls to what they started: correlation ids say the same."""
+"""Categories of links from calls to the operations they launched, which correlation ids provide already."""
 
 
 class KinetoReader:
+    """The reader of Kineto and Chrome traces."""
+
     format = FORMAT
     description = "a trace of PyTorch's profiler or of Chrome, JSON or .json.gz"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether the file, once unpacked, begins like a trace of Kineto or Chrome."""
         head = unpacked_head(head, HEAD_BYTES)
         return OPENING.match(head) is not None and SIGN.search(head) is not None and OTHER_SIGN.search(head) is None
 
     def read(self, files: TraceFiles) -> ImportedTables:
-        """Raises InvalidTraceError, and LimitReachedError for what unpacks to more than fits."""
+        """Read the trace.
+
+        Raises:
+            InvalidTraceError: the file is damaged or no trace.
+            LimitReachedError: it unpacks to more than fits in memory.
+        """
         trace = program(_file(files))
         frames = KinetoFrames(trace)
         start_ns = trace.session_start_unix_ns
@@ -86,7 +95,7 @@ def _check_texts(files: TraceFiles, events: KinetoEvents) -> None:
 
 
 def _json(token: Token) -> bytes:
-    """A token as it stands in the file, but for escapes."""
+    """Return a token as it is written in the file, except for escapes."""
     return token if isinstance(token, bytes) else f'"{token}"'.encode("utf-8", "replace")
 
 
@@ -100,10 +109,10 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     kernel_count = frames.kernel_calls.size
     if kernel_count == 0:
         yield "It has no kernels: no device was traced, or nothing ran on one."
-    if frames.is_of_host_alone:
+    if frames.is_host_only:
         yield OPERATORS_FOR_KERNELS
     without_call = int((frames.kernel_calls == NONE).sum())
-    if without_call and not frames.is_of_host_alone:
+    if without_call and not frames.is_host_only:
         yield f"{without_call} of {kernel_count} kernels have no runtime call: their thread and range are not known."
     sources = frames.placing.source
     if kernel_count and not np.isin(sources, (MODULE, FORWARD)).any():
@@ -112,18 +121,18 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     if forward_count:
         yield f"{forward_count} kernels of the backward pass are counted for the module of their forward operator."
     if (frames.kernels.events.column(Field.SHARED_BYTES) > 0).any():
-        yield "Shared memory of kernels is recorded as one sum: static and dynamic apart are not known."
+        yield "Shared memory of kernels is recorded as one sum: the static and the dynamic part are not known."
     counts = trace.counts
     if counts.without_duration:
         yield f"{counts.without_duration} events have no duration: it counts as 0."
     if counts.negative:
         yield f"{counts.negative} events end before they start; their times are kept as they are."
     if counts.unpaired:
-        yield f"{counts.unpaired} begins and ends of events without their other half are left out."
-    left_out = [
+        yield f"{counts.unpaired} begins and ends of events without their counterpart are skipped."
+    skipped = [
         f"{count} {category or 'without category'} ({phase or 'no phase'})"
         for (category, phase), count in sorted(events.dropped_counts.items(), key=lambda item: -item[1])
         if category not in LAUNCH_LINKS
     ]
-    if left_out:
-        yield f"Left out, for no table holds them: {', '.join(left_out)}."
+    if skipped:
+        yield f"Skipped, since no table holds them: {', '.join(skipped)}."

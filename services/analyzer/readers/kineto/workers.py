@@ -1,8 +1,8 @@
-"""Decoding of a part of the list of events: range by range, in this process or in one of its own.
+"""Decoding of one chunk of the list of events, range by range, in this process or in a worker process.
 
-Decoding holds the interpreter's lock, so that a second core needs a second process. That one is started as a program (a fork would
-take gRPC's threads along half-way, and multiprocessing would import the user's own main module), reads its part from standard input
-and answers with its columns on standard output. It ends when it has answered, when its parent is gone, and when it is killed.
+Decoding holds the interpreter's lock, so using a second core needs a second process. The worker is started as a program (a fork would
+copy gRPC's threads in an undefined state, and multiprocessing would import the user's own main module). It reads its chunk from
+standard input and writes its columns to standard output. It ends after that, when its parent is gone, and when it is killed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ from kernalyse.services.analyzer.readers.kineto.events import EventColumns, Even
 PROGRAM: Final = "kernalyse.services.analyzer.readers.kineto.workers"
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
-"""Decoded at once. Its objects take four times as much memory; with less than 1 MB, what is done once for each range shows."""
+"""Size of the ranges that are decoded at once. Their objects take four times as much memory; below 1 MB the overhead of each range
+shows."""
 
 MAX_RANGE_BYTES: Final = 8 * RANGE_BYTES
-"""A range grows until it holds a whole event. Longer ones are left to json: a file made to exhaust memory must not do it here."""
+"""A range grows until it holds a complete event. Longer events are left to json: a malicious file must not exhaust memory here."""
 
 MAX_FAILURES: Final = 3
-"""A range that does not decode was cut within a text that looks like events, or is damaged. It grows so many times less one."""
+"""A range that does not decode was cut inside a string that looks like events, or is damaged. It is extended and tried again up to
+this number of attempts."""
 
 EVENT_START: Final = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)"\s*:')
-"""Where one event seems to end and another one to start."""
+"""A place where one event seems to end and another one to start."""
 
 SEARCHED_BYTES: Final = (64 * 1024, 1024 * 1024, MAX_RANGE_BYTES)
-"""Of the end of a range, for the start of an event: most are some hundred bytes long, those of stacks some kilobytes."""
+"""How far from the end of a range to search for the start of an event: most are some hundred bytes long, with stacks some
+kilobytes."""
 
 
 class EventsPart:
-    """A part of the list of events that was decoded.
+    """A decoded chunk of the list of events.
 
-    decoder: has the events. decoded_bytes: up to where they go; less than the part has where something else follows.
+    decoder: holds the events. decoded_bytes: length of the decoded text, less than the chunk's if something else follows.
     """
 
     def __init__(self, decoder: EventDecoder, decoded_bytes: int) -> None:
@@ -53,8 +56,9 @@ def decode_part(read: Callable[[int], bytes], byte_count: int, is_wanted: Callab
     """Decode events and the commas between them.
 
     Args:
-        read: returns that many of the next bytes, of which there are byte_count.
-        is_wanted: asked before each range; when it says no, the rest is left.
+        read: returns the requested number of next bytes, of which there are byte_count.
+        byte_count: length of the chunk.
+        is_wanted: called before each range; decoding stops when it returns False.
     """
     decoder = EventDecoder()
     text = b""
@@ -78,7 +82,7 @@ def decode_part(read: Callable[[int], bytes], byte_count: int, is_wanted: Callab
 
 
 def cut(text: bytes) -> tuple[int, int]:
-    """Return where the last event but some seems to end and where the next one seems to start; (0, 0) if no event seems to."""
+    """Return where an event near the end of the text seems to end and where the next one seems to start; (0, 0) if none is found."""
     for searched_bytes in SEARCHED_BYTES:
         start = max(0, len(text) - searched_bytes)
         found = EVENT_START.search(text, start)
@@ -90,10 +94,10 @@ def cut(text: bytes) -> tuple[int, int]:
 
 
 class WorkerProcess:
-    """A process that decodes a part of a trace. To be ended by whoever started it."""
+    """A process that decodes a chunk of a trace. The caller must end it."""
 
     def __init__(self, source: TraceBytes, start: int, stop: int) -> None:
-        # -P: a folder named `services` where the user stands must not hide the package.
+        # -P: a directory named `services` in the user's current directory must not shadow the package.
         command = [sys.executable, "-P", "-m", PROGRAM, str(stop - start), str(os.getpid())]
         with source.stream(start, stop) as (file, feed):
             self._process = subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -102,7 +106,7 @@ class WorkerProcess:
             self._feeding.start()
 
     def columns(self) -> EventColumns | None:
-        """Return the events of the part; None where it is something else, or the process died of it."""
+        """Return the events of the chunk; None if it holds something else, or if the process died."""
         assert self._process.stdout is not None
         with suppress(EOFError, pickle.UnpicklingError):
             found: EventColumns | None = pickle.load(self._process.stdout)
@@ -111,11 +115,11 @@ class WorkerProcess:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; less than 0: the signal that ended it. None while it runs."""
+        """The exit status, negative for the signal that ended the process; None while it runs."""
         return self._process.poll()
 
     def end(self) -> None:
-        """At once, whatever it does."""
+        """Kill the process and release its resources."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -125,7 +129,7 @@ class WorkerProcess:
 
 
 def main() -> None:
-    """Decode what standard input holds; a reader's process is told how many bytes, and of which process it is."""
+    """Decode standard input, whose length and the id of the parent process are the arguments."""
     byte_count, parent = int(sys.argv[1]), int(sys.argv[2])
     with suppress(BrokenPipeError):
         part = decode_part(sys.stdin.buffer.read, byte_count, lambda: os.getppid() == parent)

@@ -1,4 +1,4 @@
-"""Parse CSV reports of Nsight Compute: lines, numbers of any locale, pages."""
+"""The parser of Nsight Compute's CSV reports: pages raw and details, lines among other output, numbers of any locale."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import polars as pl
 
 from kernalyse.services.core.errors import InvalidRequestError
 
-# ---------------------------------------------------------------- ncu
-# Reports of Nsight Compute as `ncu --csv` prints them, pages raw and details.
+# ---------------------------------------------------------------- reports
+# Reports as `ncu --csv` prints them, pages raw and details.
 #
-# Raw has a row for each launch, a column for each metric and a second line with their units. Details has a row for each launch and
-# metric, with a column for the unit. Both come among progress lines of ncu and output of the program. Columns that this version does
-# not know are kept under their own names.
+# Page raw has a row per launch, a column per metric and a second line with units. Page details has a row per launch and metric, with a
+# column for the unit. Both come among progress lines of ncu and output of the profiled program. Unknown columns become metrics under
+# their own names.
 
 METRIC_COLUMNS: Final = ("Metric Name", "Metric Value")  # of page details; page raw has neither
-MAX_NOTE_COUNT: Final = 20  # one damaged line is worth a word; a thousand of them are one word more
+MAX_NOTE_COUNT: Final = 20  # single damaged lines are worth a note each; of a thousand, the count is enough
 MAX_QUOTED_LENGTH: Final = 120
 MAX_NAMED_IDS: Final = 5
 
@@ -39,7 +39,7 @@ LAUNCH_COLUMNS: Final = {
     "Device": "device_index",
     "CC": "compute_capability",
 }
-"""What ncu says of a launch as a whole, and the columns of `NcuReport.launches` that it becomes."""
+"""Columns that describe a launch, and the columns of `NcuReport.launches` that they become."""
 
 LAUNCH_SCHEMA: Final = {"launch_index": pl.Int64, **dict.fromkeys(LAUNCH_COLUMNS.values(), pl.String)}
 COUNTER_SCHEMA: Final = {
@@ -54,11 +54,11 @@ COUNTER_SCHEMA: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NcuReport:
-    """What a report says.
+    """A parsed report.
 
-    launches: one row per profiled launch in the report's order, all text but launch_index; null: not told. counters: one
-    row per launch and metric, in the report's order, units and values as ncu gives them. notes: what could not be
-    understood, and what ncu itself warned of, one sentence each.
+    launches: one row per profiled launch in the report's order, LAUNCH_SCHEMA; null where the report states nothing.
+    counters: one row per launch and metric in the report's order, COUNTER_SCHEMA, with ncu's own units and values.
+    notes: lines that could not be parsed and warnings of ncu, one sentence each.
     """
 
     launches: pl.DataFrame
@@ -67,10 +67,10 @@ class NcuReport:
 
 
 def read_ncu_report(data: bytes) -> NcuReport:
-    """Reads the output of `ncu --csv`, whatever else was printed along with it.
+    """Read the output of `ncu --csv`, whatever else was printed along with it.
 
     Raises:
-        InvalidRequestError: no table of launches is in it.
+        InvalidRequestError: it has no table of launches.
     """
     draft = _Draft()
     for line in report_lines(decode_report(data)):
@@ -82,12 +82,12 @@ def read_ncu_report(data: bytes) -> NcuReport:
             expected='a line that begins "ID","Process ID" and has a column "Kernel Name"',
             remedy="Write it with: ncu --csv --page raw. A .ncu-rep file becomes one with: ncu --import FILE --csv --page raw.",
         )
-    return draft.finished()
+    return draft.report()
 
 
 @dataclass(slots=True)
 class _Table:
-    """The table that a header line begins. position: of each column, by name; the first of several of one name."""
+    """A table of the report. position: index of each column by name, the first of several with one name."""
 
     number: int
     header: tuple[str, ...]
@@ -95,7 +95,8 @@ class _Table:
     position: dict[str, int]
 
     @classmethod
-    def begun_by(cls, number: int, header: tuple[str, ...]) -> _Table:
+    def with_header(cls, number: int, header: tuple[str, ...]) -> _Table:
+        """Return an empty table with this header line."""
         position: dict[str, int] = {}
         for index, name in enumerate(header):
             position.setdefault(name, index)
@@ -103,23 +104,26 @@ class _Table:
 
     @property
     def is_details(self) -> bool:
+        """Whether it is a table of page details."""
         return all(name in self.position for name in METRIC_COLUMNS)
 
     def cell(self, row: Row, name: str) -> str:
+        """Return the row's cell in a column; empty if there is no such column."""
         return row.cells[self.position[name]] if name in self.position else ""
 
     def is_units_row(self, row: Row) -> bool:
+        """Return whether the row holds the units of page raw."""
         return not self.is_details and not self.cell(row, "ID").strip() and not self.cell(row, "Kernel Name").strip()
 
     def further_columns(self) -> list[int]:
-        """Positions of what is neither the launch's identity nor, on page details, part of a metric."""
+        """Return the indexes of columns that neither describe the launch nor, on page details, belong to a metric."""
         known = {"ID", *LAUNCH_COLUMNS, "Section Name", "Metric Name", "Metric Unit", "Metric Value"}
         return [index for index, name in enumerate(self.header) if name not in known]
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A report on its way: cells are still text, for how its numbers are written shows at the end."""
+    """A report while it is parsed. Cells stay text, since the number format is known only at the end."""
 
     table: _Table | None = None
     launches: dict[tuple[int, str, str], tuple[str | None, ...]] = field(default_factory=dict)
@@ -130,10 +134,11 @@ class _Draft:
     notes: list[str] = field(default_factory=list)
 
     def take(self, line: Row | OtherLine) -> None:
+        """Add the next line."""
         if isinstance(line, OtherLine):
             self._note_other(line)
         elif line.is_header:
-            self.table = _Table.begun_by(0 if self.table is None else self.table.number + 1, line.cells)
+            self.table = _Table.with_header(0 if self.table is None else self.table.number + 1, line.cells)
         elif self.table is not None and self.table.is_units_row(line):
             self.table.units = line.cells
         elif self.table is not None:
@@ -156,7 +161,7 @@ class _Draft:
         if table.is_details:
             key = (launch_index, section_name, name, cell)
             if key in self.seen:
-                return  # said of the launch, and repeated beside each of its metrics
+                return  # a value of the launch, repeated in the row of each of its metrics
             self.seen.add(key)
         self.counters.append((launch_index, section_name, name, table.units[position].strip() or None, cell))
 
@@ -174,11 +179,12 @@ class _Draft:
     def _note_other(self, line: OtherLine) -> None:
         text = line.text.strip()
         if line.is_damaged:
-            self.notes.append(f"Line {line.line_number} is no whole row of the table: {_quoted(text)}.")
+            self.notes.append(f"Line {line.line_number} is not a complete row of the table: {_quoted(text)}.")
         elif text.startswith(("==ERROR==", "==WARNING==")):
             self.notes.append(f"ncu says: {_quoted(text.split('== ', 1)[-1])}.")
 
-    def finished(self) -> NcuReport:
+    def report(self) -> NcuReport:
+        """Return the report of all lines."""
         numbers = NumberReader.of(cell for *_, cell in self.counters)
         if numbers.is_mixed:
             written = "1,234.5" if numbers.style is NumberStyle.POINT else "1.234,5"
@@ -200,15 +206,15 @@ class _Draft:
 def _launch_cell(name: str, cell: str) -> str | None:
     text = cell.strip()
     if name in ("Block Size", "Grid Size"):
-        extents = re.findall(r"\d+", text)
-        return "x".join(extents) if len(extents) == 3 else text or None
+        dimensions = re.findall(r"\d+", text)
+        return "x".join(dimensions) if len(dimensions) == 3 else text or None
     return text.replace(",", ".") or None if name == "CC" else text or None
 
 
 def _limited(notes: list[str]) -> tuple[str, ...]:
     if len(notes) <= MAX_NOTE_COUNT:
         return tuple(notes)
-    return (*notes[:MAX_NOTE_COUNT], f"And {len(notes) - MAX_NOTE_COUNT} more of the like.")
+    return (*notes[:MAX_NOTE_COUNT], f"And {len(notes) - MAX_NOTE_COUNT} more like these.")
 
 
 def _quoted(text: str) -> str:
@@ -216,22 +222,22 @@ def _quoted(text: str) -> str:
     return repr(shown)
 
 
-# ---------------------------------------------------------------- ncu lines
-# The rows of a CSV table among whatever else was printed: progress of ncu, output of the program, marks of encodings.
+# ---------------------------------------------------------------- lines
+# Rows of the CSV table are found among other lines: progress of ncu, output of the profiled program, byte-order marks.
 
 _CELL: Final = r'"[^"]*+(?:""[^"]*+)*+"'
 ROW: Final = re.compile(rf"{_CELL}(?:,{_CELL})++")
 CELL: Final = re.compile(_CELL)
 
-MAX_LINES_PER_ROW: Final = 50  # of a text with line breaks in a cell; an unclosed quote must not swallow the rest of the file
-MAX_SEARCHED_LENGTH: Final = 65_536  # of a line in which a row may begin anywhere: the search takes the square of it
+MAX_LINES_PER_ROW: Final = 50  # cells may contain line breaks, but an unclosed quote must not swallow the rest of the file
+MAX_SEARCHED_LENGTH: Final = 65_536  # longer lines are not searched for a row in their middle: that takes quadratic time
 
 KEY_COLUMNS: Final = ("ID", "Kernel Name")  # every table of launches has them
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table whose header came last; is_header: it is that header."""
+    """A row of the table whose header came last. is_header: the row is that header."""
 
     line_number: int  # from 1
     cells: tuple[str, ...]
@@ -240,7 +246,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class OtherLine:
-    """What is no row. is_damaged: it looks like a part of one."""
+    """A line that is no row. is_damaged: it looks like part of one."""
 
     line_number: int
     text: str
@@ -248,7 +254,7 @@ class OtherLine:
 
 
 def decode_report(data: bytes) -> str:
-    """The text, without byte-order marks; what is not its encoding becomes U+FFFD. PowerShell's redirection writes UTF-16."""
+    """Return the text without byte-order marks; invalid bytes become U+FFFD. PowerShell's redirection writes UTF-16."""
     for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if data.startswith(mark):
             return data.decode(encoding, errors="replace").replace("\ufeff", "")
@@ -256,7 +262,7 @@ def decode_report(data: bytes) -> str:
 
 
 def report_lines(text: str) -> Iterator[Row | OtherLine]:
-    """Every line, as a row or as something else. Rows have as many cells as the header before them."""
+    """Yield every line as a row or as something else. Rows have as many cells as the header before them."""
     lines = _Lines(text)
     header: _Header | None = None
     while (line := lines.next()) is not None:
@@ -277,27 +283,30 @@ class _Header:
 
 
 class _Lines:
-    """The lines one by one, with a look at those to come. number: of the last one taken, from 1."""
+    """An iterator over lines that can look ahead. number: number of the last line returned, from 1."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         self.number = 0
 
     def next(self) -> str | None:
+        """Return the next line; None at the end."""
         if self.number >= len(self._lines):
             return None
         self.number += 1
         return self._lines[self.number - 1]
 
-    def ahead(self, count: int) -> list[str]:
+    def peek(self, count: int) -> list[str]:
+        """Return the next lines without consuming them."""
         return self._lines[self.number : self.number + count]
 
     def skip(self, count: int) -> None:
+        """Consume lines."""
         self.number += count
 
 
 def _row_in(line: str, header: _Header | None, lines: _Lines) -> tuple[str, ...] | None:
-    """The cells of the row in this line, the lines that a cell of it goes on in included."""
+    """Return the cells of the row that begins in this line, which may continue in the following lines."""
     if '"' not in line:
         return _unquoted(line) if header is None or not header.is_quoted else None
     if header is not None and not header.is_quoted:
@@ -313,10 +322,10 @@ def _row_in(line: str, header: _Header | None, lines: _Lines) -> tuple[str, ...]
 
 def _row_of_several_lines(line: str, header: _Header, lines: _Lines) -> tuple[str, ...] | None:
     joined = line
-    for count, further in enumerate(lines.ahead(MAX_LINES_PER_ROW), start=1):
-        whole = ROW.match(further)
-        if whole is not None and len(CELL.findall(whole[0])) == header.width:
-            return None  # a row of its own: the one before it is cut short
+    for count, further in enumerate(lines.peek(MAX_LINES_PER_ROW), start=1):
+        own_row = ROW.match(further)
+        if own_row is not None and len(CELL.findall(own_row[0])) == header.width:
+            return None  # a complete row of its own: the one before it is truncated
         joined += "\n" + further
         found = ROW.fullmatch(joined.rstrip())
         if found is not None and len(cells := _cells(found[0])) == header.width:
@@ -330,7 +339,7 @@ def _cells(row: str) -> tuple[str, ...]:
 
 
 def _unquoted(line: str) -> tuple[str, ...] | None:
-    """A line of a table that some other program has written again, without the quotes of ncu."""
+    """Return the cells of a line that another program has rewritten without ncu's quotes."""
     if "," not in line:
         return None
     try:
@@ -344,32 +353,32 @@ def _is_header(cells: tuple[str, ...]) -> bool:
 
 
 def _looks_damaged(line: str, header: _Header) -> bool:
-    """Whether a row was lost with it: it has the beginnings of several cells."""
+    """Return whether the line looks like a damaged row: it has the beginnings of several cells."""
     return line.count('","') >= 2 if header.is_quoted else line.count(",") >= header.width // 2
 
 
-# ---------------------------------------------------------------- ncu numbers
-# Numbers as ncu prints them: with separators of thousands, by the rules of whatever locale it ran in.
+# ---------------------------------------------------------------- numbers
+# ncu prints numbers with thousands separators, by the rules of the locale that it ran in.
 #
-# One report is in one style. Which one, its unambiguous numbers say: "54,207,744" and "97.32" are of one, "54.207.744" and "97,32" of
-# the other, and without any such evidence "1.234" is read as ncu writes it by default.
+# A report uses one style, which its unambiguous numbers reveal: "54,207,744" and "97.32" are of one style, "54.207.744" and "97,32" of
+# the other. Without such evidence "1.234" is read as ncu writes it by default.
 
 SPACES_IN_NUMBERS: Final = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
-"""Separators of thousands that cannot be anything else: blanks of several widths (French), apostrophes (Swiss)."""
+"""Unambiguous thousands separators: spaces of several widths (French), apostrophes (Swiss)."""
 
 HEXADECIMAL: Final = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
-ANNOTATION: Final = re.compile(r"^\(!\)\s*")  # ncu's mark of a value that something is to be said about
-INSTANCES: Final = re.compile(r"\s*\(.*\)$", re.DOTALL)  # "5.2 (1; 2; 3)": the values of single instances behind their sum
+ANNOTATION: Final = re.compile(r"^\(!\)\s*")  # ncu's mark of a value that it has a remark on
+INSTANCES: Final = re.compile(r"\s*\(.*\)$", re.DOTALL)  # "5.2 (1; 2; 3)": the values of single instances after their sum
 
 
 def _pattern(thousands: str, decimal: str) -> re.Pattern[str]:
-    # Groups of two are India's; the last one has three everywhere, and no grouped number begins with 0.
+    # India groups by two digits, but the last group has three everywhere; no grouped number begins with 0.
     grouped = rf"[1-9]\d{{0,2}}(?:{thousands}\d{{2,3}})*{thousands}\d{{3}}"
     return re.compile(rf"[+-]?(?:{grouped}|\d+)(?:{decimal}\d*)?(?:[eE][+-]?\d+)?|[+-]?{decimal}\d+(?:[eE][+-]?\d+)?")
 
 
 class NumberStyle(Enum):
-    """What stands before the fraction."""
+    """The decimal separator."""
 
     POINT = "."
     COMMA = ","
@@ -380,14 +389,14 @@ PATTERNS: Final = {NumberStyle.POINT: _pattern(",", r"\."), NumberStyle.COMMA: _
 
 @dataclass(frozen=True, slots=True)
 class NumberReader:
-    """Reads the cells of one report. is_mixed: its numbers are evidence for both styles."""
+    """A reader of the numbers of one report. is_mixed: its numbers are evidence for both styles."""
 
     style: NumberStyle
     is_mixed: bool = False
 
     @classmethod
     def of(cls, cells: Iterable[str]) -> NumberReader:
-        """The reader for a report with these cells."""
+        """Return the reader for a report with these cells."""
         votes = {NumberStyle.POINT: 0, NumberStyle.COMMA: 0}
         for cell in cells:
             evidence = _evidence(cell)
@@ -397,7 +406,7 @@ class NumberReader:
         return cls(style, min(votes.values()) > 0)
 
     def read(self, cell: str) -> tuple[float | None, str | None]:
-        """Value and text of a cell: of a plain number the value alone, of "n/a" the text alone, of an annotated number both."""
+        """Return value and text of a cell: only the value of a plain number, only the text of "n/a", both of an annotated number."""
         body = INSTANCES.sub("", ANNOTATION.sub("", cell.strip()))
         value = self._number(body)
         return value, None if value is not None and body == cell.strip() and not HEXADECIMAL.fullmatch(body) else cell.strip() or None
@@ -414,7 +423,7 @@ class NumberReader:
 
 
 def _evidence(cell: str) -> NumberStyle | None:
-    """The style that this cell alone proves."""
+    """Return the style that this cell alone proves; None if it proves none."""
     points, commas = cell.count("."), cell.count(",")
     if points + commas == 0 or not cell.strip()[-1:].isdigit():
         return None

@@ -1,4 +1,4 @@
-"""Read reports of Nsight Compute; .ncu-rep files through the ncu program."""
+"""The reader of Nsight Compute reports, as CSV or as .ncu-rep files, which the ncu program converts."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_DEV
 from kernalyse.services.core.errors import InvalidRequestError, InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
 from kernalyse.services.core.external_programs import find_ncu, run_limited
 
-# ---------------------------------------------------------------- ncu trace
-# Reads reports of Nsight Compute as traces: profiled launches with their counters. CSV (`ncu --csv`, pages raw and details), or as
-# stored (.ncu-rep), which an installed ncu prints first.
+# ---------------------------------------------------------------- reader
+# Reports become traces of profiled launches with their counters. They are CSV (`ncu --csv`, pages raw and details) or .ncu-rep files,
+# which an installed ncu prints as CSV first.
 #
-# ncu runs one launch at a time, several times over, and does not tell when: launches have an order, but no start. Durations and
-# whatever else counters come to are worked out by whoever reads the trace.
+# ncu replays one launch at a time and records no times: launches have an order but no start. Durations and other metrics are computed
+# from the counters when the trace is queried.
 
 FORMAT: Final = "ncu"
 
 SIGN: Final = re.compile(r'^(?>[^\n]*?"ID",)[^\n]*"Kernel Name"|^ID,[^\n]*Kernel Name|^==(?:PROF|WARNING|ERROR)== ', re.MULTILINE)
-"""The header, or what ncu says while it works: output of the program may fill the beginning."""
+"""The header of the table, or a progress line of ncu: output of the profiled program may fill the beginning."""
 
 STORED_OPENING: Final = b"NVR\x00"
 
 MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
-"""Rows are Python objects while they are read, about ten times their size: more could end the whole service."""
+"""Rows are Python objects while they are read, about ten times their size: more could exhaust the memory of the service."""
 
 AXES: Final = ("x", "y", "z")
 DEVICE_NAME: Final = "device__attribute_display_name"
@@ -44,23 +44,28 @@ SM_COUNT: Final = "device__attribute_multiprocessor_count"
 
 
 class NcuReader:
+    """The reader of Nsight Compute reports."""
+
     format = FORMAT
     description = "a report of ncu as CSV, or as .ncu-rep where ncu is installed"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether the file begins like a report of ncu."""
         return head.startswith(STORED_OPENING) or SIGN.search(decode_report(head)) is not None
 
     def read(self, files: TraceFiles) -> ImportedTables:
-        """Raises as `read_report`."""
+        """Read a report as a trace. Raises the errors of `read_report`."""
         return report_tables(read_report(files), files.file_name)
 
 
 def read_report(files: TraceFiles) -> NcuReport:
-    """Raises:
-    InvalidTraceError: no table of launches is in it, or ncu cannot read it.
-    LimitReachedError: it is too large.
-    UnmetConditionError: it is stored, and there is no ncu here.
-    TimeLimitError: ncu does not come to an end with it.
+    """Read a report, CSV or .ncu-rep.
+
+    Raises:
+        InvalidTraceError: it has no table of launches, or ncu cannot read it.
+        LimitReachedError: it is too large.
+        UnmetConditionError: it is an .ncu-rep file, and ncu is not installed here.
+        TimeLimitError: ncu did not finish converting it.
     """
     with files.path.open("rb") as file:
         is_stored = file.read(len(STORED_OPENING)) == STORED_OPENING
@@ -86,8 +91,8 @@ def _read_csv(files: TraceFiles) -> NcuReport:
 
 
 def report_tables(report: NcuReport, file_name: str) -> ImportedTables:
-    """A report as rows of the canonical tables, its counters as they are."""
-    launches = _placed(report.launches)
+    """Return a report as rows of the canonical tables, with unchanged counters."""
+    launches = _with_numbers(report.launches)
     names = TraceNames({})
     frames = {
         KERNEL_LAUNCHES.table_name: _kernel_launches(launches, names),
@@ -106,7 +111,7 @@ def report_tables(report: NcuReport, file_name: str) -> ImportedTables:
 
 
 def report_counters(report: NcuReport) -> pl.DataFrame:
-    """Rows of table counters, without what says where they belong."""
+    """Return the rows of table counters, without run_id, event_index and configuration_index."""
     own = ("run_id", "event_index", "configuration_index")
     return report.counters.join(report.launches, on="launch_index", how="left", maintain_order="left").select(
         name for name in COUNTERS.column_names if name not in own
@@ -114,7 +119,7 @@ def report_counters(report: NcuReport) -> pl.DataFrame:
 
 
 def extents_of(launches: pl.DataFrame) -> pl.DataFrame:
-    """grid_x to block_z of each launch; null of what is no text such as 64x64x1."""
+    """Return grid_x to block_z of each launch; null where the text is not of the form 64x64x1."""
     return launches.select(
         pl.col(what)
         .str.extract(r"^(\d+)x(\d+)x(\d+)$", number)
@@ -125,14 +130,14 @@ def extents_of(launches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _placed(launches: pl.DataFrame) -> pl.DataFrame:
-    """With numbers instead of text; processes of several hosts that share a number are numbered anew."""
+def _with_numbers(launches: pl.DataFrame) -> pl.DataFrame:
+    """Return launches with ids as numbers; processes are renumbered if two hosts have processes of the same number."""
     system_process_id = pl.col("process_id").cast(COUNT, strict=False)
-    place = pl.struct("host_name", system_process_id).rank("dense").cast(COUNT) - 1
+    unique_id = pl.struct("host_name", system_process_id).rank("dense").cast(COUNT) - 1
     is_shared = pl.struct("host_name", system_process_id).n_unique() > system_process_id.n_unique()
     return launches.with_columns(
         system_process_id=system_process_id,
-        process_id=pl.when(is_shared).then(place).otherwise(system_process_id),
+        process_id=pl.when(is_shared).then(unique_id).otherwise(system_process_id),
         device_index=pl.col("device_index").cast(INDEX, strict=False),
         stream_index=pl.col("stream_id").cast(COUNT, strict=False),
     )
@@ -147,13 +152,13 @@ def _kernel_launches(launches: pl.DataFrame, names: TraceNames) -> pl.DataFrame:
 
 
 def _devices(launches: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
-    """Devices that something ran on, with what pages raw tell of them."""
-    told = counters.group_by("launch_index").agg(
+    """Return the devices that launches ran on, with their properties from page raw."""
+    properties = counters.group_by("launch_index").agg(
         device_name=pl.col("text").filter(pl.col("metric_name") == DEVICE_NAME).first(),
         sm_count=pl.col("value").filter(pl.col("metric_name") == SM_COUNT).first(),
     )
     rows = (
-        launches.join(told, on="launch_index", how="left")
+        launches.join(properties, on="launch_index", how="left")
         .group_by("process_id", "device_index", maintain_order=True)
         .agg(pl.col("device_name", "sm_count", "compute_capability").drop_nulls().first())
     )
@@ -170,12 +175,12 @@ def _notes(report: NcuReport) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- ncu program
-# The program ncu, where it is installed: it alone reads the reports that it stores, and prints them as CSV.
+# Only ncu itself can read .ncu-rep files. Where it is installed, it prints them as CSV.
 
 BASE_LIMIT_S: Final = 120.0
 LIMIT_S_PER_BYTE: Final = 1e-5
-"""A launch of a hundred kilobytes takes it some tens of milliseconds. With less, a large report on a busy machine would be
-given up; with more, somebody would wait for one that hangs."""
+"""ncu prints a launch of a hundred kilobytes in some tens of milliseconds. With less, large reports on a busy machine would be
+given up; with more, users would wait long for an ncu that hangs."""
 
 SHOWN_LINES: Final = 8
 REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv"
@@ -183,15 +188,16 @@ REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base
 
 @contextmanager
 def printed(report: Path, name: str) -> Iterator[Path]:
-    """A file with page raw of a stored report as CSV; gone when the block ends.
+    """Yield the path of a temporary CSV file with page raw of an .ncu-rep report.
 
     Args:
-        name: of the report, for people.
+        report: path of the report.
+        name: name of the report, for errors.
 
     Raises:
-        UnmetConditionError: there is no ncu here.
-        TimeLimitError: it did not come to an end.
-        InvalidTraceError: it could not read the report; has its own words.
+        UnmetConditionError: ncu is not installed here.
+        TimeLimitError: ncu did not finish.
+        InvalidTraceError: ncu could not read the report; the error quotes its output.
     """
     program = find_ncu()
     if program is None:
@@ -202,7 +208,7 @@ def printed(report: Path, name: str) -> Iterator[Path]:
             remedy=f"Install it, or print the report where it is installed: {REMEDY}",
         )
     with tempfile.TemporaryDirectory(prefix="kernalyse-ncu-") as private:
-        # It goes by the ending, which a received file does not have.
+        # ncu requires the file name extension, which a received file does not have.
         link, target = Path(private) / "report.ncu-rep", Path(private) / "report.csv"
         link.symlink_to(report.absolute())
         _print(program, link, target, name, BASE_LIMIT_S + report.stat().st_size * LIMIT_S_PER_BYTE)

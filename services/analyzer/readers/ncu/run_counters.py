@@ -16,27 +16,27 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import CountersStored, RunEvent
 
 # ---------------------------------------------------------------- counter reports
-# Reports of ncu that runs leave, as rows of table counters: read, and held against what the run says it launched.
+# ncu reports of runs as rows of table counters, checked against the launches that the run recorded.
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CounterReport:
-    """What a run's report adds to its tables. rows: of table counters. notes: what there is to say of it, for the run's log."""
+    """The content of a run's ncu report. rows: rows of table counters. notes: remarks for the run's log."""
 
     rows: pl.DataFrame
     notes: tuple[str, ...] = ()
 
 
 def counter_report(event: RunEvent, stored: CountersStored, data: bytes) -> CounterReport:
-    """The rows of the report that an event names. Never raises: a report that cannot be read is a note."""
+    """Return the rows of the report that an event refers to. It never raises: a report that cannot be read becomes a note."""
     try:
         report = read_ncu_report(data)
     except KernalyseError as error:
         return missing_report(stored, error.message)
     except Exception as error:
-        # Whatever is in a file of another program: collecting would come back to this event again and again.
+        # Any error in a foreign file must end here, or collecting would retry this event forever.
         logger.exception("Report %s of run %s cannot be read", stored.artifact_name, event.run_id)
         return missing_report(stored, f"{type(error).__name__}: {error}")
     configuration_indexes, problems = matched_configurations(report.launches["kernel_name"].to_list(), stored)
@@ -45,14 +45,16 @@ def counter_report(event: RunEvent, stored: CountersStored, data: bytes) -> Coun
 
 
 def missing_report(stored: CountersStored, found: str) -> CounterReport:
+    """Return a report without rows, with a note that says why."""
     return CounterReport(COUNTERS.empty(), (f"Counters of {stored.artifact_name} are missing: {found}",))
 
 
 def matched_configurations(kernel_names: Sequence[str | None], stored: CountersStored) -> tuple[list[int | None], list[str]]:
-    """Configuration of each launch of a report, and what does not fit; a launch that does not is given to none.
+    """Return the configuration index of each launch of a report, None where it does not match the run, and a note per mismatch.
 
     Args:
-        kernel_names: of the report's launches, as ncu writes them.
+        kernel_names: kernel names of the report's launches, as ncu writes them.
+        stored: the launches that the run recorded.
     """
     indexes = stored.configuration_indexes
     if len(kernel_names) != len(indexes):
@@ -62,18 +64,20 @@ def matched_configurations(kernel_names: Sequence[str | None], stored: CountersS
         return list(indexes), []
     matched: list[int | None] = []
     problems = []
-    for place, (found, index, expected) in enumerate(zip(kernel_names, indexes, stored.function_names, strict=False)):
+    for position, (found, index, expected) in enumerate(zip(kernel_names, indexes, stored.function_names, strict=False)):
         is_match = found is None or is_function(found, expected)
         matched.append(index if is_match else None)
         if not is_match:
-            problems.append(f"its launch {place} is {found} where the run launched {expected}, so its counters belong to no configuration.")
+            problems.append(
+                f"its launch {position} is {found} where the run launched {expected}, so its counters belong to no configuration."
+            )
     if len(matched) < len(kernel_names):
         return [None] * len(kernel_names), [f"the run names {len(matched)} functions for {len(kernel_names)} launches."]
     return matched, problems
 
 
 def is_function(kernel_name: str, function_name: str) -> bool:
-    """Whether a kernel's name, demangled with or without its signature or mangled, is that of the function."""
+    """Return whether a kernel name (mangled, or demangled with or without signature) is that of the function."""
     function = base_name(function_name)
     return base_name(kernel_name) == function or (kernel_name.startswith("_Z") and f"{len(function)}{function}" in kernel_name)
 
@@ -88,10 +92,10 @@ def _rows(event: RunEvent, report: NcuReport, configuration_indexes: Sequence[in
 
 
 # ---------------------------------------------------------------- kernel names
-# Names of one kernel as different tools write them: with or without parameters, template arguments, namespaces, mangled.
+# Tools write the name of one kernel differently: with or without parameters, template arguments and namespaces, or mangled.
 
 UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|<?unnamed>::|_GLOBAL__N_\w*::")
-"""The namespace without a name; one report has it cut to "unnamed>::"."""
+"""The spellings of the anonymous namespace; one report has it cut to "unnamed>::"."""
 
 CAST: Final = re.compile(r"\((?:[\w:]|\s|\*)+\)(?=-?[\d(])")
 LITERAL_ENDING: Final = re.compile(r"(?<=\d)(?:ul|ull|u|l|ll)\b", re.IGNORECASE)
@@ -105,10 +109,10 @@ IDENTIFIER: Final = re.compile(r"L?(\d{1,4})")
 
 @dataclass(frozen=True, slots=True)
 class KernelForms:
-    """A name from its finest form to its coarsest.
+    """The normalized spellings of a kernel name, from the most to the least specific.
 
-    signature: all of it, written one way; instance: without parameters; function: without template arguments, namespaces and
-    return type too. Mangled names tell the function alone.
+    signature: the complete name. instance: without parameters. function: without template arguments, namespaces and return
+    type as well. Of a mangled name only the function is decoded.
     """
 
     signature: str
@@ -117,21 +121,23 @@ class KernelForms:
 
     @classmethod
     def of(cls, name: str) -> Self:
+        """Return the spellings of a name, mangled or not."""
         plain = CLONE.sub("", name).strip()
         if plain.startswith("_Z"):
             return cls(plain, plain, _mangled_function(plain))
-        plain = UNNAMED.sub("", plain).removeprefix("void ")  # kernels return nothing: some tools say so
+        plain = UNNAMED.sub("", plain).removeprefix("void ")  # only some tools write the return type, which is always void
         without_parameters = _without_group(plain, "(", ")")
         function = _last_word(_without_group(without_parameters, "<", ">")) or base_name(plain)
-        return cls(_one_way(plain), _one_way(without_parameters), function)
+        return cls(_normalize(plain), _normalize(without_parameters), function)
 
     @property
     def finest_first(self) -> tuple[str, str, str]:
+        """The spellings, the most specific first."""
         return self.signature, self.instance, self.function
 
 
 def base_name(name: str) -> str:
-    """Without return type, namespaces, template arguments and parameters, of a name that may be cut anywhere behind them."""
+    """Return a name without return type, namespaces, template arguments and parameters; it may be cut off anywhere after itself."""
     return _last_word(UNNAMED.sub("", name).partition("(")[0].partition("<")[0])
 
 
@@ -140,7 +146,7 @@ def _last_word(text: str) -> str:
 
 
 def _without_group(text: str, opening: str, closing: str) -> str:
-    """The text without the bracketed group that it ends with; as it is where there is none."""
+    """Return the text without the bracketed group at its end, unchanged if there is none."""
     if not text.endswith(closing):
         return text
     depth = 0
@@ -154,15 +160,15 @@ def _without_group(text: str, opening: str, closing: str) -> str:
     return text
 
 
-def _one_way(text: str) -> str:
-    """Constants of template arguments without casts and endings, no qualifiers, no blanks."""
+def _normalize(text: str) -> str:
+    """Return a name without blanks and qualifiers, its template constants without casts and literal suffixes."""
     for word, digit in FLAGS:
         text = re.sub(rf"\b{word}\b", digit, text)
     return SPACE.sub("", CONST.sub("", LITERAL_ENDING.sub("", CAST.sub("", text))))
 
 
 def _mangled_function(name: str) -> str:
-    """Last identifier of the (nested) name, by the Itanium C++ ABI, 5.1: lengths before words."""
+    """Return the last identifier of a mangled name (Itanium C++ ABI, 5.1: each identifier follows its length)."""
     opening = MANGLED.match(name)
     position = 0 if opening is None else opening.end()
     is_nested = opening is not None and opening[1] is not None

@@ -1,4 +1,4 @@
-"""Tables of an nsys export: environment, processes, events."""
+"""The tables of an nsys export: access to them, its environment, processes and events."""
 
 from __future__ import annotations
 
@@ -22,36 +22,41 @@ from kernalyse.services.analyzer.readers.nsys.sqlite_pages import NULL_INTEGER
 from kernalyse.services.core.errors import InvalidTraceError
 
 # ---------------------------------------------------------------- exported tables
-# What the tables of an export can be asked, whatever they are stored as.
 
 
 class ExportedTables(Protocol):
-    """Tables by name, any of which and any of whose columns may be missing."""
+    """The tables of an export, in whatever format. Any table and any column may be missing."""
 
     @property
     def name(self) -> str:
-        """Of the file or the folder, for people."""
+        """Name of the file or directory, for messages."""
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        """In no certain order."""
+        """Names of the tables, in no particular order."""
 
     def column_names(self, table_name: str) -> tuple[str, ...]:
-        """Of the table; none when there is no such table."""
+        """Return the columns of a table; none if there is no such table."""
 
     def rows(self, table_name: str) -> list[dict[str, Any]]:
-        """All of a small table; none when there is no such table. Raises InvalidTraceError when it is damaged."""
+        """Return all rows of a small table; none if there is no such table. Raises InvalidTraceError if it is damaged."""
 
     def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = (), codes: Sequence[str] = ()) -> TableColumns:
-        """The columns of these names, of which there must be such. Raises InvalidTraceError when the table is damaged.
+        """Return columns of a table, all of which must exist.
 
         Args:
-            codes: integers of few values.
+            table_name: the table.
+            integers: integer columns.
+            texts: text columns.
+            codes: integer columns with few distinct values, which are returned factorized.
+
+        Raises:
+            InvalidTraceError: the table is damaged.
         """
 
 
-# ---------------------------------------------------------------- table folder
-# A folder of tables as columns: one file for each table, Parquet or Arrow.
+# ---------------------------------------------------------------- table directory
+# A directory with one file per table, Parquet or Arrow.
 
 PARQUET: Final = b"PAR1"
 ARROW_STREAM: Final = b"\xff\xff\xff\xff"
@@ -62,39 +67,40 @@ NO_TEXT: Final = -1
 
 
 def is_table(head: bytes) -> bool:
-    """Whether a file that begins so holds one table."""
+    """Return whether a file with this beginning holds one table."""
     return head.startswith((PARQUET, ARROW_STREAM, ARROW_FILE))
 
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """paths: of the files, by the name of the table that each holds."""
+    """A directory of table files. paths: the file of each table, by table name."""
 
     name: str
     paths: Mapping[str, Path]
 
     @property
     def table_names(self) -> tuple[str, ...]:
+        """Names of the tables."""
         return tuple(self.paths)
 
     def column_names(self, table_name: str) -> tuple[str, ...]:
-        """Of the table; none when there is no such table. Raises InvalidTraceError when it is damaged."""
+        """Return the columns of a table; none if there is no such table. Raises InvalidTraceError if it is damaged."""
         if table_name not in self.paths:
             return ()
         with self._reading(table_name):
             return _column_names(self.paths[table_name])
 
     def rows(self, table_name: str) -> list[dict[str, Any]]:
-        """All of a small table; none when there is no such table. Raises InvalidTraceError when it is damaged."""
+        """Return all rows of a small table; none if there is no such table. Raises InvalidTraceError if it is damaged."""
         if table_name not in self.paths:
             return []
         with self._reading(table_name):
             return _frame(self.paths[table_name], None).rows(named=True)
 
     def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = (), codes: Sequence[str] = ()) -> TableColumns:
-        """The columns of these names, of which there must be such, in the order of the file.
+        """Return columns of a table, all of which must exist, with rows in the order of the file.
 
-        Raises InvalidTraceError when the table is damaged.
+        See ExportedTables.columns. Raises InvalidTraceError if the table is damaged.
         """
         with self._reading(table_name):
             frame = _frame(self.paths[table_name], [*integers, *texts, *codes])
@@ -115,7 +121,7 @@ class TableFolder:
             raise InvalidTraceError(
                 f"folder {self.name}, table {table_name}",
                 found=str(error).split("\n", 1)[0],
-                expected="a Parquet or Arrow file that is whole",
+                expected="a complete Parquet or Arrow file",
                 remedy="Copy or export it again.",
             ) from error
 
@@ -135,7 +141,7 @@ def _column_names(path: Path) -> tuple[str, ...]:
 
 
 def _frame(path: Path, names: Sequence[str] | None) -> pl.DataFrame:
-    """With whole numbers in 64 bits with a sign, as SQLite has them: ids use the uppermost bit. names: None for all columns."""
+    """Return columns of a file, integers as signed 64 bits as in SQLite: ids use the uppermost bit. names: None for all columns."""
     columns = None if names is None else list(names)
     sign = _sign(path)
     if sign.startswith(PARQUET):
@@ -150,7 +156,7 @@ def _frame(path: Path, names: Sequence[str] | None) -> pl.DataFrame:
 
 
 def _integers(column: pl.Series) -> tuple[Integers, int]:
-    """The values, NULL_INTEGER for null, and how many are no whole numbers, which are taken for null too."""
+    """Return the values with NULL_INTEGER for null, and the number of non-integers, which become null too."""
     if column.dtype == pl.Boolean:
         column = column.cast(pl.Int64)
     if column.dtype != pl.Int64:
@@ -165,8 +171,7 @@ def _texts(column: pl.Series) -> TextColumn:
     return TextColumn(codes.to_numpy().copy(), different.to_list())
 
 
-# ---------------------------------------------------------------- nsys events
-# Tables of events as Nsight Systems exports them: what of their columns is there, in order of start.
+# ---------------------------------------------------------------- events
 
 COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 FILLS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -174,87 +179,90 @@ FILLS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 
 @dataclass(slots=True, eq=False)
 class Events:
-    """Rows of one table in order of start. A column that the file lacks is null throughout.
+    """The rows of one table of events. A column that the file lacks is null throughout.
 
     Args:
-        coded: columns of few values, as codes.
-        order: place in the file of each row, once they were sorted; None: the same.
+        factorized: factorized columns of few distinct values.
+        order: index in the file of each row, once the rows were sorted; None: they were not.
     """
 
     row_count: int
     integers: dict[str, Integers]
     texts: Mapping[str, TextColumn]
-    coded: dict[str, Coded] = field(default_factory=dict)
+    factorized: dict[str, Coded] = field(default_factory=dict)
     process: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's process
-    thread: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # the same of its thread, as far as it has one
+    thread: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's thread, if the table has one
     order: npt.NDArray[np.int64] | None = None
-    untimed_count: int = 0  # left out: without a start or an end
-    refused_count: int = 0  # values that are no whole numbers
+    untimed_count: int = 0  # skipped rows without a start or an end
+    refused_count: int = 0  # values that are no integers
     missing: tuple[str, ...] = ()
     _absent: dict[str, Integers] = field(default_factory=dict)
 
     @classmethod
     def read(cls, file: ExportedTables, wanted: WantedColumns) -> Self:
-        """All rows in the order of the file. No rows when there is no such table.
+        """Read all rows in the order of the file; none if there is no such table.
 
-        Raises InvalidTraceError when the table is damaged.
+        Raises InvalidTraceError if the table is damaged.
         """
-        there = wanted.present(file.column_names(wanted.table_name))
+        present = wanted.present(file.column_names(wanted.table_name))
         missing = tuple(
             name
-            for names, found in ((wanted.integers, there.integers), (wanted.codes, there.codes), (wanted.texts, there.texts))
+            for names, found in ((wanted.integers, present.integers), (wanted.codes, present.codes), (wanted.texts, present.texts))
             for name in names
             if name not in found
         )
         found = (
-            file.columns(wanted.table_name, there.integers, there.texts, there.codes)
-            if there.integers or there.codes
+            file.columns(wanted.table_name, present.integers, present.texts, present.codes)
+            if present.integers or present.codes
             else TableColumns(0, {}, {})
         )
         return cls(
             found.row_count,
             dict(found.integers),
             found.texts,
-            dict(found.coded),
+            dict(found.factorized),
             refused_count=found.refused_count,
             missing=missing,
         )
 
     @classmethod
     def none(cls) -> Self:
+        """Return no events."""
         return cls(0, {}, {})
 
     def column(self, name: str) -> Integers:
+        """Return an integer column; NULL_INTEGER for null."""
         if name in self.integers:
             return self.integers[name]
-        if name in self.coded:
-            return self.coded[name].values
+        if name in self.factorized:
+            return self.factorized[name].values
         if name not in self._absent:
             self._absent[name] = np.full(self.row_count, NULL_INTEGER, dtype=np.int64)
         return self._absent[name]
 
     def codes(self, name: str) -> Coded:
-        """The column as codes. Its keys are those of its rows."""
-        return self.coded[name] if name in self.coded else coded(self.column(name))[0]
+        """Return an integer column factorized; its keys are exactly those of the rows."""
+        return self.factorized[name] if name in self.factorized else coded(self.column(name))[0]
 
     def text(self, name: str) -> TextColumn:
+        """Return a text column."""
         return self.texts[name] if name in self.texts else TextColumn(np.full(self.row_count, -1, dtype=np.int32), ())
 
     def release(self, *names: str) -> None:
-        """Columns that are not asked for again."""
+        """Release the memory of columns that are not needed any more."""
         for name in names:
             self.integers.pop(name, None)
 
     def where(self, is_kept: npt.NDArray[np.bool_]) -> Self:
-        """The rows of a mask. These rows here lose their columns."""
+        """Return the rows that the mask selects. This object loses its columns unless all are selected."""
         if bool(is_kept.all()):
             return self
         found = self._at(np.flatnonzero(is_kept))
-        found.coded = {name: column.used() for name, column in found.coded.items()}
+        found.factorized = {name: column.used() for name, column in found.factorized.items()}
         return found
 
     def timed(self, *, may_be_open: bool = False) -> Self:
-        """Without rows that have no start or, unless they may be open, no end. These rows here lose their columns."""
+        """Return the rows that have a start and, unless they may be open, an end. This object may lose its columns."""
         is_timed = self.column("start") != NULL_INTEGER
         if not may_be_open:
             is_timed &= self.column("end") != NULL_INTEGER
@@ -263,27 +271,27 @@ class Events:
         return found
 
     def by_start(self) -> Self:
-        """In order of start, of equal starts in that of the file. These rows here lose their columns."""
+        """Return the rows in order of start, stable. This object may lose its columns."""
         return self._ordered(start_order(self.column("start")))
 
     def by_range(self, end_ns: Integers) -> Self:
-        """In order of start, of equal starts the later end first."""
+        """Return the rows in order of start, of equal starts the later end first. This object may lose its columns."""
         return self._ordered(range_order(self.column("start"), end_ns))
 
-    def moved(self, places: Indexes) -> Indexes:
-        """Places in the file as rows. NONE stays what it is."""
+    def to_rows(self, file_rows: Indexes) -> Indexes:
+        """Return rows of the file as rows of this object. NONE stays NONE."""
         if self.order is None:
-            return places
+            return file_rows
         rows = np.empty(self.row_count + 1, dtype=np.int32)
         rows[self.order] = np.arange(self.row_count, dtype=np.int32)
         rows[-1] = NONE
-        found: Indexes = rows[places]
+        found: Indexes = rows[file_rows]
         return found
 
     @classmethod
-    def together(cls, parts: Sequence[Self]) -> Self:
-        """The rows of all parts, one part after the other."""
-        names = dict.fromkeys(name for part in parts for name in (*part.integers, *part.coded))
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Return the concatenated rows of all parts, with their integer columns only."""
+        names = dict.fromkeys(name for part in parts for name in (*part.integers, *part.factorized))
         integers = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
         return cls(sum(part.row_count for part in parts), integers, {})
 
@@ -296,29 +304,29 @@ class Events:
 
     def _at(self, rows: npt.NDArray[np.int64]) -> Self:
         integers = {}
-        for name in list(self.integers):  # one at a time: both copies of all of them would be twice the memory
+        for name in list(self.integers):  # one at a time, so that not all columns are in memory twice
             integers[name] = self.integers.pop(name)[rows]
         texts = {name: TextColumn(column.codes[rows], column.texts) for name, column in self.texts.items()}
         of_codes = {}
-        for name in list(self.coded):
-            column = self.coded.pop(name)
+        for name in list(self.factorized):
+            column = self.factorized.pop(name)
             of_codes[name] = Coded(column.codes[rows], column.keys)
         process, thread = (codes[rows] if codes.size else codes for codes in (self.process, self.thread))
         return type(self)(rows.size, integers, texts, of_codes, process, thread, None, self.untimed_count, self.refused_count, self.missing)
 
 
-# ---------------------------------------------------------------- nsys environment
-# What an export of Nsight Systems says of itself: its version, its session, processes and devices.
+# ---------------------------------------------------------------- environment
+# Metadata of an export: its version, session, processes and devices.
 
 KNOWN_SCHEMA: Final = (3, 30)
-"""Newest that was read for this reader: https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html (2026.5)."""
+"""Newest schema that this reader was written for: https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html (2026.5)."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A device of the machine; None: not stated."""
+    """A device of the machine. None: not stated."""
 
     device_name: str | None
     compute_capability: str | None
@@ -331,7 +339,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """process_names: by process key. device_gpus: by process id, or None for all, and the number that the process gives the device."""
+    """The metadata of an export.
+
+    process_names: by process key. device_gpus: by process id (None: all processes) and the device's number in that process.
+    """
 
     session_start_unix_ns: int | None
     first_ns: int | None  # of the recording, since the session's start
@@ -342,11 +353,12 @@ class Environment:
     notes: tuple[str, ...]
 
     def gpu(self, process_id: int, device_index: int) -> Gpu | None:
+        """Return the device with this number in a process; None if it is not described."""
         return self.device_gpus.get((process_id, device_index)) or self.device_gpus.get((None, device_index))
 
 
 def read_environment(file: ExportedTables) -> Environment:
-    """Every table of it may be missing."""
+    """Read the metadata of an export; any table of it may be missing."""
     session = next(iter(file.rows("TARGET_INFO_SESSION_START_TIME")), {})
     details = next(iter(file.rows("ANALYSIS_DETAILS")), {})
     system = {row.get("name"): row.get("value") for row in file.rows("TARGET_INFO_SYSTEM_ENV")}
@@ -374,7 +386,7 @@ def _version_notes(file: ExportedTables) -> list[str]:
     numbers = tuple(int(part) for part in schema.split(".")[:2] if part.isdecimal())
     if numbers > KNOWN_SCHEMA:
         known = ".".join(map(str, KNOWN_SCHEMA))
-        notes.append(f"Schema {schema} is newer than {known}, the newest known here: what has the names known so far is read.")
+        notes.append(f"Schema {schema} is newer than {known}, the newest known here: only known tables and columns are read.")
     return notes
 
 
@@ -411,15 +423,14 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-# ---------------------------------------------------------------- nsys processes
-# Processes and threads of an export of Nsight Systems: their ids, and which one each event is of.
+# ---------------------------------------------------------------- processes
 
 
 @dataclass(slots=True)
 class Processes:
-    """By code, in order of first mention. NULL_INTEGER: not stated.
+    """The processes and threads of an export, numbered in order of first use. NULL_INTEGER: not stated.
 
-    named_keys: processes that the file names, with or without events.
+    named_keys: keys of the processes that the file names, with or without events.
     """
 
     named_keys: Collection[int]
@@ -428,24 +439,24 @@ class Processes:
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """As events have them."""
+        """The key of each process, see `process_keys`."""
         return tuple(self._codes)
 
     @property
     def ids(self) -> Integers:
-        """The system's number, unless two machines of one recording have processes of the same."""
+        """The system's process id of each process, or its key if two machines of a recording have processes of the same id."""
         counts = Counter(process_id(key) for key in {*self._codes, *self.named_keys} if key != NULL_INTEGER)
         ids = [key if key == NULL_INTEGER or counts[process_id(key)] > 1 else process_id(key) for key in self._codes]
         return np.array(ids, dtype=np.int64)
 
-    def tell_device(self, *parts: Events) -> None:
-        """Tells events the code of their process."""
+    def code_device_events(self, *parts: Events) -> None:
+        """Set the process codes of device events."""
         for part in parts:
             found = part.codes("globalPid")
             part.process = self._coded(found)
 
-    def tell_host(self, *parts: Events) -> None:
-        """Tells events the codes of their process and thread."""
+    def code_host_events(self, *parts: Events) -> None:
+        """Set the process and thread codes of host events."""
         for part in parts:
             found = part.codes("globalTid")
             part.thread = _translated(found.codes, [self._threads.setdefault(key, len(self._threads)) for key in found.keys.tolist()])
@@ -457,12 +468,12 @@ class Processes:
 
 
 def _translated(codes: Indexes, table: list[int]) -> Indexes:
-    """table[code]; the codes themselves where that changes nothing."""
-    return codes if all(place == code for code, place in enumerate(table)) else np.array(table, dtype=np.int32)[codes]
+    """Return table[code] for each code, without a copy if that changes nothing."""
+    return codes if all(new == code for code, new in enumerate(table)) else np.array(table, dtype=np.int32)[codes]
 
 
-# ---------------------------------------------------------------- nsys numbers
-# How Nsight Systems packs numbers, and columns of numbers as columns of frames.
+# ---------------------------------------------------------------- ids and columns
+# How Nsight Systems packs ids, and the conversion of arrays to columns of frames.
 
 PROCESS_SHIFT: Final = 24
 ID_MASK: Final = 0xFFFFFF
@@ -470,28 +481,29 @@ ID_MASK: Final = 0xFFFFFF
 
 
 def process_keys(global_ids: Integers) -> Integers:
-    """What names a process, of globalPid or globalTid: machine and process id."""
+    """Return the key of each process, machine and process id, from globalPid or globalTid."""
     keys: Integers = global_ids >> PROCESS_SHIFT
     keys[global_ids == NULL_INTEGER] = NULL_INTEGER
     return keys
 
 
 def process_id(process_key: int) -> int:
+    """Return the system's process id of a key."""
     return process_key & ID_MASK
 
 
 def numbers(values: Integers) -> pl.Series:
-    """NULL_INTEGER as null."""
+    """Return integers as a column, NULL_INTEGER as null."""
     return _nulled(pl.Series(values), values == NULL_INTEGER)
 
 
 def indexes(values: Indexes) -> pl.Series:
-    """NONE as null."""
+    """Return indexes as a column, NONE as null."""
     return _nulled(pl.Series(values, dtype=pl.Int32), values == NONE)
 
 
 def small_numbers(values: Integers) -> pl.Series:
-    """Whole numbers in four bytes; what does not fit is null."""
+    """Return integers as a column of 32 bits; values that do not fit become null."""
     return numbers(values).cast(pl.Int32, strict=False)
 
 
@@ -500,7 +512,7 @@ def _nulled(series: pl.Series, is_null: npt.NDArray[np.bool_]) -> pl.Series:
 
 
 def durations(start_ns: Integers, end_ns: Integers) -> Integers:
-    """End less start; NULL_INTEGER where one of them is."""
+    """Return end minus start; NULL_INTEGER where one of them is."""
     found = end_ns - start_ns
     unknown = (start_ns == NULL_INTEGER) | (end_ns == NULL_INTEGER)
     if bool(unknown.any()):
@@ -508,10 +520,10 @@ def durations(start_ns: Integers, end_ns: Integers) -> Integers:
     return found
 
 
-def taken(values: Integers, places: Indexes) -> Integers:
-    """values[place]; NULL_INTEGER where the place is NONE."""
+def taken(values: Integers, indexes: Indexes) -> Integers:
+    """Return the values at these indexes; NULL_INTEGER where the index is NONE."""
     if values.size == 0:
-        return np.full(places.size, NULL_INTEGER, dtype=np.int64)
-    found = values[places]  # of NONE, -1, the last
-    found[places == NONE] = NULL_INTEGER
+        return np.full(indexes.size, NULL_INTEGER, dtype=np.int64)
+    found = values[indexes]  # NONE, -1, indexes the last value
+    found[indexes == NONE] = NULL_INTEGER
     return found

@@ -1,4 +1,4 @@
-"""Canonical tables from an nsys export: NVTX ranges, CUDA graphs, operators."""
+"""The conversion of an nsys export to frames of the canonical tables, with NVTX ranges, CUDA graphs and operators."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from kernalyse.services.analyzer.readers.nsys.sqlite_pages import NULL_INTEGER
 from kernalyse.services.analyzer.tables.base import INDEX, Table
 from kernalyse.services.analyzer.tables.traces import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_PROCESSES
 
-# ---------------------------------------------------------------- nsys frames
-# Events of Nsight Systems as frames of the canonical tables.
+# ---------------------------------------------------------------- frames
 
 DIRECTIONS: Final = {
     1: "host_to_device",
@@ -48,10 +47,10 @@ DIRECTIONS: Final = {
     12: "managed_device_to_host",
     13: "managed_device_to_device",
 }
-"""By CUpti_ActivityMemcpyKind."""
+"""Directions by CUpti_ActivityMemcpyKind."""
 
 MEMORY_SOURCES: Final = {"direction": "copyKind", "stream_index": "streamId", "bytes": "bytes", "correlation_id": "correlationId"}
-"""Of copies and fills, by the column that needs it; fills have no copyKind."""
+"""Columns of copies and fills, by the column of memory_ops that needs them; fills have no copyKind."""
 
 MAX_INDEX: Final = 2**31 - 1
 
@@ -60,9 +59,9 @@ Columns = Mapping[str, Callable[[], pl.Series]]
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Kernels with the call that launched each and the innermost range around that; NONE where there is none.
+    """The kernels, with the call that launched each and the innermost range around that call; NONE where there is none.
 
-    is_of_node: the range is the one around the creation of the node of a CUDA graph instead.
+    is_of_node: the range is around the creation of the kernel's node in a CUDA graph instead.
     """
 
     kernels: Events
@@ -74,6 +73,7 @@ class Launches:
 
 
 def kernel_launches(launches: Launches, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
+    """Return the requested columns of table kernel_launches."""
     kernels, calls = launches.kernels, launches.calls
     columns: Columns = {
         "launch_index": lambda: row_numbers(kernels.row_count),
@@ -96,6 +96,7 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
 
 
 def api_calls(calls: Events, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
+    """Return the requested columns of table api_calls."""
     columns: Columns = {
         "call_index": lambda: row_numbers(calls.row_count),
         "name_index": lambda: indexes(names.of_codes(calls.codes("nameId"))),
@@ -112,7 +113,7 @@ def api_calls(calls: Events, processes: Processes, names: TraceNames, selection:
 def range_rows(
     ranges: Ranges, nesting: Nesting, input_shapes: pl.Series | None, processes: Processes, selection: Selection
 ) -> pl.DataFrame:
-    """input_shapes: of each range; None: no range has any."""
+    """Return the requested columns of table ranges. input_shapes: shapes of each range; None: no range has any."""
     events = ranges.events
     columns: Columns = {
         "range_index": lambda: row_numbers(events.row_count),
@@ -133,6 +134,7 @@ def range_rows(
 
 
 def memory_ops(memory: Events, calls: Events, call_indexes: Indexes, processes: Processes, selection: Selection) -> pl.DataFrame:
+    """Return the requested columns of table memory_ops."""
     columns: Columns = {
         "op_index": lambda: row_numbers(memory.row_count),
         "kind": lambda: _either(memory.column("is_fill") == 1, "set", "copy"),
@@ -149,12 +151,12 @@ def memory_ops(memory: Events, calls: Events, call_indexes: Indexes, processes: 
     return _frame(MEMORY_OPS, columns, selection)
 
 
-def trace_devices(works: Sequence[Events], processes: Processes, environment: Environment) -> pl.DataFrame:
-    """Devices that did some of the works."""
+def trace_devices(operations: Sequence[Events], processes: Processes, environment: Environment) -> pl.DataFrame:
+    """Return table trace_devices: the devices that some of the operations ran on."""
     used: set[tuple[int, int]] = set()
-    for work in works:
-        device = work.codes("deviceId")
-        (pairs,) = coded(work.process.astype(np.int64) * device.keys.size + device.codes)
+    for events in operations:
+        device = events.codes("deviceId")
+        (pairs,) = coded(events.process.astype(np.int64) * device.keys.size + device.codes)
         numbers_of_devices = device.keys.tolist()
         used |= {(pair // device.keys.size, numbers_of_devices[pair % device.keys.size]) for pair in pairs.keys.tolist()}
     rows = []
@@ -166,6 +168,7 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
 
 
 def trace_processes(processes: Processes, environment: Environment, file_name: str) -> pl.DataFrame:
+    """Return table trace_processes."""
     rows = [
         {
             "process_id": int(number),
@@ -182,10 +185,12 @@ def trace_processes(processes: Processes, environment: Environment, file_name: s
 
 
 def row_numbers(count: int) -> pl.Series:
+    """Return the column 0 to count - 1."""
     return pl.int_range(count, dtype=INDEX, eager=True)
 
 
 def thread_ids(events: Events) -> Integers:
+    """Return the system's thread id of each event; NULL_INTEGER where it is not stated."""
     global_ids = events.column("globalTid")
     return np.where(global_ids == NULL_INTEGER, NULL_INTEGER, global_ids & ID_MASK)
 
@@ -203,7 +208,7 @@ def _counts(events: Events, source: str) -> Callable[[], pl.Series]:
 
 
 def _small_counts(events: Events, source: str) -> Callable[[], pl.Series]:
-    """Found out once for each value there is."""
+    """Return a function that converts each distinct value once."""
 
     def small() -> pl.Series:
         column = events.codes(source)
@@ -229,8 +234,8 @@ def _frame(table: Table, columns: Columns, selection: Selection) -> pl.DataFrame
     return pl.DataFrame({name: columns[name]() for name in selection.of_table(table) if name in columns})
 
 
-# ---------------------------------------------------------------- nsys columns
-# Which columns of an export's largest tables a question needs.
+# ---------------------------------------------------------------- required columns
+# The columns of an export's largest tables that a selection requires.
 
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -239,7 +244,7 @@ NVTX: Final = "NVTX_EVENTS"
 NODE_ID: Final = "graphNodeId"
 
 KERNEL_NAME_COLUMNS: Final = ("demangledName", "shortName", "mangledName")
-"""Best first."""
+"""The most specific name first."""
 
 KERNEL_COUNTS: Final = {
     "graph_node_id": NODE_ID,
@@ -258,36 +263,42 @@ KERNEL_SMALL_COUNTS: Final = {
     "block_z": "blockZ",
     "registers_per_thread": "registersPerThread",
 }
-"""Columns that are taken as they are, by the column of kernel_launches."""
+"""Columns that are copied unchanged, by the column of kernel_launches."""
 
 CALL_CODES: Final = {"name_index": "nameId", "return_value": "returnValue"}
-"""By the column of api_calls."""
+"""Factorized columns, by the column of api_calls."""
 
 
-def kernel_columns(there: Collection[str], wanted: Collection[str], *, has_calls: bool, has_nodes: bool) -> WantedColumns:
-    """there: columns of the file's table; wanted: of kernel_launches. has_calls, has_nodes: kernels are put to what launched them."""
-    names = [name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else []
-    codes = ["deviceId", "globalPid", *names, *(source for name, source in KERNEL_SMALL_COUNTS.items() if name in wanted)]
+def kernel_columns(present: Collection[str], requested: Collection[str], *, has_calls: bool, has_nodes: bool) -> WantedColumns:
+    """Return the columns to read of the table of kernels.
+
+    Args:
+        present: columns that the file's table has.
+        requested: requested columns of kernel_launches.
+        has_calls, has_nodes: whether kernels are correlated with calls, and with nodes of CUDA graphs.
+    """
+    names = [name for name in KERNEL_NAME_COLUMNS if name in present][:1] if "name_index" in requested else []
+    codes = ["deviceId", "globalPid", *names, *(source for name, source in KERNEL_SMALL_COUNTS.items() if name in requested)]
     integers = ["start", "end", *(["correlationId"] if has_calls else [])]
-    integers += [source for name, source in KERNEL_COUNTS.items() if name in wanted]
+    integers += [source for name, source in KERNEL_COUNTS.items() if name in requested]
     integers += [NODE_ID] if has_nodes else []
     return WantedColumns.of(KERNELS, integers, codes=codes)
 
 
-def call_columns(wanted: Collection[str]) -> WantedColumns:
-    """wanted: of api_calls."""
-    codes = ["globalTid", *(source for name, source in CALL_CODES.items() if name in wanted)]
-    return WantedColumns.of(CALLS, ["start", "correlationId", *(["end"] if "duration_ns" in wanted else [])], codes=codes)
+def call_columns(requested: Collection[str]) -> WantedColumns:
+    """Return the columns to read of the table of calls. requested: requested columns of api_calls."""
+    codes = ["globalTid", *(source for name, source in CALL_CODES.items() if name in requested)]
+    return WantedColumns.of(CALLS, ["start", "correlationId", *(["end"] if "duration_ns" in requested else [])], codes=codes)
 
 
 def range_columns(*, has_names: bool, has_domains: bool) -> WantedColumns:
+    """Return the columns to read of the table of NVTX events."""
     is_named = has_names or has_domains
     codes = ["eventType", "globalTid", *(["textId"] if is_named else []), *(["domainId"] if has_domains else [])]
     return WantedColumns.of(NVTX, ["start", "end"], ["text"] if is_named else [], codes)
 
 
-# ---------------------------------------------------------------- nsys ranges
-# NVTX ranges of an export of Nsight Systems.
+# ---------------------------------------------------------------- NVTX ranges
 
 PUSH_POP_TYPES: Final = (59, 70)  # 70, 71: imported from a text file of NVTX
 START_END_TYPES: Final = (60, 71)
@@ -297,9 +308,9 @@ UNNAMED: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Ranges in order of start, of equal starts the later end first. Of an open one the end is that of the session.
+    """The NVTX ranges in order of start, of equal starts the later end first. An open range ends with the session.
 
-    other_count: events that are no ranges, as marks.
+    other_count: number of events that are no ranges, such as marks.
     """
 
     events: Events
@@ -312,12 +323,23 @@ class Ranges:
 
     @classmethod
     def none(cls) -> Self:
+        """Return no ranges."""
         nothing, flags = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.bool_)
         return cls(Events.none(), np.empty(0, dtype=np.int64), flags, flags, nothing, nothing)
 
 
 def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | None, *, has_names: bool, has_domains: bool) -> Ranges:
-    """Raises InvalidTraceError when the table is damaged."""
+    """Read the NVTX ranges of an export.
+
+    Args:
+        file: the tables of the export.
+        names: the names of the trace, which those of ranges are added to.
+        session_end_ns: end of the recording since the session's start; None: not stated.
+        has_names, has_domains: whether names and domains are read.
+
+    Raises:
+        InvalidTraceError: the table is damaged.
+    """
     found = Events.read(file, range_columns(has_names=has_names, has_domains=has_domains))
     is_range = _is_one_of(found, (*PUSH_POP_TYPES, *START_END_TYPES))
     domains = _domains(found, names) if has_domains else {}
@@ -341,9 +363,9 @@ def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | N
     )
 
 
-def _is_one_of(events: Events, wanted: Sequence[int]) -> Flags:
+def _is_one_of(events: Events, requested: Sequence[int]) -> Flags:
     types = events.codes("eventType")
-    is_wanted = np.isin(types.keys, wanted)
+    is_wanted = np.isin(types.keys, requested)
     if bool(is_wanted.all()) or not bool(is_wanted.any()):  # most files have ranges of one kind
         return np.full(events.row_count, bool(is_wanted.any()))
     found: Flags = is_wanted[types.codes]
@@ -351,7 +373,7 @@ def _is_one_of(events: Events, wanted: Sequence[int]) -> Flags:
 
 
 def _range_names(found: Events, names: TraceNames) -> Indexes:
-    """The text, else what textId refers to, else nothing: then the range has the empty name."""
+    """Return the name of each range: its text, else the string of its textId, else the empty name."""
     name = names.of_texts(found.text("text"))
     without_text = np.flatnonzero(name == NONE)
     if without_text.size:
@@ -362,9 +384,11 @@ def _range_names(found: Events, names: TraceNames) -> Indexes:
 
 
 def _domains(found: Events, names: TraceNames) -> dict[tuple[int, int], int]:
-    """Name index by process key and domainId, of the events that say so."""
+    """Return the name index of each domain by process key and domainId, from the events that create domains."""
     is_creation = _is_one_of(found, (DOMAIN_TYPE,))
-    created = replace(found, integers=dict(found.integers), coded=dict(found.coded)).where(is_creation)  # the others are still needed
+    created = replace(found, integers=dict(found.integers), factorized=dict(found.factorized)).where(
+        is_creation
+    )  # a copy, since `where` takes the columns
     keys = zip(process_keys(created.column("globalTid")).tolist(), created.column("domainId").tolist(), strict=True)
     return dict(zip(keys, _range_names(created, names).tolist(), strict=True))
 
@@ -377,31 +401,31 @@ def _of_domains(found: Events, domains: dict[tuple[int, int], int]) -> Indexes:
     return domain
 
 
-# ---------------------------------------------------------------- nsys graphs
-# Kernels inside CUDA graphs: the range in which the node of each was made.
+# ---------------------------------------------------------------- CUDA graphs
+# Kernels inside CUDA graphs belong to the range in which their node was created.
 #
-# A graph is launched by one call, whose range says where it was run. What a kernel is for says the range around the call that made its
-# node, by hand or by capturing a stream. To instantiate a graph clones its nodes: a clone tells the node that it is of.
+# A graph is launched by one call, whose range says only where the graph ran. The purpose of a kernel shows in the range around the call
+# that created its node, explicitly or by stream capture. Instantiating a graph clones its nodes; a clone refers to its original.
 # https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html, tables CUDA_GRAPH_NODE_EVENTS and CUPTI_ACTIVITY_KIND_KERNEL.
 
 NODE_TABLES: Final = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
-"""The first that tells of nodes: until 2022 the second one did, which today tells of whole graphs."""
+"""Tables with creations of nodes; the first present one counts. Until 2022 it was the second, which now describes complete graphs."""
 
 WHOLE_GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-"""Executions of graphs whose kernels were not traced."""
+"""Table of executions of graphs whose kernels were not traced."""
 
 ORIGINAL_ID: Final = "originalGraphNodeId"
 DOUBLING_COUNT: Final = 5
-"""Of steps from clone to original: 32 clones of clones. A file in which nodes are clones of each other ends there too."""
+"""Pointer-doubling steps from clone to original: enough for 32 generations. In a file with cyclic clones the search ends too."""
 
 
 def node_table(file: ExportedTables) -> str | None:
-    """The table with the creations of nodes; None: there is none."""
+    """Return the table with the creations of graph nodes; None if there is none."""
     return next((name for name in NODE_TABLES if NODE_ID in file.column_names(name)), None)
 
 
 def read_nodes(file: ExportedTables) -> Events:
-    """Creations of nodes, in order of start. Raises InvalidTraceError when the table is damaged."""
+    """Read the creations of graph nodes, in order of start. Raises InvalidTraceError if the table is damaged."""
     table_name = node_table(file)
     if table_name is None:
         return Events.none()
@@ -409,7 +433,7 @@ def read_nodes(file: ExportedTables) -> Events:
 
 
 def node_ranges(kernels: Events, nodes: Events, ranges: Ranges) -> Indexes:
-    """Innermost range at the creation of the node of each kernel; NONE where no node, no creation or no range is known."""
+    """Return the innermost range around the creation of each kernel's graph node; NONE if node, creation or range is not known."""
     if nodes.row_count == 0 or kernels.row_count == 0:
         return np.full(kernels.row_count, NONE, dtype=np.int32)
     events = ranges.events
@@ -419,13 +443,13 @@ def node_ranges(kernels: Events, nodes: Events, ranges: Ranges) -> Indexes:
     return found
 
 
-def creations(work: Events, nodes: Events) -> Indexes:
-    """Row of the creation of the node of each piece of work; NONE of none."""
-    return _first_creations(work.process, work.column(NODE_ID), nodes)
+def creations(operations: Events, nodes: Events) -> Indexes:
+    """Return the row of the creation of each operation's graph node; NONE without one."""
+    return _first_creations(operations.process, operations.column(NODE_ID), nodes)
 
 
 def _originals(nodes: Events) -> Indexes:
-    """For each creation that of the node that it is a clone of in the end, as far as that is known; else itself."""
+    """Return for each creation the one of its node's ultimate original, as far as it is known."""
     rows = np.arange(nodes.row_count, dtype=np.int32)
     original = _first_creations(nodes.process, nodes.column(ORIGINAL_ID), nodes)
     original = np.where(original == NONE, rows, original)
@@ -435,26 +459,27 @@ def _originals(nodes: Events) -> Indexes:
 
 
 def _first_creations(process: Indexes, node_ids: Integers, nodes: Events) -> Indexes:
-    """Of several events of a node the first made it."""
+    """Return the creation of each node, which is the first of its events; NONE without one."""
     found = causes(process, node_ids, np.ascontiguousarray(nodes.process[::-1]), np.ascontiguousarray(nodes.column(NODE_ID)[::-1]))
     return np.where(found == NONE, np.int32(NONE), np.int32(nodes.row_count - 1) - found).astype(np.int32)
 
 
-# ---------------------------------------------------------------- nsys operators
-# Operators among NVTX ranges: PyTorch's emit_nvtx writes their shapes into the text.
+# ---------------------------------------------------------------- operators
+# PyTorch's emit_nvtx writes operators as NVTX ranges, with their shapes in the text but without data types:
 #
-# "aten::addmm, seq = 12, op_id = 34, sizes = [[8], [4, 16], [16, 8]], input_op_ids = [(33,0)]": torch/csrc/profiler/util.cpp,
-# getNvtxStr. Data types it does not write.
+# "aten::addmm, seq = 12, op_id = 34, sizes = [[8], [4, 16], [16, 8]], input_op_ids = [(33,0)]" (torch/csrc/profiler/util.cpp,
+# getNvtxStr).
 
 SIZES: Final = r", sizes = (\[[\[\]0-9, ]*\])"
 SIGN: Final = ", sizes = ["
 
 
 def input_shapes(ranges: Ranges, names: pl.Series) -> pl.Series | None:
-    """Of each range, as recorded: JSON; null for ranges that are no operators. None: no range is one.
+    """Return the input shapes of each range (JSON), null for ranges that are no operators; None if no range is one.
 
     Args:
-        names: by name index.
+        ranges: the ranges.
+        names: the names of the trace, by name index.
     """
     if ranges.name.size == 0 or not names.str.contains(SIGN, literal=True).any():
         return None
@@ -463,7 +488,7 @@ def input_shapes(ranges: Ranges, names: pl.Series) -> pl.Series | None:
 
 
 def operators_around(ranges: Ranges, shapes: pl.Series, calls: Events) -> Indexes:
-    """Innermost operator around each call, NONE of none; the same of NONE, at the end."""
+    """Return the innermost operator around each call, NONE without one. A last entry NONE is appended, for the call index NONE."""
     counts = shapes.is_not_null().to_numpy() & ~ranges.is_open
     found = nested(ranges.events.thread, ranges.events.column("start"), ranges.end_ns, counts, calls.thread, calls.column("start"))
     around: Indexes = np.append(found.innermost, np.int32(NONE))

@@ -1,4 +1,4 @@
-"""Read reports of Nsight Systems: SQLite exports, Parquet directories and .nsys-rep files."""
+"""The readers of Nsight Systems reports: SQLite exports, directories of Parquet or Arrow files, and .nsys-rep files."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ from kernalyse.services.analyzer.tables.traces import (
 from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
 from kernalyse.services.core.external_programs import find_nsys, run_limited
 
-# ---------------------------------------------------------------- nsys sqlite
-# Reads SQLite exports of Nsight Systems, schemas of 2022 to 2026.
+# ---------------------------------------------------------------- SQLite exports
+# SQLite exports, schemas of 2022 to 2026.
 #
-# Tables and columns come and go between versions and with what was traced: each is probed. Correlation ids are those of one process
-# only; calls are not always in order, and some kernels have none. What is missing is said in the notes.
+# Tables and columns differ between versions and with what was traced, so each is probed. Correlation ids are unique within one process
+# only; calls are not always in order, and some kernels have none. The notes state what is missing.
 
 SQLITE_FORMAT: Final = "nsys-sqlite"
 OWN_TABLES: Final = (KERNELS, CALLS, NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
@@ -78,28 +78,37 @@ OF_RANGE: Final = ("range_index", "layer_source", OF_OPERATOR)
 
 
 class NsysSqliteReader:
+    """The reader of SQLite exports."""
+
     format = SQLITE_FORMAT
     description = "an SQLite export of Nsight Systems"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether the file is an SQLite file."""
         return head.startswith(HEADER)
 
     def read(self, files: TraceFiles) -> ImportedTables:
+        """Read the export. Raises InvalidTraceError if it is damaged or of another program."""
         return self.read_columns(files, EVERYTHING)
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
+        """Read the requested columns. Raises InvalidTraceError if the export is damaged or of another program."""
         with closing(SqliteFile.open(files.path, files.file_name)) as file:
             return read_tables(file, selection)
 
 
 def read_tables(file: ExportedTables, selection: Selection = EVERYTHING) -> ImportedTables:
-    """Raises InvalidTraceError: its tables are those of another program, there are none, or they are damaged."""
+    """Return the tables of an export as a trace.
+
+    Raises:
+        InvalidTraceError: the tables are of another program, damaged, or missing.
+    """
     _check_kind(file)
     environment = read_environment(file)
     rows = file.rows("StringIds")
     texts = {row["id"]: str(row["value"]) for row in rows if row.get("id") is not None and row.get("value") is not None}
     notes = [*environment.notes, *([] if texts else ["It has no texts (table StringIds): kernels and calls have no names."])]
-    return _Reading(file, selection, environment, TraceNames(texts), notes).tables()
+    return _ExportReader(file, selection, environment, TraceNames(texts), notes).tables()
 
 
 def _check_kind(file: ExportedTables) -> None:
@@ -114,8 +123,8 @@ def _check_kind(file: ExportedTables) -> None:
 
 
 @dataclass(slots=True)
-class _Reading:
-    """One file on its way to tables."""
+class _ExportReader:
+    """The conversion of one export to tables."""
 
     file: ExportedTables
     selection: Selection
@@ -125,23 +134,24 @@ class _Reading:
     frames: dict[str, pl.DataFrame] = field(default_factory=dict)
 
     def tables(self) -> ImportedTables:
+        """Return the requested tables of the export."""
         wants = self.selection.wants
         kernels, memory, calls = self._kernels(), self._memory(), self._calls()
         processes = Processes(self.environment.process_names)
-        processes.tell_device(kernels, memory)
-        processes.tell_host(calls)
-        kernel_calls = _causes(kernels, calls)
-        memory_calls = _causes(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
+        processes.code_device_events(kernels, memory)
+        processes.code_host_events(calls)
+        kernel_calls = _launching_calls(kernels, calls)
+        memory_calls = _launching_calls(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
         if not wants(API_CALLS, "correlation_id"):
-            calls.release("correlationId")  # what is not needed is not put in order either
+            calls.release("correlationId")  # so that it need not be sorted
         calls = calls.by_start()
-        kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
+        kernel_calls, memory_calls = calls.to_rows(kernel_calls), calls.to_rows(memory_calls)
         ranges = self._ranges()
         nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
-        processes.tell_host(ranges.events, nodes)
+        processes.code_host_events(ranges.events, nodes)
         nesting = _nesting(ranges, calls)
         of_nodes = node_ranges(kernels, nodes, ranges)
-        around = np.where(of_nodes == NONE, _around(nesting, kernel_calls), of_nodes)
+        around = np.where(of_nodes == NONE, _ranges_around(nesting, kernel_calls), of_nodes)
         shapes = input_shapes(ranges, self.names.frame()["name"]) if self._wants_operators else None
         operators = None
         if shapes is not None:
@@ -152,9 +162,9 @@ class _Reading:
             counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
             self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
         if self._wants_calls:
-            self._say_of(launches)
+            self._note_missing(launches)
         if self._wants_nodes:
-            self._say_of_graphs(launches, nodes)
+            self._note_graphs(launches, nodes)
         self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)
         self._add(nsys_frames.api_calls(calls, processes, self.names, self.selection), API_CALLS)
         self._add(nsys_frames.range_rows(ranges, nesting, shapes, processes, self.selection), RANGES)
@@ -176,7 +186,7 @@ class _Reading:
         if frame.width:
             self.frames[table.table_name] = frame
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ events
 
     @property
     def _wants_ranges(self) -> bool:
@@ -203,12 +213,12 @@ class _Reading:
         graph_count = Events.read(self.file, WantedColumns.of(WHOLE_GRAPHS, ["start"])).row_count
         if graph_count:
             self.notes.append(
-                f"{graph_count} executions of CUDA graphs were recorded as wholes: their kernels are not in the trace. "
+                f"{graph_count} executions of CUDA graphs were recorded as single events: their kernels are not in the trace. "
                 "To have them, record with --cuda-graph-trace=node."
             )
         elif found.row_count == 0:
             self.notes.append("It has no kernels: CUDA was not traced, or nothing ran on a device.")
-        self._say_untimed(found, "kernels without start or end")
+        self._note_untimed(found, "kernels without start or end")
         backwards = int((found.column("end") < found.column("start")).sum())
         if backwards:
             self.notes.append(f"{backwards} kernels end before they start; their times are kept as they are.")
@@ -218,7 +228,7 @@ class _Reading:
         if not self._wants_calls:
             return Events.none()
         found = self._read(call_columns(self.selection.of_table(API_CALLS)), "calls of the runtime").timed(may_be_open=True)
-        self._say_untimed(found, "calls without a start")
+        self._note_untimed(found, "calls without a start")
         return found
 
     def _memory(self) -> Events:
@@ -233,8 +243,8 @@ class _Reading:
         fills = self._read(WantedColumns.of(FILLS, (name for name in columns if name != "copyKind")), "fills")
         for part, is_fill in ((copies, 0), (fills, 1)):
             part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
-        found = Events.together((copies, fills)).timed()
-        self._say_untimed(found, "copies and fills without start or end")
+        found = Events.concatenate((copies, fills)).timed()
+        self._note_untimed(found, "copies and fills without start or end")
         return found.by_start()
 
     def _ranges(self) -> Ranges:
@@ -248,14 +258,14 @@ class _Reading:
             has_names="name_index" in wanted or self._wants_operators,
             has_domains="domain_name_index" in wanted,
         )
-        self._say_untimed(found.events, "ranges without a start")
+        self._note_untimed(found.events, "ranges without a start")
         if found.events.row_count == 0:
-            self.notes.append("It has no NVTX ranges: kernels cannot be put to layers.")
+            self.notes.append("It has no NVTX ranges: kernels cannot be attributed to layers.")
         open_count = int(found.is_open.sum())
         if open_count:
             self.notes.append(f"{open_count} ranges had not ended when the recording did; no kernel is counted as inside of them.")
         if found.other_count:
-            self.notes.append(f"{found.other_count} other NVTX events, such as marks, are left out.")
+            self.notes.append(f"{found.other_count} other NVTX events, such as marks, are skipped.")
         return found
 
     def _read(self, columns: WantedColumns, what: str) -> Events:
@@ -263,17 +273,17 @@ class _Reading:
         if found.row_count > 0 and found.missing:
             self.notes.append(f"Its {what} have no {', '.join(found.missing)}: another version wrote them.")
         if found.refused_count:
-            self.notes.append(f"{found.refused_count} values of table {columns.table_name} are no whole numbers: taken for unknown.")
+            self.notes.append(f"{found.refused_count} values of table {columns.table_name} are no integers: they are treated as unknown.")
         return found
 
     # ------------------------------------------------------------ notes
 
-    def _say_untimed(self, found: Events, what: str) -> None:
+    def _note_untimed(self, found: Events, what: str) -> None:
         if found.untimed_count:
-            self.notes.append(f"{found.untimed_count} {what} are left out.")
+            self.notes.append(f"{found.untimed_count} {what} are skipped.")
 
-    def _say_of(self, launches: Launches) -> None:
-        """What keeps kernels from a call or a range."""
+    def _note_missing(self, launches: Launches) -> None:
+        """Note how many kernels have no call or no range."""
         kernel_count = launches.kernels.row_count
         missing_count = int((launches.call_indexes == NONE).sum())
         if missing_count:
@@ -282,11 +292,11 @@ class _Reading:
         if self._wants_ranges and outside_count:
             self.notes.append(f"{outside_count} of {kernel_count} kernels were launched outside of every range.")
 
-    def _say_of_graphs(self, launches: Launches, nodes: Events) -> None:
-        """Which range counts for kernels inside CUDA graphs."""
-        placed_count = int(launches.is_of_node.sum())
-        if placed_count:
-            self.notes.append(f"{placed_count} kernels of CUDA graphs are counted for the range in which their node was created.")
+    def _note_graphs(self, launches: Launches, nodes: Events) -> None:
+        """Note which range counts for kernels inside CUDA graphs."""
+        attributed_count = int(launches.is_of_node.sum())
+        if attributed_count:
+            self.notes.append(f"{attributed_count} kernels of CUDA graphs are counted for the range in which their node was created.")
         is_in_graph = launches.kernels.column(NODE_ID) > 0
         unknown_count = int((is_in_graph & (creations(launches.kernels, nodes) == NONE)).sum())
         if unknown_count:
@@ -296,7 +306,7 @@ class _Reading:
             )
 
     def _time(self, ns: int | None) -> datetime | None:
-        """Of the recording, by the clock of its machine."""
+        """Return a time of the recording by the clock of its machine; None if it is not known."""
         start_ns = self.environment.session_start_unix_ns
         if start_ns is None or ns is None:
             return None
@@ -306,10 +316,10 @@ class _Reading:
             return None
 
 
-def _causes(work: Events, calls: Events) -> Indexes:
+def _launching_calls(operations: Events, calls: Events) -> Indexes:
     if calls.row_count == 0:
-        return np.full(work.row_count, NONE, dtype=np.int32)
-    return causes(work.process, work.column("correlationId"), calls.process, calls.column("correlationId"))
+        return np.full(operations.row_count, NONE, dtype=np.int32)
+    return causes(operations.process, operations.column("correlationId"), calls.process, calls.column("correlationId"))
 
 
 def _nesting(ranges: Ranges, calls: Events) -> Nesting:
@@ -317,17 +327,17 @@ def _nesting(ranges: Ranges, calls: Events) -> Nesting:
     return nested(events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, calls.thread, calls.column("start"))
 
 
-def _around(nesting: Nesting, call_indexes: Indexes) -> Indexes:
-    """Innermost range around each call; NONE of none."""
+def _ranges_around(nesting: Nesting, call_indexes: Indexes) -> Indexes:
+    """Return the innermost range around each of these calls; NONE without one."""
     innermost = np.append(nesting.innermost, np.int32(NONE))
     found: Indexes = innermost[call_indexes]
     return found
 
 
-# ---------------------------------------------------------------- nsys folder
-# Reads folders that Nsight Systems exports, with a file for each table: nsys export --type parquetdir, or arrowdir.
+# ---------------------------------------------------------------- exported directories
+# Directories with one file per table: nsys export --type parquetdir, or arrowdir.
 #
-# The tables and columns are those of an SQLite export. A file does not say which table it holds: its name does.
+# Tables and columns are those of an SQLite export. Only the name of a file tells which table it holds.
 
 FOLDER_FORMAT: Final = "nsys-folder"
 HEAD_BYTES: Final = 8
@@ -335,17 +345,25 @@ TABLE_ENDINGS: Final = (".parquet", ".arrow")
 
 
 class NsysFolderReader:
+    """The reader of exported directories."""
+
     format = FOLDER_FORMAT
     description = "a folder of tables that Nsight Systems exported (parquetdir, arrowdir)"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether the file is a Parquet or Arrow file."""
         return is_table(head)
 
     def read(self, files: TraceFiles) -> ImportedTables:
+        """Read the export. Raises the errors of `read_columns`."""
         return self.read_columns(files, EVERYTHING)
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
-        """Raises InvalidTraceError: one table alone, tables of another program, or damaged ones."""
+        """Read the requested columns.
+
+        Raises:
+            InvalidTraceError: the files are a single table, tables of another program, or damaged.
+        """
         paths = {_table_name(name): path for name, path in _paths(files).items() if holds_table(path)}
         folder = TableFolder(_folder_name(files), paths)
         if not files.companions:
@@ -357,12 +375,12 @@ class NsysFolderReader:
             )
         tables = read_tables(folder, selection)
         others = sorted(_parts(name)[-1] for name, path in _paths(files).items() if not holds_table(path))
-        left_out = [f"Files of the folder that are no tables are left out: {', '.join(others)}."] if others else []
-        return replace(tables, title=folder.name, notes="\n".join([tables.notes, *left_out]))
+        skipped = [f"Files of the directory that are no tables are skipped: {', '.join(others)}."] if others else []
+        return replace(tables, title=folder.name, notes="\n".join([tables.notes, *skipped]))
 
 
 def is_export(folder: Path) -> bool:
-    """Whether the files of a folder are the tables of one export. Raises OSError."""
+    """Return whether the files of a directory are the tables of one export. Raises OSError."""
     return any(
         path.stem in OWN_TABLES and path.suffix in TABLE_ENDINGS and path.is_file() and holds_table(path) for path in folder.iterdir()
     )
@@ -373,7 +391,7 @@ def _paths(files: TraceFiles) -> dict[str, Path]:
 
 
 def holds_table(path: Path) -> bool:
-    """By its beginning. Raises OSError."""
+    """Return whether a file begins like a Parquet or Arrow file. Raises OSError."""
     with path.open("rb") as file:
         return is_table(file.read(HEAD_BYTES))
 
@@ -383,7 +401,7 @@ def _table_name(file_name: str) -> str:
 
 
 def _folder_name(files: TraceFiles) -> str:
-    """The one that the tables lay in at their sender."""
+    """Return the name of the directory of the tables at their sender."""
     folders = [parts[-2] for name in _paths(files) if len(parts := _parts(name)) > 1]
     return folders[0] if folders else files.file_name
 
@@ -392,25 +410,35 @@ def _parts(file_name: str) -> list[str]:
     return re.split(r"[/\\]", file_name)
 
 
-# ---------------------------------------------------------------- nsys report
-# Reads reports of Nsight Systems (.nsys-rep, .qdrep), which an installed nsys exports first.
+# ---------------------------------------------------------------- reports
+# Reports (.nsys-rep, .qdrep) are exported by an installed nsys first.
 
 REPORT_FORMAT: Final = "nsys-report"
 OPENINGS: Final = (b"NVIDIA Tegra Profiler Report", b"NVIDIA Nsight Systems Report")
 
 
 class NsysReportReader:
+    """The reader of .nsys-rep reports."""
+
     format = REPORT_FORMAT
     description = "a report of Nsight Systems (.nsys-rep), where nsys is installed"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether the file begins like a report of Nsight Systems."""
         return head.startswith(OPENINGS)
 
     def read(self, files: TraceFiles) -> ImportedTables:
+        """Read the report. Raises the errors of `read_columns`."""
         return self.read_columns(files, EVERYTHING)
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
-        """Raises UnmetConditionError without nsys, TimeLimitError when it hangs; InvalidTraceError when it refuses the report."""
+        """Read the requested columns.
+
+        Raises:
+            UnmetConditionError: nsys is not installed here.
+            TimeLimitError: nsys did not finish.
+            InvalidTraceError: nsys could not read the report.
+        """
         with exported(files.path, files.file_name) as path:
             if path.is_dir():
                 return read_tables(TableFolder(files.file_name, {table.stem: table for table in path.iterdir()}), selection)
@@ -419,34 +447,35 @@ class NsysReportReader:
 
 
 # ---------------------------------------------------------------- nsys program
-# The program nsys, where it is installed: it alone reads its own reports, and exports them.
+# Only nsys itself can read its reports. Where it is installed, it exports them.
 
 FOLDER_TYPE: Final = "parquetdir"
 FILE_TYPE: Final = "sqlite"
-"""What every version exports; it takes longer to write and to read."""
+"""The format that every version exports; it takes longer to write and to read."""
 
 HELP_LIMIT_S: Final = 60.0
 BASE_LIMIT_S: Final = 300.0
 LIMIT_S_PER_BYTE: Final = 1e-6
-"""It exports some ten megabytes of report a second. With less, a large report on a busy machine would be given up; it has
-been seen to hang for good, and with more somebody would wait for that."""
+"""nsys exports some ten megabytes of report per second. With less, large reports on a busy machine would be given up; with more,
+users would wait long for an nsys that hangs, which has been observed."""
 
 SHOWN_LINES: Final = 8
 
 
 @contextmanager
 def exported(report: Path, name: str) -> Iterator[Path]:
-    """A folder of Parquet tables, or an SQLite file where nsys cannot do that; gone when the block ends.
+    """Yield the path of a temporary export: a directory of Parquet tables, or an SQLite file if nsys cannot export Parquet.
 
-    It lies in a private folder and is made anew each time: beside a report there may be the export of an older one.
+    It is created anew each time in a private directory, since an export found next to the report may be of an older one.
 
     Args:
-        name: of the report, for people.
+        report: path of the report.
+        name: name of the report, for errors.
 
     Raises:
-        UnmetConditionError: there is no nsys here.
-        TimeLimitError: it did not come to an end.
-        InvalidTraceError: it could not read the report; has its own words.
+        UnmetConditionError: nsys is not installed here.
+        TimeLimitError: nsys did not finish.
+        InvalidTraceError: nsys could not read the report; the error quotes its output.
     """
     program = find_nsys()
     if program is None:
@@ -459,7 +488,7 @@ def exported(report: Path, name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="kernalyse-nsys-") as private:
         folder = Path(private)
         export_type = FOLDER_TYPE if FOLDER_TYPE in _output(program, ["export", "--help"], folder, name, HELP_LIMIT_S) else FILE_TYPE
-        # It goes by the ending, which a received file does not have.
+        # nsys requires the file name extension, which a received file does not have.
         link, target = folder / "report.nsys-rep", folder / "exported"
         link.symlink_to(report.absolute())
         limit_s = BASE_LIMIT_S + report.stat().st_size * LIMIT_S_PER_BYTE
@@ -467,12 +496,12 @@ def exported(report: Path, name: str) -> Iterator[Path]:
             program, ["export", "--type", export_type, "--quiet", "true", "--output", str(target), str(link)], folder, name, limit_s
         )
         if not target.exists():
-            raise _refused(name, f"no export, and: {said}")
+            raise _unreadable_report(name, f"no export, and: {said}")
         yield target
 
 
 def _output(program: str, arguments: list[str], folder: Path, name: str, limit_s: float) -> str:
-    """What it says, on either stream."""
+    """Run nsys and return its output on both streams."""
     with (folder / "output").open("w+b") as output:
         try:
             status = run_limited([program, *arguments], folder=folder, output=output, errors=output, limit_s=limit_s)
@@ -486,11 +515,11 @@ def _output(program: str, arguments: list[str], folder: Path, name: str, limit_s
         output.seek(0)
         said = output.read().decode(errors="replace").strip()
     if status != 0:
-        raise _refused(name, f"nsys {arguments[0]} ended with status {status}: {' '.join(said.splitlines()[-SHOWN_LINES:])}")
+        raise _unreadable_report(name, f"nsys {arguments[0]} ended with status {status}: {' '.join(said.splitlines()[-SHOWN_LINES:])}")
     return said
 
 
-def _refused(name: str, found: str) -> InvalidTraceError:
+def _unreadable_report(name: str, found: str) -> InvalidTraceError:
     return InvalidTraceError(
         f"report {name}",
         found=found,

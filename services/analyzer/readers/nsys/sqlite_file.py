@@ -1,4 +1,4 @@
-"""An SQLite file as columns: its tables and what they hold, decoded from its pages where nothing is unusual."""
+"""Fast reading of columns from an SQLite file: decoded from its pages, or through SQLite where the file is unusual."""
 
 from __future__ import annotations
 
@@ -38,32 +38,33 @@ from kernalyse.services.analyzer.readers.nsys.sqlite_pages import row_counts as 
 from kernalyse.services.core.errors import InvalidTraceError
 
 FETCHED_ROWS: Final = 4096
-"""Held at once: more is not faster, and each may have long texts."""
+"""Rows fetched from SQLite at once: more is not faster, and rows may have long texts."""
 
 ROW_ID_NAMES: Final = ("rowid", "_rowid_", "oid")
 
 DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
-"""What SQLite says of a damaged schema may quote it, and is not always text then; of some rows it says that they need gigabytes."""
+"""Errors of damaged files. SQLite may quote a damaged schema in its message, which is not always text then, and may claim gigabytes
+for a damaged row."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
     """Some columns of a table, in order of its row ids.
 
-    integers: NULL_INTEGER is null; refused_count: values that are no integers, taken for null.
-    coded: integers as codes of their keys, NULL_INTEGER among them.
+    integers: integer columns, NULL_INTEGER for null. factorized: factorized integer columns, NULL_INTEGER among their keys.
+    refused_count: number of values that are no integers and became null.
     """
 
     row_count: int
     integers: Mapping[str, Integers]
     texts: Mapping[str, TextColumn]
     refused_count: int = 0
-    coded: Mapping[str, Coded] = field(default_factory=dict)
+    factorized: Mapping[str, Coded] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedColumns:
-    """Of one table. codes: integers of few values. See `SqliteFile.columns`."""
+    """The requested columns of one table. codes: integer columns of few distinct values. See `SqliteFile.columns`."""
 
     table_name: str
     integers: tuple[str, ...]
@@ -72,18 +73,18 @@ class WantedColumns:
 
     @classmethod
     def of(cls, table_name: str, integers: Iterable[str], texts: Iterable[str] = (), codes: Iterable[str] = ()) -> Self:
-        """Each once."""
+        """Return the request without duplicates."""
         return cls(table_name, *(tuple(dict.fromkeys(names)) for names in (integers, texts, codes)))
 
     def present(self, column_names: Collection[str]) -> Self:
-        """Those that the table has."""
-        kept = ([name for name in names if name in column_names] for names in (self.integers, self.texts, self.codes))
-        return type(self).of(self.table_name, *kept)
+        """Return the request reduced to columns that the table has."""
+        present = ([name for name in names if name in column_names] for names in (self.integers, self.texts, self.codes))
+        return type(self).of(self.table_name, *present)
 
 
 @dataclass(slots=True)
 class SqliteFile:
-    """Open for reading. decodes_pages: False reads everything through SQLite: slow, and what the pages are held against."""
+    """An SQLite file that is open for reading. decodes_pages: False reads everything through SQLite, slowly, as a reference."""
 
     name: str
     decodes_pages: bool
@@ -95,14 +96,18 @@ class SqliteFile:
 
     @classmethod
     def open(cls, path: Path, name: str, *, decodes_pages: bool = True) -> Self:
-        """Raises InvalidTraceError: it is no SQLite file, it is cut off, or its description of itself is damaged."""
+        """Open a file.
+
+        Raises:
+            InvalidTraceError: it is no SQLite file, truncated, or its schema is damaged.
+        """
         with path.open("rb") as file:
             header = read_header(file, name)
-            # A file that another program still writes to has its newest pages in a second one.
-            is_whole = not header.is_of_log or not path.with_name(path.name + "-wal").exists()
-            is_plain = is_whole and header.is_utf_8 and header.is_full
+            # The newest pages may be in a write-ahead log, as while another program writes to the file.
+            is_complete = not header.is_of_log or not path.with_name(path.name + "-wal").exists()
+            is_plain = is_complete and header.is_utf_8 and header.is_full
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if decodes_pages and is_plain else None
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_whole else ''}", uri=True)
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_complete else ''}", uri=True)
         connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
         found = cls(name, pages is not None, connection, pages, header.page_size, header.usable_size)
         try:
@@ -113,21 +118,23 @@ class SqliteFile:
         return found
 
     def close(self) -> None:
+        """Close the file."""
         self._connection.close()
         if self._pages is not None:
-            with suppress(BufferError):  # an error on its way up still refers to the pages: they go with it
+            with suppress(BufferError):  # a propagating error may still refer to the pages, which are freed with it
                 self._pages.close()
 
     @property
     def table_names(self) -> tuple[str, ...]:
+        """Names of the tables."""
         return tuple(self._tables)
 
     def column_names(self, table_name: str) -> tuple[str, ...]:
-        """Of the table; none when there is no such table."""
+        """Return the columns of a table; none if there is no such table."""
         return self._tables[table_name].column_names if table_name in self._tables else ()
 
     def rows(self, table_name: str) -> list[dict[str, Any]]:
-        """All of a small table through SQLite; none when there is no such table. Raises InvalidTraceError when it is damaged."""
+        """Return all rows of a small table; none if there is no such table. Raises InvalidTraceError if it is damaged."""
         if table_name not in self._tables:
             return []
         try:
@@ -137,13 +144,17 @@ class SqliteFile:
         return [dict(zip(self._tables[table_name].column_names, row, strict=True)) for row in found]
 
     def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = (), codes: Sequence[str] = ()) -> TableColumns:
-        """The columns of these names, of which there must be such.
+        """Return columns of a table, all of which must exist.
 
         Args:
-            codes: integers of few values, as the ids of threads: they take half of the memory, and what depends on their
-                values is found out once for each of these.
+            table_name: the table.
+            integers: integer columns.
+            texts: text columns.
+            codes: integer columns with few distinct values, such as ids of threads. Factorized they take half of the memory, and
+                what depends on a value is computed once per value.
 
-        Raises InvalidTraceError when the table is damaged.
+        Raises:
+            InvalidTraceError: the table is damaged.
         """
         table = self._tables[table_name]
         try:
@@ -152,31 +163,31 @@ class SqliteFile:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
 
     def _decoded(self, table: StoredTable, integers: Sequence[str], texts: Sequence[str], codes: Sequence[str]) -> TableColumns | None:
-        """None when there is anything unusual in the pages."""
+        """Return the columns decoded from pages; None if anything in them is unusual."""
         if self._pages is None:
             return None
-        reading = PageReading(self._pages, self._page_size, self._usable_size, self._connection, table)
+        reader = PageReading(self._pages, self._page_size, self._usable_size, self._connection, table)
         try:
             try:
-                found = reading.read(integers, texts, codes)
+                found = reader.read(integers, texts, codes)
             except TooManyKeysError:
-                found = reading.read([*integers, *codes], texts, [])
-        except (UnusualPagesError, *DAMAGE):  # SQLite may pass damage by that looking up a row came upon
+                found = reader.read([*integers, *codes], texts, [])
+        except (UnusualPagesError, *DAMAGE):  # a full scan through SQLite may still succeed where looking up a row failed
             return None
         return TableColumns(
             found.row_count,
             {name: found.integers[name] for name in integers},
             {name: TextColumn(codes_of_texts, known) for name, (codes_of_texts, known) in found.texts.items()},
-            coded={name: found.coded[name] if name in found.coded else coded(found.integers[name])[0] for name in codes},
+            factorized={name: found.factorized[name] if name in found.factorized else coded(found.integers[name])[0] for name in codes},
         )
 
 
-def _damaged(place: str, error: Exception) -> InvalidTraceError:
+def _damaged(subject: str, error: Exception) -> InvalidTraceError:
     found = "malformed names of tables, which are no text" if isinstance(error, UnicodeDecodeError) else str(error)
     return InvalidTraceError(
-        f"file {place}",
+        f"file {subject}",
         found=found or "a row for which there is no memory",
-        expected="an SQLite file that is whole",
+        expected="an intact SQLite file",
         remedy="Copy or export it again.",
     )
 
@@ -188,8 +199,8 @@ def _stored_tables(connection: sqlite3.Connection) -> dict[str, StoredTable]:
 
 def _stored_table(connection: sqlite3.Connection, name: str, root_page: int, sql: str) -> StoredTable:
     columns = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-    keys = [position for position, (*_, key_place, _hidden) in enumerate(columns) if key_place > 0]
-    # An integer key is the row's id, unless it was declared in a way that gives it an index of its own (as with DESC).
+    keys = [position for position, (*_, key_position, _hidden) in enumerate(columns) if key_position > 0]
+    # An integer key is the row's id, unless its declaration gives it an index of its own (as DESC does).
     indexes = connection.execute(f"PRAGMA index_list({quoted(name)})").fetchall()
     is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
     is_without_row_ids = re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is not None
@@ -200,13 +211,13 @@ def _stored_table(connection: sqlite3.Connection, name: str, root_page: int, sql
         tuple(column[1] for column in columns),
         keys[0] if is_rowid else -1,
         is_plain=root_page > 0 and all(column[6] == 0 for column in columns),
-        real_names=frozenset(column[1] for column in columns if _is_of_reals(column[2])),
+        real_names=frozenset(column[1] for column in columns if _has_real_affinity(column[2])),
         row_id_name=None if is_without_row_ids else next((name for name in ROW_ID_NAMES if name not in names), None),
     )
 
 
-def _is_of_reals(declared_type: str) -> bool:
-    """Whether numbers of a column are real ones, which are stored as whole ones where they can be.
+def _has_real_affinity(declared_type: str) -> bool:
+    """Return whether numbers of a column are real, which SQLite stores as integers where it can.
 
     Source: https://www.sqlite.org/datatype3.html, section 3.1.
     """
@@ -217,9 +228,9 @@ def _is_of_reals(declared_type: str) -> bool:
 
 
 def _read_through_sqlite(
-    connection: sqlite3.Connection, table: StoredTable, whole: Sequence[str], texts: Sequence[str], few: Sequence[str]
+    connection: sqlite3.Connection, table: StoredTable, plain: Sequence[str], texts: Sequence[str], coded_names: Sequence[str]
 ) -> TableColumns:
-    integers = [*whole, *few]
+    integers = [*plain, *coded_names]
     names = [*integers, *texts]
     number_parts: list[npt.NDArray[np.int64]] = []
     codes: dict[str, list[int]] = {name: [] for name in texts}
@@ -243,10 +254,10 @@ def _read_through_sqlite(
     numbers = np.concatenate(number_parts, axis=1) if number_parts else np.empty((len(integers), 0), dtype=np.int64)
     return TableColumns(
         row_count,
-        dict(zip(whole, numbers, strict=False)),
+        dict(zip(plain, numbers, strict=False)),
         {name: TextColumn(np.array(codes[name], dtype=np.int32), list(known[name])) for name in texts},
         refused_count,
-        {name: coded(values)[0] for name, values in zip(few, numbers[len(whole) :], strict=True)},
+        {name: coded(values)[0] for name, values in zip(coded_names, numbers[len(plain) :], strict=True)},
     )
 
 
@@ -254,8 +265,8 @@ def _text(value: object) -> str:
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
-# ---------------------------------------------------------------- sqlite header
-# What the first hundred bytes of an SQLite file say of it.
+# ---------------------------------------------------------------- file header
+# The header is the first hundred bytes of an SQLite file.
 #
 # Source of the layout: https://www.sqlite.org/fileformat2.html, section 1.3.
 
@@ -267,9 +278,10 @@ LEAST_PAGE_SIZE: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class SqliteHeader:
-    """usable_size: page_size less what is reserved at the end of each page.
+    """The header of an SQLite file.
 
-    is_of_log: newest pages may lie in a second file. is_full: all of the file counts, for SQLite knows no page past the stated count.
+    usable_size: page_size less the bytes reserved at the end of each page. is_of_log: the newest pages may be in a write-ahead log.
+    is_full: the file has exactly the stated number of pages; SQLite ignores pages beyond it.
     """
 
     page_size: int
@@ -280,7 +292,11 @@ class SqliteHeader:
 
 
 def read_header(file: IO[bytes], name: str) -> SqliteHeader:
-    """Raises InvalidTraceError: it is no SQLite file, or it is shorter than it says. SQLite itself notices a missing end late."""
+    """Read the header of a file.
+
+    Raises:
+        InvalidTraceError: it is no SQLite file, or shorter than its header states, which SQLite itself notices late.
+    """
     data = file.read(HEADER_BYTES)
     size = os.fstat(file.fileno()).st_size
     if len(data) < HEADER_BYTES or not data.startswith(HEADER):
@@ -288,7 +304,7 @@ def read_header(file: IO[bytes], name: str) -> SqliteHeader:
     page_size = int.from_bytes(data[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
     is_stated = data[24:28] == data[92:96]
-    stated_size = int.from_bytes(data[28:32], "big") * page_size if is_stated else 0  # 0: by whoever wrote to it last, it is not
+    stated_size = int.from_bytes(data[28:32], "big") * page_size if is_stated else 0  # 0: the last writer did not state it
     if size < stated_size:
         raise InvalidTraceError(
             f"file {name}",
@@ -305,66 +321,71 @@ def read_header(file: IO[bytes], name: str) -> SqliteHeader:
     )
 
 
-# ---------------------------------------------------------------- page reading
-# Columns of one table of an SQLite file from its pages, part by part and on several threads.
+# ---------------------------------------------------------------- pages of a table
+# Columns of one table are decoded from its pages, chunk by chunk and on several threads.
 
 Key = TypeVar("Key", int, str)
 
 PART_BYTES: Final = 32 * 1024 * 1024
-"""Of pages decoded at once. Less costs more in starting than in decoding; more keeps as much of the file in memory."""
+"""Size of a chunk of pages. With less the overhead of each chunk outweighs the decoding; with more, as much of the file stays in
+memory."""
 
 MAX_SPILLED_ROWS: Final = 1024
-"""Of one part. Each is fetched through SQLite by its id: past this, reading the whole table that way is no slower."""
+"""Limit of overflowing rows in a chunk. Each is fetched through SQLite by its id: beyond this, reading the complete table through SQLite
+is no slower."""
 
 MAX_KEYS: Final = 2**15
-"""Of a column read as codes. With more, threads spend their time merging what each of them found: it is read as numbers."""
+"""Limit of distinct values of a factorized column. With more, threads would spend their time merging dictionaries, so the column is
+read as numbers."""
 
 
 class TooManyKeysError(Exception):
-    """A column read as codes has so many values that it is none of few."""
+    """A column to be factorized has more than MAX_KEYS distinct values."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
+    """The schema of a table as far as decoding its pages needs it."""
+
     name: str
     root_page: int
     column_names: tuple[str, ...]
     rowid_position: int  # -1: no column is the row's id
-    is_plain: bool  # every column is stored in its place
-    real_names: frozenset[str]  # of columns that hold real numbers, as whole ones where they can
-    row_id_name: str | None  # what SQL calls the row's id; None: there is none, or columns have all of its names
+    is_plain: bool  # every column is stored, none is generated
+    real_names: frozenset[str]  # columns of real numbers, which SQLite stores as integers where it can
+    row_id_name: str | None  # name of the row's id in SQL; None: there is none, or columns use all of its names
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedColumns:
-    """texts: codes, -1 for null, and the texts that these are places of."""
+    """Decoded columns of a table. texts: codes, -1 for null, and the strings that they index."""
 
     row_count: int
     integers: Mapping[str, Integers]
     texts: Mapping[str, tuple[Codes, Sequence[str]]]
-    coded: Mapping[str, Coded]
+    factorized: Mapping[str, Coded]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Columns of the table and where they are decoded to, a row for each; names of a kind are in the order of these rows."""
+class _Output:
+    """The requested columns and the arrays they are decoded to, one row per column, in the order of the names of each kind."""
 
     integers: tuple[str, ...]
     texts: tuple[str, ...]
-    coded: tuple[str, ...]
+    factorized: tuple[str, ...]
     numbers: Integers
     text_codes: Codes
     codes: Codes
 
     @property
-    def places(self) -> dict[str, tuple[int, int]]:
-        """Kind and row of each."""
-        kinds = ((NUMBER, self.integers), (TEXT, self.texts), (CODE, self.coded))
+    def rows_by_name(self) -> dict[str, tuple[int, int]]:
+        """Kind and row of each column."""
+        kinds = ((NUMBER, self.integers), (TEXT, self.texts), (CODE, self.factorized))
         return {name: (kind, row) for kind, names in kinds for row, name in enumerate(names)}
 
 
 class _Keys:
-    """What the codes of a thread stand for: a hash table for each column."""
+    """The keys of the codes that one thread assigned: a hash table for each column."""
 
     def __init__(self, column_count: int) -> None:
         self.slots = np.full((column_count, 2 * MAX_KEYS), -1, dtype=np.int32)
@@ -373,21 +394,22 @@ class _Keys:
         self.counts = np.zeros(column_count, dtype=np.int64)
 
     def of_column(self, row: int) -> list[int]:
+        """Return the keys of a column, by code."""
         found: list[int] = self.keys[row, : self.counts[row]].tolist()
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class _TextBuffer:
-    """Where the texts of a part lie, a row for each column; filled anew with each part."""
+    """Offsets and lengths of the texts of a chunk, one row per column; overwritten for each chunk."""
 
     offsets: Integers
     lengths: Codes
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """What one thread found. spilled: rows that go on beyond their page, by place in the table, and their ids."""
+class _ThreadResult:
+    """The results of one thread. spilled: the ids of rows that overflow their page, by row of the table."""
 
     texts: tuple[InternedTexts, ...]
     keys: _Keys
@@ -396,21 +418,23 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class PageReading:
+    """A reader of the columns of one table from the pages of the file."""
+
     pages: mmap.mmap
     page_size: int
     usable_size: int
     connection: sqlite3.Connection
     table: StoredTable
 
-    def read(self, integers: Sequence[str], texts: Sequence[str], coded: Sequence[str]) -> DecodedColumns:
-        """Columns as numbers, as texts and as codes of numbers.
+    def read(self, integers: Sequence[str], texts: Sequence[str], factorized: Sequence[str]) -> DecodedColumns:
+        """Decode columns as integers, as texts, and as factorized integers.
 
         Raises:
             UnusualPagesError: they have to be read through SQLite.
-            TooManyKeysError: one of `coded` has to be read as numbers.
-            sqlite3.DatabaseError, MemoryError: damaged, says SQLite, or so that the rows would need more memory than there is.
+            TooManyKeysError: one of `factorized` has to be read as integers.
+            sqlite3.DatabaseError, MemoryError: SQLite found damage, or a damaged row claims more memory than there is.
         """
-        names = (*integers, *texts, *coded)
+        names = (*integers, *texts, *factorized)
         if not self.table.is_plain or self.table.row_id_name is None or not self.table.real_names.isdisjoint(names):
             raise UnusualPagesError
         if not names or len(set(names)) < len(names):
@@ -419,32 +443,36 @@ class PageReading:
         leaves = leaf_pages(data, self.page_size, self.table.root_page)
         first_rows = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self._row_counts(data, leaves))))
         row_count = int(first_rows[-1])
-        wanted = _Wanted(
+        output = _Output(
             tuple(integers),
             tuple(texts),
-            tuple(coded),
+            tuple(factorized),
             np.empty((len(integers), row_count), dtype=np.int64),
             np.empty((len(texts), row_count), dtype=np.int32),
-            np.empty((len(coded), row_count), dtype=np.int32),
+            np.empty((len(factorized), row_count), dtype=np.int32),
         )
         worker_count = max(1, min(os.cpu_count() or 1, leaves.size * self.page_size // PART_BYTES))
         bounds = np.linspace(0, leaves.size, worker_count + 1).astype(np.int64).tolist()
         with ThreadPoolExecutor(worker_count) as pool:
-            shares = list(pool.map(lambda first, end: self._share(data, wanted, leaves, first_rows, first, end), bounds[:-1], bounds[1:]))
+            results = list(
+                pool.map(lambda first, end: self._decode_leaves(data, output, leaves, first_rows, first, end), bounds[:-1], bounds[1:])
+            )
         row_bounds = first_rows[bounds].tolist()
         known_texts = [
-            _merged([share.texts[row].texts() for share in shares], wanted.text_codes[row], row_bounds) for row in range(len(texts))
+            _merge([result.texts[row].texts() for result in results], output.text_codes[row], row_bounds) for row in range(len(texts))
         ]
-        known_keys = [_merged([share.keys.of_column(row) for share in shares], wanted.codes[row], row_bounds) for row in range(len(coded))]
-        for share in shares:
-            self._fill_spilled(wanted, share.spilled, known_texts, known_keys)
+        known_keys = [
+            _merge([result.keys.of_column(row) for result in results], output.codes[row], row_bounds) for row in range(len(factorized))
+        ]
+        for result in results:
+            self._fill_spilled(output, result.spilled, known_texts, known_keys)
         return DecodedColumns(
             row_count,
-            dict(zip(integers, wanted.numbers, strict=True)),
-            {name: (codes, list(known)) for name, codes, known in zip(texts, wanted.text_codes, known_texts, strict=True)},
+            dict(zip(integers, output.numbers, strict=True)),
+            {name: (codes, list(known)) for name, codes, known in zip(texts, output.text_codes, known_texts, strict=True)},
             {
                 name: Coded(codes, np.array(list(known), dtype=np.int64))
-                for name, codes, known in zip(coded, wanted.codes, known_keys, strict=True)
+                for name, codes, known in zip(factorized, output.codes, known_keys, strict=True)
             },
         )
 
@@ -453,30 +481,30 @@ class PageReading:
         step = max(1, PART_BYTES // self.page_size)
         for part in range(0, leaves.size, step):
             counts[part : part + step] = rows_of_pages(data, self.page_size, leaves[part : part + step])
-            if leaves.size > step:  # a table of one part is decoded at once
+            if leaves.size > step:  # the pages of a single chunk are needed again at once
                 self._release(leaves[part : part + step])
         if leaves.size > 1 and not bool(counts.all()):
-            raise UnusualPagesError  # a root alone may be empty, says SQLite
+            raise UnusualPagesError  # only a root may be an empty leaf
         return counts
 
-    def _share(self, data: Bytes, wanted: _Wanted, leaves: Integers, first_rows: Integers, first: int, end: int) -> _Share:
-        """Decodes the leaves of one thread, part by part. Codes are of its own texts and keys."""
-        share = _Share(tuple(InternedTexts(data) for _ in wanted.texts), _Keys(len(wanted.coded)), {})
+    def _decode_leaves(self, data: Bytes, output: _Output, leaves: Integers, first_rows: Integers, first: int, end: int) -> _ThreadResult:
+        """Decode the leaves of one thread, chunk by chunk. Codes refer to the thread's own texts and keys."""
+        result = _ThreadResult(tuple(InternedTexts(data) for _ in output.texts), _Keys(len(output.factorized)), {})
         step = max(1, PART_BYTES // self.page_size)
         parts = [(part, min(part + step, end)) for part in range(first, end, step)]
         most = max((int(first_rows[part_end] - first_rows[part]) for part, part_end in parts), default=0)
-        texts = _TextBuffer(np.empty((len(share.texts), most), dtype=np.int64), np.empty((len(share.texts), most), dtype=np.int32))
+        texts = _TextBuffer(np.empty((len(result.texts), most), dtype=np.int64), np.empty((len(result.texts), most), dtype=np.int32))
         for part, part_end in parts:
             rows = slice(int(first_rows[part]), int(first_rows[part_end]))
-            self._part(data, wanted, leaves[part:part_end], rows, texts, share)
+            self._decode_chunk(data, output, leaves[part:part_end], rows, texts, result)
             self._release(leaves[part:part_end])
-        return share
+        return result
 
-    def _part(self, data: Bytes, wanted: _Wanted, leaves: Integers, rows: slice, texts: _TextBuffer, share: _Share) -> None:
+    def _decode_chunk(self, data: Bytes, output: _Output, leaves: Integers, rows: slice, texts: _TextBuffer, result: _ThreadResult) -> None:
         spilled_rows, spilled_ids = np.empty((2, MAX_SPILLED_ROWS), dtype=np.int64)
-        places = wanted.places
-        last = max(self.table.column_names.index(name) for name in places)
-        of_positions = [places.get(name, (SKIPPED, 0)) for name in self.table.column_names[: last + 1]]
+        rows_by_name = output.rows_by_name
+        last = max(self.table.column_names.index(name) for name in rows_by_name)
+        of_positions = [rows_by_name.get(name, (SKIPPED, 0)) for name in self.table.column_names[: last + 1]]
         spilled_count = decode_rows(
             data,
             self.page_size,
@@ -486,12 +514,12 @@ class PageReading:
             np.array([row for _kind, row in of_positions], dtype=np.int64),
             self.table.rowid_position,
             rows.start,
-            wanted.numbers,
-            wanted.codes,
-            share.keys.slots,
-            share.keys.slot_keys,
-            share.keys.keys,
-            share.keys.counts,
+            output.numbers,
+            output.codes,
+            result.keys.slots,
+            result.keys.slot_keys,
+            result.keys.keys,
+            result.keys.counts,
             texts.offsets,
             texts.lengths,
             spilled_rows,
@@ -502,51 +530,51 @@ class PageReading:
         if spilled_count < 0:
             raise UnusualPagesError
         row_count = rows.stop - rows.start
-        for interned, codes, offsets, lengths in zip(share.texts, wanted.text_codes, texts.offsets, texts.lengths, strict=True):
+        for interned, codes, offsets, lengths in zip(result.texts, output.text_codes, texts.offsets, texts.lengths, strict=True):
             interned.add(offsets[:row_count], lengths[:row_count], codes[rows])
-        share.spilled.update(zip(spilled_rows[:spilled_count].tolist(), spilled_ids[:spilled_count].tolist(), strict=True))
+        result.spilled.update(zip(spilled_rows[:spilled_count].tolist(), spilled_ids[:spilled_count].tolist(), strict=True))
 
     def _release(self, leaves: Integers) -> None:
-        """Pages that were read need not stay in memory: a large file would take as much of it as it is long."""
+        """Release pages that were read from memory: else a large file would take as much memory as its size."""
         first, last = int(leaves.min()) - 1, int(leaves.max())
         start = first * self.page_size // mmap.PAGESIZE * mmap.PAGESIZE
         if hasattr(mmap, "MADV_DONTNEED") and (last - first) * self.page_size < 4 * PART_BYTES:
             self.pages.madvise(mmap.MADV_DONTNEED, start, last * self.page_size - start)
 
     def _fill_spilled(
-        self, wanted: _Wanted, spilled: Mapping[int, int], texts: Sequence[dict[str, int]], keys: Sequence[dict[int, int]]
+        self, output: _Output, spilled: Mapping[int, int], texts: Sequence[dict[str, int]], keys: Sequence[dict[int, int]]
     ) -> None:
-        places = wanted.places
-        query = f"SELECT {', '.join(map(quoted, places))} FROM {quoted(self.table.name)} WHERE {self.table.row_id_name} = ?"
+        rows_by_name = output.rows_by_name
+        query = f"SELECT {', '.join(map(quoted, rows_by_name))} FROM {quoted(self.table.name)} WHERE {self.table.row_id_name} = ?"
         for row, row_id in spilled.items():
             values = self.connection.execute(query, (row_id,)).fetchone()
             if values is None:
-                raise UnusualPagesError  # SQLite goes another way through a damaged tree
-            for (kind, place), value in zip(places.values(), values, strict=True):
+                raise UnusualPagesError  # in a damaged tree SQLite finds other rows
+            for (kind, column), value in zip(rows_by_name.values(), values, strict=True):
                 if kind == TEXT:
                     if value is not None and not isinstance(value, str):
                         raise UnusualPagesError
-                    wanted.text_codes[place, row] = -1 if value is None else texts[place].setdefault(value, len(texts[place]))
+                    output.text_codes[column, row] = -1 if value is None else texts[column].setdefault(value, len(texts[column]))
                     continue
                 if value is not None and (not isinstance(value, int) or value == NULL_INTEGER):
                     raise UnusualPagesError
                 number = NULL_INTEGER if value is None else value
                 if kind == NUMBER:
-                    wanted.numbers[place, row] = number
+                    output.numbers[column, row] = number
                 else:
-                    wanted.codes[place, row] = keys[place].setdefault(number, len(keys[place]))
+                    output.codes[column, row] = keys[column].setdefault(number, len(keys[column]))
 
 
-def _merged(shares: Sequence[Sequence[Key]], codes: Codes, bounds: Sequence[int]) -> dict[Key, int]:
-    """Makes the codes of all threads those of one list of keys; answers the keys with their codes."""
+def _merge(key_lists: Sequence[Sequence[Key]], codes: Codes, bounds: Sequence[int]) -> dict[Key, int]:
+    """Translate the codes of all threads to one common dictionary, and return it: the code of each key."""
     known: dict[Key, int] = {}
-    for keys, first, end in zip(shares, bounds[:-1], bounds[1:], strict=True):
-        places: list[int] = [known.setdefault(key, len(known)) for key in keys]
-        if any(place != code for code, place in enumerate(places)):
-            codes[first:end] = np.array([*places, -1], dtype=np.int32)[codes[first:end]]  # -1 is the last
+    for keys, first, end in zip(key_lists, bounds[:-1], bounds[1:], strict=True):
+        new_codes: list[int] = [known.setdefault(key, len(known)) for key in keys]
+        if any(new != code for code, new in enumerate(new_codes)):
+            codes[first:end] = np.array([*new_codes, -1], dtype=np.int32)[codes[first:end]]  # -1 indexes the last entry
     return known
 
 
 def quoted(name: str) -> str:
-    """As SQL wants an identifier."""
+    """Return a name quoted as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

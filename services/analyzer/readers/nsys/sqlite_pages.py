@@ -1,8 +1,8 @@
-"""Columns straight from the b-tree pages of an SQLite file: ten times faster than through its own reader.
+"""The decoding of columns from the b-tree pages of an SQLite file, ten times faster than through SQLite.
 
-Source of the layout: https://www.sqlite.org/fileformat2.html, sections 1.5 to 2.1. Only what it says of tables with row ids
-is decoded. Whatever is unusual (a damaged page, a real number among integers) ends with a status below zero; who asked
-then reads the table through SQLite, which knows more and says what is wrong.
+Source of the layout: https://www.sqlite.org/fileformat2.html, sections 1.5 to 2.1. Only tables with row ids are decoded. Anything
+unusual (a damaged page, a real number among integers) ends the decoding with a negative status; the caller then reads the table
+through SQLite, which handles all cases and reports errors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from kernalyse.services.analyzer.numeric import jit
 
-# ---------------------------------------------------------------- interning
-# Texts of a file by number: equal ones are kept once, however many rows have them.
+# ---------------------------------------------------------------- interning of texts
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -28,7 +27,7 @@ PRIME: Final = np.uint64(1099511628211)
 
 
 class InternedTexts:
-    """Texts by code, from 0 in order of first appearance. They stay where they are, in the bytes of a file."""
+    """Distinct texts by code, from 0 in order of first appearance. They are references into the bytes of a file."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = data
@@ -39,7 +38,7 @@ class InternedTexts:
         self._count = 0
 
     def add(self, offsets: Integers, lengths: Codes, codes: Codes) -> None:
-        """Fills in the code of each text. lengths: bytes; below zero for no text, whose code is -1."""
+        """Write the code of each text. lengths: in bytes; negative for null, whose code is -1."""
         row = 0
         while True:
             row, self._count = _intern(
@@ -50,9 +49,10 @@ class InternedTexts:
             self._grow()
 
     def texts(self) -> list[str]:
+        """Return the distinct texts, by code."""
         data = self._data.data
-        places = zip(self._offsets[: self._count].tolist(), self._lengths[: self._count].tolist(), strict=True)
-        return [str(data[offset : offset + length], "utf-8", "replace") for offset, length in places]
+        spans = zip(self._offsets[: self._count].tolist(), self._lengths[: self._count].tolist(), strict=True)
+        return [str(data[offset : offset + length], "utf-8", "replace") for offset, length in spans]
 
     def _grow(self) -> None:
         slot_count = 4 * self._slots.size
@@ -64,8 +64,8 @@ class InternedTexts:
 
 @jit
 def _word(data: Bytes, offset: int) -> np.uint64:
-    """Return the eight bytes at an offset as one number, the first byte lowest; LLVM makes one load of it. Nothing is checked."""
-    at = np.uint64(offset)  # numba takes a signed place for one that may count from the end
+    """Return the eight bytes at an offset as a little-endian number, without bounds check; LLVM compiles it to one load."""
+    at = np.uint64(offset)  # for a signed index numba would add the handling of negative ones
     return (
         np.uint64(data[at])
         | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
@@ -80,7 +80,7 @@ def _word(data: Bytes, offset: int) -> np.uint64:
 
 @jit
 def hash_of(data: Bytes, offset: int, length: int) -> np.uint64:
-    """FNV-1a over words of eight bytes instead of bytes; the last one overlaps the one before."""
+    """Return a hash of the text: FNV-1a over words of eight bytes instead of bytes; the last word may overlap the one before."""
     value = np.uint64(14695981039346656037) ^ np.uint64(length)
     if length < WORD_BYTES:
         for index in range(offset, offset + length):
@@ -95,6 +95,7 @@ def hash_of(data: Bytes, offset: int, length: int) -> np.uint64:
 
 @jit
 def are_equal(data: Bytes, one: int, other: int, length: int) -> bool:
+    """Return whether the texts at two offsets are equal."""
     if length < WORD_BYTES:
         index = 0
         while index < length and data[one + index] == data[other + index]:
@@ -119,7 +120,7 @@ def _intern(
     known_lengths: Codes,
     count: int,
 ) -> tuple[int, int]:
-    """Codes for the rows from first_row on until the slots are half full; answers the row reached and the count of texts."""
+    """Write codes for the rows from first_row on until the slots are half full; return the row reached and the count of texts."""
     mask = np.uint64(slots.size - 1)
     for row in range(first_row, offsets.size):
         length = lengths[row]
@@ -157,10 +158,10 @@ def _move(old_slots: Codes, old_hashes: Hashes, slots: Codes, hashes: Hashes) ->
             slots[slot], hashes[slot] = old_slots[old], old_hashes[old]
 
 
-# ---------------------------------------------------------------- sqlite pages
+# ---------------------------------------------------------------- b-tree pages
 
 NULL_INTEGER: Final = -(2**63)
-"""Stands for null among decoded integers. A file that holds this very number is unusual: it is read through SQLite."""
+"""Stands for null among decoded integers. A file that contains this number is unusual and is read through SQLite."""
 
 DAMAGED: Final = -1
 UNUSUAL: Final = -2
@@ -171,23 +172,27 @@ SKIPPED: Final = 0
 NUMBER: Final = 1
 TEXT: Final = 2
 CODE: Final = 3
-"""What becomes of a column."""
+"""How a column is decoded."""
 
 _TABLE_INTERIOR: Final = 5
 _TABLE_LEAF: Final = 13
 _MAX_DEPTH: Final = 24  # SQLite's own limit is 20
 _SIZES: Final = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, -1, -1, *((kind - 12) // 2 for kind in range(12, 128))], dtype=np.int64)
-"""Bytes of a value by its serial type, up to 127; -1: there is no such type."""
+"""Size in bytes of a value by its serial type, up to 127; -1: there is no such type."""
 
-_MAX_SERIAL_TYPE: Final = 2**32  # of a text of 2 GiB, SQLite's own limit: larger ones would overflow sums of sizes
+_MAX_SERIAL_TYPE: Final = 2**32  # a text of 2 GiB, SQLite's own limit: larger ones would overflow sums of sizes
 
 
 class UnusualPagesError(Exception):
-    """To be read through SQLite."""
+    """Pages have to be read through SQLite."""
 
 
 def leaf_pages(data: Bytes, page_size: int, root_page: int) -> Integers:
-    """Numbers, from 1, of the pages that hold a table's rows, in order. Raises UnusualPagesError: it is no whole table with row ids."""
+    """Return the numbers, from 1, of a table's leaf pages, in order.
+
+    Raises:
+        UnusualPagesError: it is no intact table with row ids.
+    """
     page_count = data.size // page_size
     level, visited = np.array([root_page], dtype=np.int64), 0
     for _depth in range(_MAX_DEPTH):
@@ -200,24 +205,24 @@ def leaf_pages(data: Bytes, page_size: int, root_page: int) -> Integers:
         for page in level.tolist():
             below.append(_children(data, page_size, page))
             count += below[-1].size
-            if visited + count > page_count:  # in a damaged tree pages may be below themselves
+            if visited + count > page_count:  # in a damaged tree a page may be its own descendant
                 raise UnusualPagesError
         level = np.concatenate(below)
     raise UnusualPagesError
 
 
 def _children(data: Bytes, page_size: int, page: int) -> Integers:
-    """Pages below an interior one, in order."""
+    """Return the pages below an interior page, in order."""
     start, header = (page - 1) * page_size, _header(page, page_size)
     cell_count = (int(data[header + 3]) << 8) | int(data[header + 4])
     cells = header + 12
     if data[header] != _TABLE_INTERIOR or not 0 < cell_count <= _most_cells(page_size) or cells + 2 * cell_count > start + page_size:
         raise UnusualPagesError
-    places = data[cells : cells + 2 * cell_count].view(">u2").astype(np.int64)
-    if int(places.max()) + 4 > page_size:
+    offsets = data[cells : cells + 2 * cell_count].view(">u2").astype(np.int64)
+    if int(offsets.max()) + 4 > page_size:
         raise UnusualPagesError
-    places = np.append(places + start, header + 8)
-    found: Integers = data[places[:, np.newaxis] + np.arange(4)].view(">u4").ravel().astype(np.int64)
+    offsets = np.append(offsets + start, header + 8)
+    found: Integers = data[offsets[:, np.newaxis] + np.arange(4)].view(">u4").ravel().astype(np.int64)
     return found
 
 
@@ -226,12 +231,16 @@ def _header(page: int, page_size: int) -> int:
 
 
 def _most_cells(page_size: int) -> int:
-    """No cell takes less than six bytes: SQLite refuses pages of more."""
+    """Return the largest number of cells in a page. A cell takes at least six bytes; SQLite rejects pages with more cells."""
     return (page_size - 8) // 6
 
 
 def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
-    """Rows of each leaf. Raises UnusualPagesError: one of them is no leaf, or has more rows than a page has room for."""
+    """Return the number of rows of each leaf.
+
+    Raises:
+        UnusualPagesError: a page is no leaf, or has more rows than fit.
+    """
     headers = (leaves - 1) * page_size + np.where(leaves == 1, 100, 0)
     counts: Integers = data[headers + 3].astype(np.int64) << 8
     counts |= data[headers + 4]
@@ -242,7 +251,7 @@ def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
 
 @jit
 def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
-    """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
+    """Return a number of one to nine bytes and the offset after it; the number is -1 if it would extend past the end."""
     if offset < end and data[offset] < 0x80:
         return int(data[offset]), offset + 1
     return _long_varint(data, offset, end)
@@ -270,8 +279,8 @@ def _unsigned_2(data: Bytes, offset: int) -> int:
 
 @jit
 def _big_endian_word(data: Bytes, offset: int) -> int:
-    """Return the eight bytes at an offset as one signed number, the first byte highest; LLVM makes one load of it. Nothing is checked."""
-    at = np.uint64(offset)  # numba takes a signed place for one that may count from the end
+    """Return the eight bytes at an offset as a signed big-endian number, without bounds check; LLVM compiles it to one load."""
+    at = np.uint64(offset)  # for a signed index numba would add the handling of negative ones
     return np.int64(  # type: ignore[return-value]
         np.uint64(data[at]) << np.uint64(56)
         | np.uint64(data[at + np.uint64(1)]) << np.uint64(48)
@@ -286,25 +295,25 @@ def _big_endian_word(data: Bytes, offset: int) -> int:
 
 @jit
 def _integer(data: Bytes, offset: int, size: int) -> int:
-    """The value of so many bytes, two's complement. Before them are at least those of the page's header: eight can be read."""
+    """Return the two's complement value of `size` bytes. The page's header precedes them, so that eight bytes can always be read."""
     unused = 64 - 8 * size
     return (_big_endian_word(data, offset + size - 8) << unused) >> unused
 
 
 @jit
-def _code_of(key: int, place: int, slots: Codes, slot_keys: Integers, keys: Integers, counts: Integers) -> int:
-    """Code of a key in the table at a place, which learns it; TOO_MANY_KEYS when there is no room."""
+def _intern_key(key: int, table: int, slots: Codes, slot_keys: Integers, keys: Integers, counts: Integers) -> int:
+    """Return the code of a key in one of the hash tables, which adds it if it is new; TOO_MANY_KEYS if there is no room."""
     mask = slots.shape[1] - 1
     slot = (key ^ (key >> 29) ^ (key >> 47)) & mask
-    while slots[place, slot] >= 0:
-        if slot_keys[place, slot] == key:
-            return int(slots[place, slot])
+    while slots[table, slot] >= 0:
+        if slot_keys[table, slot] == key:
+            return int(slots[table, slot])
         slot = (slot + 1) & mask
-    code = counts[place]
+    code = counts[table]
     if code >= keys.shape[1]:
         return TOO_MANY_KEYS
-    slots[place, slot], slot_keys[place, slot], keys[place, code] = code, key, key
-    counts[place] = code + 1
+    slots[table, slot], slot_keys[table, slot], keys[table, code] = code, key, key
+    counts[table] = code + 1
     return int(code)
 
 
@@ -315,7 +324,7 @@ def decode_rows(
     usable_size: int,
     leaves: Integers,
     kinds: Integers,
-    places: Integers,
+    output_rows: Integers,
     rowid_position: int,
     first_row: int,
     numbers: Integers,
@@ -329,19 +338,23 @@ def decode_rows(
     spilled_rows: Integers,
     spilled_ids: Integers,
 ) -> int:
-    """Decodes the rows of the leaves; answers how many rows spilled, or a status below zero.
+    """Decode the rows of the leaves; return the number of overflowing rows, or a negative status.
 
     Args:
-        usable_size: page_size less what is reserved at the end of each page.
-        kinds: by position in the table, up to the last wanted column: SKIPPED, NUMBER, TEXT or CODE.
-        places: by position: row of `numbers`, of the texts or of `codes`.
-        rowid_position: position of the column that is the row's id; -1: there is none.
-        first_row: of the table, as its rows are counted in `numbers` and `codes`.
-        numbers: values of columns of integers. codes: the same as codes of keys.
-        slots, slot_keys, keys, key_counts: a hash table for each row of `codes`, the code of each slot and its key beside it,
-            and the keys by code; more slots than keys, a power of two.
-        text_offsets, text_lengths: where texts begin in `data`, and their bytes, rows counted from the first here; -1: null.
-        spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
+        data: the bytes of the file.
+        page_size: size of a page.
+        usable_size: page_size less the bytes reserved at the end of each page.
+        leaves: numbers of the leaf pages.
+        kinds: by column of the table, up to the last requested one: SKIPPED, NUMBER, TEXT or CODE.
+        output_rows: by column: its row of `numbers`, of the texts or of `codes`.
+        rowid_position: index of the column that is the row's id; -1: there is none.
+        first_row: row of `numbers` and `codes` that the first decoded row is written to.
+        numbers: output of integer columns.
+        codes: output of factorized integer columns.
+        slots, slot_keys, keys, key_counts: a hash table for each row of `codes`: code and key of each slot, and keys by code;
+            more slots than keys, a power of two.
+        text_offsets, text_lengths: offsets of texts in `data` and their lengths in bytes, -1 for null; from the first decoded row.
+        spilled_rows, spilled_ids: rows and row ids of which a requested column lies beyond the page. Their values are unset.
     """
     sizes = _SIZES
     row, spilled_count = first_row, 0
@@ -355,22 +368,22 @@ def decode_rows(
         if data[header] != _TABLE_LEAF or header + 8 + 2 * cell_count > end:
             return DAMAGED
         for cell in range(cell_count):
-            place = base + _unsigned_2(data, header + 8 + 2 * cell)
-            if place < header + 8:
+            cell_offset = base + _unsigned_2(data, header + 8 + 2 * cell)
+            if cell_offset < header + 8:
                 return DAMAGED
-            payload_size, place = _varint(data, place, end)
-            row_id, place = _varint(data, place, end)
+            payload_size, cell_offset = _varint(data, cell_offset, end)
+            row_id, cell_offset = _varint(data, cell_offset, end)
             local_size = payload_size
             if payload_size > usable_size - 35:
                 minimum = (usable_size - 12) * 32 // 255 - 23
                 local_size = minimum + (payload_size - minimum) % (usable_size - 4)
                 if local_size > usable_size - 35:
                     local_size = minimum
-            local_end = place + local_size
+            local_end = cell_offset + local_size
             if payload_size < 1 or local_end > end:
                 return DAMAGED
-            header_size, type_place = _varint(data, place, local_end)
-            body = place + header_size
+            header_size, type_offset = _varint(data, cell_offset, local_end)
+            body = cell_offset + header_size
             if header_size < 1 or header_size > payload_size:
                 return DAMAGED
             is_spilled = body > local_end
@@ -378,12 +391,12 @@ def decode_rows(
             position = 0
             while position < kinds.size and not is_spilled:
                 # A row may have fewer values than the table has columns: those added since are missing.
-                if type_place >= body:
+                if type_offset >= body:
                     return UNUSUAL
-                stored = int(data[type_place])
-                type_place += 1
+                stored = int(data[type_offset])
+                type_offset += 1
                 if stored >= 0x80:
-                    stored, type_place = _varint(data, type_place - 1, body)
+                    stored, type_offset = _varint(data, type_offset - 1, body)
                     if stored < 0x80 or stored > _MAX_SERIAL_TYPE:
                         return UNUSUAL  # as a small number in more bytes than it needs
                     size = (stored - 12) >> 1
@@ -397,10 +410,10 @@ def decode_rows(
                         is_spilled = True
                     elif kind == TEXT:
                         if stored == 0:
-                            text_lengths[places[position], row - first_row] = -1
+                            text_lengths[output_rows[position], row - first_row] = -1
                         elif stored >= 13 and stored % 2 == 1:
-                            text_offsets[places[position], row - first_row] = offset
-                            text_lengths[places[position], row - first_row] = size
+                            text_offsets[output_rows[position], row - first_row] = offset
+                            text_lengths[output_rows[position], row - first_row] = size
                         else:
                             return UNUSUAL
                     else:
@@ -415,17 +428,17 @@ def decode_rows(
                         else:
                             return UNUSUAL
                         if kind == NUMBER:
-                            numbers[places[position], row] = value
+                            numbers[output_rows[position], row] = value
                         else:
-                            code = _code_of(value, places[position], slots, slot_keys, keys, key_counts)
+                            code = _intern_key(value, output_rows[position], slots, slot_keys, keys, key_counts)
                             if code < 0:
                                 return code
-                            codes[places[position], row] = code
+                            codes[output_rows[position], row] = code
                 offset += size
                 position += 1
-            # SQLite refuses a row whose values end past it, or, when all of them were looked at, before its end.
-            payload_end = place + payload_size
-            if not is_spilled and (offset > payload_end or (type_place >= body and (type_place > body or offset != payload_end))):
+            # SQLite rejects a row whose values end after the row, or, when all of them were read, before its end.
+            payload_end = cell_offset + payload_size
+            if not is_spilled and (offset > payload_end or (type_offset >= body and (type_offset > body or offset != payload_end))):
                 return DAMAGED
             if is_spilled and local_end == payload_end:
                 return DAMAGED
@@ -441,5 +454,5 @@ def decode_rows(
                 for index in range(codes.shape[0]):
                     codes[index, row] = 0
             row += 1
-    # A row that spilled is looked up by its id, which finds another one in a tree that is out of order.
+    # An overflowing row is looked up by its id, which would find another row if the ids are not in order.
     return spilled_count if spilled_count == 0 or is_ascending else UNUSUAL

@@ -114,7 +114,9 @@ RING_DURATION_S: Final = 3600.0
 class TelemetryReader(Protocol):
     """A source of telemetry, the host or one device."""
 
-    def read(self) -> Telemetry: ...
+    def read(self) -> Telemetry:
+        """Return the readings of now."""
+        ...
 
 
 class HostReader:
@@ -124,6 +126,7 @@ class HostReader:
         psutil.cpu_percent()  # the first call has nothing to compare with and answers 0
 
     def read(self) -> Telemetry:
+        """Return the host's processor load, memory and clock."""
         memory = psutil.virtual_memory()
         frequency = psutil.cpu_freq()
         return Telemetry(
@@ -150,6 +153,7 @@ class NvmlReader:
         }
 
     def read(self) -> Telemetry:
+        """Return the device's load, memory, clocks, temperature and power."""
         nvml, handle = self._nvml, self._handle
         utilization = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)

@@ -203,11 +203,13 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         self._news.announce()
 
     async def GetNode(self, request: messages.GetNodeRequest, context: Any) -> messages.GetNodeResponse:
+        """Return the node with its devices, limits and the state of its queues."""
         return messages.GetNodeResponse(node=protobuf.encode(self._described_node()))
 
     async def ListKernels(
         self, request: messages.ProfilerServiceListKernelsRequest, context: Any
     ) -> messages.ProfilerServiceListKernelsResponse:
+        """Return the kernels of the catalog or, where the request has a source, those of the source."""
         if not request.HasField("source"):
             return messages.ProfilerServiceListKernelsResponse(
                 kernels=[protobuf.encode(kernel) for kernel in self._catalog.definitions.values()]
@@ -223,14 +225,17 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     # ------------------------------------------------------------ runs
 
     async def StartRun(self, request: messages.ProfilerServiceStartRunRequest, context: Any) -> messages.ProfilerServiceStartRunResponse:
+        """Queue a run, or only check its spec, and return the run."""
         spec = protobuf.decode(request.spec, RunSpec)
         run = await (self._runs.checked(spec) if request.validate_only else self._runs.start(spec, request.request_id))
         return messages.ProfilerServiceStartRunResponse(run=protobuf.encode(run))
 
     async def GetRun(self, request: messages.ProfilerServiceGetRunRequest, context: Any) -> messages.ProfilerServiceGetRunResponse:
+        """Return one run."""
         return messages.ProfilerServiceGetRunResponse(run=protobuf.encode(await self._runs.get(request.run_id)))
 
     async def ListRuns(self, request: messages.ProfilerServiceListRunsRequest, context: Any) -> messages.ProfilerServiceListRunsResponse:
+        """Return one page of runs, newest first."""
         page = await self._runs.list(_run_number(request.page_token), min(request.page_size, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE)
         return messages.ProfilerServiceListRunsResponse(
             runs=[protobuf.encode(run) for run in page.runs],
@@ -238,6 +243,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         )
 
     async def CancelRun(self, request: messages.ProfilerServiceCancelRunRequest, context: Any) -> messages.ProfilerServiceCancelRunResponse:
+        """Cancel a run that has not ended, and return it."""
         return messages.ProfilerServiceCancelRunResponse(run=protobuf.encode(await self._runs.cancel(request.run_id)))
 
     # ------------------------------------------------------------ watching
@@ -245,6 +251,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def WatchRun(
         self, request: messages.ProfilerServiceWatchRunRequest, context: Any
     ) -> AsyncIterator[messages.ProfilerServiceWatchRunResponse]:
+        """Stream the events of one run, from an index on, until its final state."""
         cursor = await self._journal.cursor(_event_index(request.next_event_index), request.run_id)
         run: Run | None = None
         while True:
@@ -262,6 +269,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 await self._wait_for(news)
 
     async def WatchNode(self, request: messages.WatchNodeRequest, context: Any) -> AsyncIterator[messages.WatchNodeResponse]:
+        """Stream the events of all runs, from an index on, the telemetry of the idle node and changes of the node itself."""
         is_other_journal = request.journal_id not in ("", self._journal.journal_id)
         cursor = await self._journal.cursor(0 if is_other_journal else _event_index(request.next_event_index))
         telemetry_position = 0
@@ -289,6 +297,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     # ------------------------------------------------------------ files
 
     async def UploadBundle(self, requests: AsyncIterator[Any], context: Any) -> messages.ProfilerServiceUploadBundleResponse:
+        """Store an uploaded archive, and return its digest."""
         policy = self._node.policy
         if policy.allow_catalog_only or not (policy.allow_inline_source or policy.allow_commands):
             raise ForbiddenError("bundles", found="switched off on this node", remedy="Ask its owner, or use another node.")
@@ -301,6 +310,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def ReadArtifact(
         self, request: messages.ProfilerServiceReadArtifactRequest, context: Any
     ) -> AsyncIterator[messages.ProfilerServiceReadArtifactResponse]:
+        """Stream one artifact of a run in chunks."""
         await self._runs.get(request.run_id)
         path = self._runs.folder(request.run_id).artifact(request.artifact_name)
         with path.open("rb") as file:

@@ -78,6 +78,7 @@ class WholeEvents:
         self._lock = threading.Lock()
 
     def write(self, payload: EventPayload) -> None:
+        """Write one event; `close` waits for it."""
         with self._lock:
             self._writer.write(payload)
 
@@ -201,9 +202,11 @@ class FailedCounts:
         self._earlier_count = earlier_count
 
     def read(self) -> int:
+        """Return the number of failed configurations so far; before any is written, that of the earlier run."""
         return int(self._file.read_text()) if self._file.is_file() else self._earlier_count
 
     def write(self, count: int) -> None:
+        """Store the number of failed configurations."""
         self._file.write_text(str(count))
 
 

@@ -30,7 +30,9 @@ class DeviceBuffer(Protocol):
     """Device memory of `size_bytes` bytes."""
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Return the size of the buffer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class CompiledKernel(Protocol):
     """A function ready to be launched."""
 
     @property
-    def function_name(self) -> str: ...
+    def function_name(self) -> str:
+        """Return the name under which the kernel was requested, template arguments included."""
+        ...
 
     @property
     def compile_ns(self) -> int:
@@ -60,7 +64,9 @@ class CompiledKernel(Protocol):
         ...
 
     @property
-    def compiler_options(self) -> str: ...
+    def compiler_options(self) -> str:
+        """Return the options that the compiler was called with, joined by spaces."""
+        ...
 
     @property
     def compiler_log(self) -> str:
@@ -127,7 +133,9 @@ class DeviceSession(LaunchTimer, Protocol):
     """An open context on one device. Not thread-safe; lives in the worker."""
 
     @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """Return the device that the session was opened on."""
+        ...
 
     @property
     def is_lost(self) -> bool:
@@ -152,7 +160,9 @@ class DeviceSession(LaunchTimer, Protocol):
         """Allocate device memory. Raises MemoryLimitError, naming what was asked for and what the device has."""
         ...
 
-    def release(self, buffer: DeviceBuffer) -> None: ...
+    def release(self, buffer: DeviceBuffer) -> None:
+        """Free the device memory of a buffer; a buffer that was freed before is ignored."""
+        ...
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         """Copy a C-contiguous array into the buffer, and wait."""
@@ -171,16 +181,22 @@ class DeviceSession(LaunchTimer, Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free everything that the session holds on the device."""
+        ...
 
 
 class Backend(Protocol):
     """A way to run kernels. Creating one loads its libraries; opening a session touches the device."""
 
     @property
-    def name(self) -> BackendName: ...
+    def name(self) -> BackendName:
+        """Return the name by which requests select the backend."""
+        ...
 
-    def devices(self) -> tuple[Device, ...]: ...
+    def devices(self) -> tuple[Device, ...]:
+        """Return the devices that the backend can open, its default first."""
+        ...
 
     def open(self, device_id: str | None = None) -> DeviceSession:
         """Open `device_id`, or the first device.

@@ -69,14 +69,18 @@ class Collected:
 class Toolbox(Protocol):
     """Runs a tool once more on what was collected: supervised, within the run's time, heard of by the service."""
 
-    def run(self, command: Sequence[str], activity: str) -> ToolEnd: ...
+    def run(self, command: Sequence[str], activity: str) -> ToolEnd:
+        """Run the command to its end. activity: the status message that the service shows meanwhile."""
+        ...
 
 
 class Collector(Protocol):
     """A way to collect that nothing is known to stand against: whoever makes one has checked that."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name by which requests select the collector."""
+        ...
 
     def command(self, target: Sequence[str]) -> list[str]:
         """Return the command that runs `target` and collects. Where it is a tool's, only the program below it has PROGRAM_MARK."""

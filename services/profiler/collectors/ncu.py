@@ -56,6 +56,7 @@ class NcuCall:
     log_file: Path
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command line of ncu around `target`."""
         names = "|".join(re.escape(name) for name in self.function_names)
         return [
             *(self.program, "--csv", "--page", "raw", "--print-units", "base", "--print-fp"),
@@ -306,13 +307,16 @@ class NcuProfile:
 
     @property
     def name(self) -> str:
+        """Return "ncu"."""
         return NAME
 
     @property
     def report(self) -> Path:
+        """Return the path of the report that ncu writes."""
         return self.context.collected / REPORT
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command line of ncu around `target`."""
         profile = self.profile
         kernels = ("--kernel-name", f"regex:{profile.kernel_filter}") if profile.kernel_filter else ()
         skipped = ("--launch-skip", str(profile.launch_skip_count)) if profile.launch_skip_count else ()
@@ -339,12 +343,15 @@ class NcuProfile:
         return ("--nvtx", "--nvtx-include", f"{expression}/", "--nvtx-include", expression)
 
     def environment(self) -> Mapping[str, str]:
+        """Return the variables for ncu and the program under it."""
         return {UNDER_PROFILER: "1", "LC_ALL": "C.UTF-8"}  # numbers of another locale would be ambiguous
 
     def is_finishing(self) -> bool:
+        """Return False: ncu writes its report within its own process."""
         return False
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        """Print the report as CSV with a second call of ncu, and return both files, or the reason why there is none."""
         unknown = refused_metrics(end.output, self.metrics)
         notices = (not_counted(unknown),) if unknown else ()
         if not self.report.is_file():

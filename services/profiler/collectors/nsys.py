@@ -52,14 +52,17 @@ class NsysProgram:
     export_help: str
 
     def can(self, option: str) -> bool:
+        """Return whether this version has the option for profiling."""
         return option in self.profile_help
 
     @property
     def traces(self) -> str:
+        """Return the value of --trace: everything that this version can record and the analyzer reads."""
         return ",".join(trace for trace in TRACES if trace in ALWAYS or re.search(rf"\b{trace}\b", self.profile_help))
 
     @property
     def export_type(self) -> str:
+        """Return the best export type that this version offers."""
         return FOLDER_TYPE if FOLDER_TYPE in self.export_help else FILE_TYPE
 
 
@@ -73,13 +76,16 @@ class Nsys:
 
     @property
     def name(self) -> str:
+        """Return "nsys"."""
         return NAME
 
     @property
     def report(self) -> Path:
+        """Return the path of the report that nsys writes."""
         return self.context.collected / REPORT
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command line of nsys around `target`."""
         # Registered strings alone would open a range by default: most programs name theirs with plain ones.
         variables = f"{PROGRAM_MARK}=1,NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
         # Its own CPU sampling is on unless told otherwise, and has been seen to hang for good in virtual machines.
@@ -100,12 +106,15 @@ class Nsys:
         return (f"--capture-range={kind}", *end, *((f"--nvtx-capture={nvtx_range}",) if nvtx_range else ()))
 
     def environment(self) -> Mapping[str, str]:
+        """Return no variables: nsys gets those of the program on its command line."""
         return {}
 
     def is_finishing(self) -> bool:
+        """Return False: nsys writes its report within its own process."""
         return False
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        """Export the report with a second call of nsys, and return both, or what a failed nsys has left."""
         if not self.report.is_file() or self.report.stat().st_size == 0:
             return self._leftovers(end)
         report = KeptFile(REPORT, self.report)

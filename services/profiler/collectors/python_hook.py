@@ -63,6 +63,7 @@ class ModuleRanges:
             self._handles.append(module.register_module_forward_hook(self._leave))
 
     def end(self) -> None:
+        """Remove the ranges from all modules."""
         for handle in self._handles:
             handle.remove()
 
@@ -118,6 +119,7 @@ class Kineto:
         self._modules: ModuleRanges | None = None
 
     def begin(self, torch: Any) -> None:
+        """Start recording, or wait for the first optimizer step where a number of steps was requested."""
         self._torch = torch
         self._note.report(STARTING if self._steps_left is None else "waiting for the first optimizer step", version=torch.__version__)
         from torch.optim import optimizer  # type: ignore[import-not-found, unused-ignore]
@@ -185,6 +187,7 @@ class Proton:
         self._proton: Any = None
 
     def begin(self, triton: Any) -> None:
+        """Start recording."""
         import triton.profiler as proton  # type: ignore[import-not-found, unused-ignore]
 
         proton.start(self._name, hook="triton")
@@ -192,6 +195,7 @@ class Proton:
         self._note.report("recording", version=triton.__version__)
 
     def end(self) -> None:
+        """Stop and write the trace."""
         if self._proton is None:
             return
         proton, self._proton = self._proton, None
@@ -212,6 +216,7 @@ class Beginning(importlib.abc.MetaPathFinder):
         self._process_id = os.getpid()
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        """Return the spec of the awaited module with a loader that begins to collect after it; None for any other module."""
         if fullname != self._module_name or self._is_looking or self._has_begun:
             return None
         self._is_looking = True

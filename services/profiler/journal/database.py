@@ -243,6 +243,7 @@ class EventTail:
         self._events: list[JournalEvent] = []
 
     def extend(self, events: Sequence[JournalEvent]) -> None:
+        """Append events, and drop the oldest where the window grows over its limit."""
         self._events += events
         self._indexes += [event.event_index for event in events]
         self._size_bytes += sum(len(event.frame) for event in events)

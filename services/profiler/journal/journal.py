@@ -42,6 +42,7 @@ class News:
         self._changed = asyncio.Event()
 
     def announce(self) -> None:
+        """Wake everybody who waits."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -103,6 +104,7 @@ class Journal:
 
     @property
     def journal_id(self) -> str:
+        """Return the id of this journal, which changes only when its file is made anew."""
         return self._writer.head.journal_id
 
     # ------------------------------------------------------------ writing
@@ -211,9 +213,11 @@ class Journal:
         return await self._query(database.read_request, request_id)
 
     async def runs(self, before_run_number: int | None, limit: int) -> database.RunsPage:
+        """Return one page of runs, newest first, below `before_run_number`."""
         return await self._query(database.read_runs, before_run_number, limit)
 
     async def unfinished(self) -> list[Run]:
+        """Return queued and running runs, oldest first."""
         return await self._query(database.read_unfinished)
 
     async def _query(self, function: Callable[Concatenate[sqlite3.Connection, P], T], *arguments: P.args, **named: P.kwargs) -> T:

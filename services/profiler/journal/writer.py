@@ -97,6 +97,7 @@ class JournalWriter(threading.Thread):
         self._requests.put(request)
 
     def run(self) -> None:
+        """Commit requests and expire old runs until told to finish."""
         while (requests := self._take()) is not None:
             if requests:
                 self._write(requests)

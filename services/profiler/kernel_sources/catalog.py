@@ -42,6 +42,7 @@ class Catalog:
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
+        """Return the kernel names in the order of the file."""
         return tuple(self.definitions)
 
     def definition(self, kernel_name: str) -> KernelDefinition:

@@ -117,6 +117,7 @@ class SourceFunction:
 
     @property
     def qualified_name(self) -> str:
+        """Return the name with its namespaces: "math::scale"."""
         return f"{self.namespace}::{self.name}" if self.namespace else self.name
 
 

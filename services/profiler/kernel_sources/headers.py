@@ -193,6 +193,7 @@ class HeaderBundle:
 
     @property
     def digest(self) -> str:
+        """Return the SHA-256 digest of the archive, as "sha256:…"."""
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
 

@@ -56,6 +56,7 @@ class Method:
         )
 
     def with_cache(self, cache_mode: CacheMode) -> Method:
+        """Return the same method for another cache mode."""
         return replace(self, cache_mode=cache_mode)
 
 
@@ -78,6 +79,7 @@ class Batch:
 
     @property
     def discarded_positions(self) -> tuple[int, ...]:
+        """Return the positions in the batch of the samples that do not count."""
         return tuple(np.flatnonzero(self.is_discarded).tolist())
 
     @property
@@ -86,6 +88,7 @@ class Batch:
         return self.samples.duration_ns[~self.is_discarded]
 
     def event(self, configuration_index: int) -> SampleBatch:
+        """Return the batch as the event that reports it."""
         clocks = self.samples.sm_clock_hz
         return SampleBatch(
             configuration_index=configuration_index,
@@ -329,6 +332,7 @@ class Benchmark:
         return self._criterion.samples()
 
     def result(self, stop_reason: StopReason) -> BenchmarkResult:
+        """Return the summary of all samples so far."""
         assert self._verification is not None
         return self._recorder.result(stop_reason, self._verification, self._timing)
 

@@ -38,22 +38,27 @@ class BufferPlan:
 
     @property
     def element_count(self) -> int:
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def array_type(self) -> np.dtype[Any]:
+        """Return NumPy's type of the elements."""
         return array_type(self.dtype)
 
     @property
     def size_bytes(self) -> int:
+        """Return the size of the contents."""
         return self.element_count * self.array_type.itemsize
 
     @property
     def is_read(self) -> bool:
+        """Return whether the kernel reads the buffer."""
         return self.role is not BufferRole.OUTPUT
 
     @property
     def is_written(self) -> bool:
+        """Return whether the kernel writes the buffer."""
         return self.role is not BufferRole.INPUT
 
 

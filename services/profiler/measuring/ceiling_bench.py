@@ -48,6 +48,7 @@ class KernelVariant:
     options: tuple[str, ...] = ()  # of the compiler, as nvcc names them
 
     def build(self, sources: CeilingSources) -> Build:
+        """Return the variant's build, its source taken from `sources`."""
         return Build(sources[self.file_name], self.function_name, options=self.options)
 
 
@@ -63,16 +64,24 @@ class CeilingPlan(Protocol):
     """A ceiling of a device, and the variants that compete for it."""
 
     @property
-    def ceiling_name(self) -> str: ...
+    def ceiling_name(self) -> str:
+        """Return the name of the ceiling, as results carry it."""
+        ...
 
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """Return the unit of the rate: "bytes_per_s" or "flop_per_s"."""
+        ...
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Return what reaches the ceiling: "copy", "fma" or "tensor"."""
+        ...
 
     @property
-    def variants(self) -> Sequence[KernelVariant]: ...
+    def variants(self) -> Sequence[KernelVariant]:
+        """Return the kernel variants that compete for the ceiling."""
+        ...
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
         """Return the rates by the name of the variant. Raises KernalyseError: none of them works on this device."""
@@ -106,6 +115,7 @@ class CeilingBench:
 
     @property
     def device(self) -> Device:
+        """Return the device under measurement."""
         return self.session.device
 
     def rates(self, variants: Sequence[AnyVariant], rate: Callable[[AnyVariant], Rate]) -> dict[str, Rate]:
@@ -129,6 +139,7 @@ class CeilingBench:
     def prepare(
         self, variant: KernelVariant, arguments: Sequence[Argument], block_count: int, thread_count: int = BLOCK_THREAD_COUNT
     ) -> PreparedLaunch:
+        """Compile a variant and return its launch with these arguments, grid and block."""
         configuration = LaunchConfiguration(block=Dim3(thread_count), grid=Dim3(block_count))
         kernel = self.session.compile(variant.build(self.sources), configuration.block)
         return self.session.prepare(kernel, arguments, configuration)
@@ -160,6 +171,7 @@ class CeilingBench:
         return rounds
 
     def unit_count(self) -> int:
+        """Return the number of compute units; 1 where the device does not tell it."""
         return self.device.compute_unit_count or 1
 
     @contextmanager

@@ -104,6 +104,7 @@ class StreamPlan:
     path: str = "copy"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in bytes per second by the name of the variant."""
         array_bytes = self.array_bytes // STRETCH_BYTES * STRETCH_BYTES
         return bench.rates(self.variants, lambda variant: _stream(bench, variant, array_bytes))
 
@@ -153,6 +154,7 @@ class WindowPlan:
     path: str = "copy"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in bytes per second by the name of the variant."""
         return bench.rates(self.variants, lambda variant: _windows(bench, variant))
 
 
@@ -247,6 +249,7 @@ class FmaPlan:
     path: str = "fma"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in flop per second by the name of the variant."""
         block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count()
         thread_count = block_count * BLOCK_THREAD_COUNT
         with bench.buffers(thread_count * np.dtype(np.float64).itemsize) as (results,):
@@ -331,10 +334,12 @@ class TensorVariant(KernelVariant):
 
     @property
     def dtype(self) -> DataType:
+        """Return the type of the multiplied elements."""
         return DataType.FLOAT16 if self.ceiling_name == ACCUMULATE16 else DataType(self.ceiling_name)
 
     @property
     def sum_type(self) -> np.dtype[Any]:
+        """Return the type in which the products are summed."""
         return np.dtype(_SUM_TYPES.get(self.ceiling_name, "float32"))
 
     @property
@@ -364,6 +369,7 @@ class TensorPlan:
     path: str = "tensor"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in flop per second by the name of the variant."""
         return bench.rates(self.variants, lambda variant: _rate(bench, variant))
 
 

@@ -64,6 +64,7 @@ class NoClockMeter:
     """A meter for devices whose clocks nobody can read."""
 
     def read(self) -> ClockReading | None:
+        """Return None."""
         return None
 
 
@@ -75,6 +76,7 @@ class NvidiaClockMeter:
         self._handle = handle
 
     def read(self) -> ClockReading | None:
+        """Return clocks, temperature, power and throttle reasons now; fields that NVML does not tell are None."""
         nvml, handle = self._nvml, self._handle
         sm_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         memory_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
@@ -125,6 +127,7 @@ class ClockRecord:
         self._sample_clocks_hz: list[float] = []
 
     def add(self, reading: ClockReading | None) -> None:
+        """Add a reading; None is ignored."""
         if reading is not None:
             self._readings.append(reading)
 
@@ -169,6 +172,7 @@ class DeviceUse:
 
     @property
     def is_busy(self) -> bool:
+        """Return whether anybody else uses the device."""
         return bool(self.other_process_count) or is_busy(self.host_busy_ratio)
 
     def __str__(self) -> str:
@@ -180,7 +184,9 @@ class DeviceUse:
 class UseMeter(Protocol):
     """A meter of the device's use by others."""
 
-    def read(self) -> DeviceUse: ...
+    def read(self) -> DeviceUse:
+        """Return the use by others, now or since the reading before."""
+        ...
 
 
 class HostUseMeter:
@@ -194,6 +200,7 @@ class HostUseMeter:
         self._last = self._times()
 
     def read(self) -> DeviceUse:
+        """Return the ratio of the cores' time that other programs took since the reading before."""
         now, last = self._times(), self._last
         total_s, busy_s, own_s = (new - old for new, old in zip(now, last, strict=True))
         if total_s <= 0:
@@ -218,6 +225,7 @@ class NvidiaUseMeter:
         self._own_ids = {os.getpid(), *(parent.pid for parent in own.parents())}
 
     def read(self) -> DeviceUse:
+        """Return the number of other processes with a context on the device; unknown where NVML may not tell."""
         try:
             found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except self._nvml.NVMLError:  # not permitted in this container
@@ -231,6 +239,7 @@ class NoUseMeter:
     """A meter for devices that nobody can be asked about."""
 
     def read(self) -> DeviceUse:
+        """Return that nothing is known."""
         return DeviceUse()
 
 

@@ -51,19 +51,29 @@ class Contender(Protocol):
     """A started configuration that takes turns."""
 
     @property
-    def configuration_index(self) -> int: ...
+    def configuration_index(self) -> int:
+        """Return the index of the configuration in its run."""
+        ...
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Return the name of the configuration for people."""
+        ...
 
     @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """Return the device that it is measured on."""
+        ...
 
     @property
-    def rule(self) -> StoppingRule: ...
+    def rule(self) -> StoppingRule:
+        """Return the rule by which its sampling stops."""
+        ...
 
     @property
-    def benchmark(self) -> Benchmark: ...
+    def benchmark(self) -> Benchmark:
+        """Return its started benchmark."""
+        ...
 
 
 class Turns:

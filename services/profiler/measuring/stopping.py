@@ -85,10 +85,12 @@ class StoppingCriterion:
 
     @property
     def sample_count(self) -> int:
+        """Return the number of samples so far."""
         return self._count
 
     @property
     def elapsed_ns(self) -> int:
+        """Return the time spent on sampling so far, pauses left out."""
         return (self._clock_ns() if self._paused_ns is None else self._paused_ns) - self._start_ns
 
     def change_rule(self, rule: StoppingRule) -> None:
@@ -101,6 +103,7 @@ class StoppingCriterion:
         self._paused_ns = self._clock_ns()
 
     def resume(self) -> None:
+        """End a pause; without one, do nothing."""
         if self._paused_ns is not None:
             self._start_ns += self._clock_ns() - self._paused_ns
             self._paused_ns = None

@@ -38,6 +38,7 @@ class ProcessEnd:
 
     @property
     def is_success(self) -> bool:
+        """Return whether the process has exited by itself with status 0."""
         return self.cause == supervisor.EXITED and self.exit_code == 0
 
 
@@ -167,6 +168,7 @@ class ProgramProcess:
 
     @property
     def has_ended(self) -> bool:
+        """Return whether the program has ended."""
         return self._has_ended
 
     def ask(self, subject: str, command: str) -> str:

@@ -153,6 +153,7 @@ class Turn:
     is_measurement: bool  # False: it is measured already, and only compared once more
 
     def record(self) -> bytes:
+        """Return the line that the crash marker holds for the turn."""
         return f"{self.configuration_index} {self.is_measurement:d} {self.label}\n".encode()
 
 

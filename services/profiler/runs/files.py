@@ -92,12 +92,15 @@ class RunFolder:
                     path.unlink()
 
     def artifacts_size_bytes(self) -> int:
+        """Return the size of all artifacts together."""
         return sum(file.stat().st_size for file in self._artifacts.rglob("*") if file.is_file())
 
     def delete_artifacts(self) -> None:
+        """Delete the artifacts."""
         shutil.rmtree(self._artifacts, ignore_errors=True)
 
     def delete(self) -> None:
+        """Delete the folder with everything in it."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def artifact(self, artifact_name: str) -> Path:

@@ -191,14 +191,17 @@ class Runs:
         return run
 
     def folder(self, run_id: str) -> RunFolder:
+        """Return the folder of a run, whether it exists or not."""
         return RunFolder(self._settings.folder, run_id)
 
     @property
     def running_run_ids(self) -> tuple[str, ...]:
+        """Return the ids of the runs that are running."""
         return tuple(run_id for run_id, active in self._active.items() if active.run.state is RunState.RUNNING)
 
     @property
     def queued_run_ids(self) -> tuple[str, ...]:
+        """Return the ids of the queued runs, queue by queue in their order."""
         return tuple(active.run.run_id for queue in self._device_queues.values() for active in queue.pending)
 
     @property

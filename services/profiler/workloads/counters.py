@@ -97,6 +97,7 @@ class MeasuredLaunches:
     progress: Progress | None = None
 
     def write(self, payload: EventPayload) -> None:
+        """Pass an event on, and remember the indexes and the progress in it."""
         if isinstance(payload, Measurement):
             self.indexes.setdefault(payload.cache_mode, []).append(payload.configuration_index)
         elif isinstance(payload, Progress):
@@ -104,6 +105,7 @@ class MeasuredLaunches:
         self.sink.write(payload)
 
     def report_activity(self, activity: str) -> None:
+        """Report the last progress again with another status message."""
         if self.progress is not None:
             self.sink.write(replace(self.progress, activity=activity))
 
@@ -367,6 +369,7 @@ class LaunchRecord:
         self._position = 0
 
     def write(self, note: LaunchNote) -> None:
+        """Append one line."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(note)) + "\n")
 

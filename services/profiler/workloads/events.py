@@ -26,13 +26,16 @@ BINARY_ENDINGS: Final = (".nsys-rep", ".qdstrm", ".ncu-rep", ".parquet", ".sqlit
 class EventSink(Protocol):
     """A receiver of the events of a run."""
 
-    def write(self, payload: EventPayload) -> None: ...
+    def write(self, payload: EventPayload) -> None:
+        """Send one event."""
+        ...
 
 
 class NullSink:
     """A sink that drops every event."""
 
     def write(self, payload: EventPayload) -> None:
+        """Drop the event."""
         pass
 
 
@@ -53,6 +56,7 @@ class ProgressReporter:
     configuration_index: int | None = None
 
     def report(self, activity: str) -> None:
+        """Report the counts with a status message."""
         self.sink.write(
             Progress(
                 completed_configuration_count=self.completed_count,

@@ -49,6 +49,7 @@ class TimeBudget:
 
     @classmethod
     def of(cls, time_limit_s: float, now: float) -> TimeBudget:
+        """Return the moments within a time limit that starts `now`."""
         end = now + time_limit_s
         return cls(
             program_end=end - min(FINISHING_SHARE * time_limit_s, MAX_FINISHING_S),

@@ -276,6 +276,7 @@ class CodeCache:
         self._max_bytes = max_bytes
 
     def find(self, key: str, header_folders: Sequence[Path]) -> CompiledCode | None:
+        """Return a cached result whose headers are unchanged, or None. An entry that cannot be read is skipped."""
         for path in sorted(self._folder.glob(f"{key}-*.zip")):
             try:
                 compiled = _read(path, header_folders)

@@ -231,12 +231,15 @@ class CudaLibrary:
         return instance
 
     def upload_graph(self, instance: ctypes.c_void_p, stream: int) -> None:
+        """Upload the graph to the device ahead of its first launch."""
         self._call("cuGraphUpload", instance, stream)
 
     def launch_graph(self, instance: ctypes.c_void_p, stream: int) -> None:
+        """Enqueue one launch of the graph on the stream."""
         self._call("cuGraphLaunch", instance, stream)
 
     def destroy_graph(self, instance: ctypes.c_void_p) -> None:
+        """Free the graph."""
         self._call("cuGraphExecDestroy", instance)
 
     def _call(self, name: str, *arguments: object) -> None:
@@ -265,6 +268,7 @@ class DeviceErrors:
 
     @property
     def is_context_lost(self) -> bool:
+        """Return whether an error has destroyed the device's context."""
         return self._lost_by is not None
 
     @contextmanager

@@ -97,7 +97,9 @@ class NvccLaunch:
 class Builder(Protocol):
     """A compiler of executables from a program's text: nvcc, or what stands in for it."""
 
-    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram: ...
+    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
+        """Compile and link the program in `folder`, and return the executable. Raises CompileError."""
+        ...
 
 
 class NvccBackend:
@@ -118,9 +120,11 @@ class NvccBackend:
         self._builders: dict[str, ProgramBuilder] = {}
 
     def devices(self) -> tuple[Device, ...]:
+        """Return the NVIDIA devices that the driver lists, in its order."""
         return self._driver.devices(self.name)
 
     def open(self, device_id: str | None = None) -> NvccSession:
+        """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""
         devices = self.devices()
         if not devices:
             raise BackendUnavailableError("backend NVCC", found="no NVIDIA device", remedy=REMEDY)
@@ -174,17 +178,21 @@ class NvccSession:
 
     @property
     def device(self) -> Device:
+        """Return the device that the session was opened on."""
         return self._device
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the methods that `time` knows."""
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
 
     @property
     def is_lost(self) -> bool:
+        """Return False: a fault ends only the kernel's own program."""
         return False  # a fault ends the kernel's program, and the next launch starts another
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Compile a build into a program of its own, or return the cached one."""
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
         program = write_program(build.source, build.function_name)
@@ -203,6 +211,7 @@ class NvccSession:
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """Return registers, memory and occupancy of a launch, from the program's attributes and the ptxas report."""
         assert isinstance(kernel, NvccKernel)
         attributes = self._attributes_of(kernel)
         with self._running(kernel) as program:
@@ -238,21 +247,25 @@ class NvccSession:
         return buffer
 
     def release(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, ProgramBuffer)
         if self._buffers.pop(buffer.number, None) is not None:
             with self._burying():
                 buffer.release()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Store new contents for the buffer; the program that uses it next copies them to the device."""
         assert isinstance(buffer, ProgramBuffer)
         buffer.fill(values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Read the contents of the buffer into the array."""
         assert isinstance(buffer, ProgramBuffer)
         with self._burying():
             buffer.read(values)
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, NvccKernel)
         check_launch(self._device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
@@ -271,16 +284,19 @@ class NvccSession:
         )
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Launch once, and wait for the end."""
         assert isinstance(launch, NvccLaunch)
         with self._settled(launch) as program:
             program.run()
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Take `count` samples in the kernel's program."""
         assert isinstance(launch, NvccLaunch)
         with self._settled(launch) as program:
             return program.time(timing, count, may_hold=self._may_hold)
 
     def close(self) -> None:
+        """End all programs, and free the buffers and the transfer file."""
         for program in self._programs.values():
             program.end()
         self._programs.clear()
@@ -457,6 +473,7 @@ class ProgramBuffer:
         self.is_lost = self.waiting_bytes < self.size_bytes
 
     def release(self) -> None:
+        """Free the buffer's device memory and its waiting contents."""
         home, self.home = self.home, None
         self._forget_waiting()
         if home is not None:
@@ -496,6 +513,7 @@ class TransferFile:
 
     @property
     def path(self) -> str:
+        """Return the path by which another process of the same user can open the file."""
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     def write(self, values: npt.NDArray[np.generic]) -> None:
@@ -521,6 +539,7 @@ class TransferFile:
             filled += count
 
     def close(self) -> None:
+        """Close the file, which frees its memory."""
         os.close(self._file)
 
 

@@ -285,6 +285,7 @@ class MeasuringProgram:
 
     @property
     def has_ended(self) -> bool:
+        """Return whether the program has ended."""
         return self._process.has_ended
 
     def free_bytes(self) -> int:
@@ -292,16 +293,20 @@ class MeasuringProgram:
         return self._ask("memory", 2)[0]
 
     def allocate(self, number: int, size_bytes: int) -> None:
+        """Allocate device memory for a buffer. Raises MemoryLimitError."""
         self._ask(f"allocate {number} {size_bytes}", 0)
 
     def release(self, number: int) -> None:
+        """Free the device memory of a buffer."""
         self.bound = None  # its arguments may have been this buffer
         self._ask(f"release {number}", 0)
 
     def load(self, number: int, size_bytes: int, path: str) -> None:
+        """Copy the first bytes of the file at `path` into a buffer."""
         self._ask(f"load {number} {size_bytes} {path}", 0)
 
     def store(self, number: int, size_bytes: int, path: str) -> None:
+        """Copy the first bytes of a buffer into the file at `path`."""
         self._ask(f"store {number} {size_bytes} {path}", 0)
 
     def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic], *, is_cooperative: bool) -> None:
@@ -316,6 +321,7 @@ class MeasuringProgram:
         self._ask(" ".join(map(str, ("bind", *extents, configuration.dynamic_shared_memory_bytes, int(is_cooperative), *words))), 0)
 
     def run(self) -> None:
+        """Launch the bound kernel once, and wait for the end."""
         self._ask("run", 0)
 
     def time(self, timing: Timing, count: int, *, may_hold: bool) -> TimedSamples:
@@ -344,6 +350,7 @@ class MeasuringProgram:
         return words[0] if words else None
 
     def end(self) -> None:
+        """End the program."""
         self._process.end()
 
     def _ask(self, command: str, count: int) -> tuple[int, ...]:

@@ -91,9 +91,11 @@ class PyCudaBackend:
         self._compiler = NvccCompiler(None if cache_folder is None else CodeCache(cache_folder))
 
     def devices(self) -> tuple[Device, ...]:
+        """Return the NVIDIA devices that the driver lists, in its order."""
         return CudaDriver("backend PYCUDA").devices(self.name)
 
     def open(self, device_id: str | None = None) -> CudaSession:
+        """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""
         devices = self.devices()
         if not devices:
             raise BackendUnavailableError("backend PYCUDA", found="no NVIDIA device", remedy=DRIVER)
@@ -145,18 +147,22 @@ class CudaSession:
 
     @property
     def device(self) -> Device:
+        """Return the device that the session was opened on."""
         return self._device
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the methods that `time` knows; GRAPH needs the driver's graph functions."""
         graphs = {TimingMethod.GRAPH} if self._library is not None else set()
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, *graphs})
 
     @property
     def is_lost(self) -> bool:
+        """Return whether an error has destroyed the device's context."""
         return self._errors.is_context_lost
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Compile a build and load it into the context, or return the cached kernel."""
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
         with self._errors.of_calls(f"compiling {build.function_name}"):
@@ -165,6 +171,7 @@ class CudaSession:
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """Return registers, memory and occupancy of a launch."""
         assert isinstance(kernel, CudaKernel)
         with self._errors.of_calls(f"resources of {kernel.function_name}"):
             return kernel_resources(self._driver, self._library, kernel, configuration, self._handle)
@@ -172,6 +179,7 @@ class CudaSession:
     # ------------------------------------------------------------ memory
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """Allocate device memory. Raises MemoryLimitError."""
         largest_bytes = self._largest_buffer_bytes()
         if not 0 < size_bytes <= largest_bytes:
             raise self._memory_error(size_bytes, largest_bytes)
@@ -197,6 +205,7 @@ class CudaSession:
         )
 
     def release(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, CudaBuffer)
         if self._errors.is_context_lost:
             return  # its memory went with the context; PyCUDA would print a warning for each
@@ -204,12 +213,14 @@ class CudaSession:
             buffer.handle.free()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, CudaBuffer)
         check_copied(values, buffer.size_bytes)
         with self._errors.of_calls("an upload"):
             self._driver.memcpy_htod(buffer.handle, values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy the buffer into a C-contiguous array, and wait."""
         assert isinstance(buffer, CudaBuffer)
         check_copied(values, buffer.size_bytes)
         with self._errors.of_calls("a download"):
@@ -218,6 +229,7 @@ class CudaSession:
     # ------------------------------------------------------------ launches
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, CudaKernel)
         check_launch(self._device, kernel.function_name, configuration)
         check_needs(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
@@ -229,6 +241,7 @@ class CudaSession:
         return CudaLaunch(kernel, configuration, packed, tuple(argument for argument in arguments if isinstance(argument, CudaBuffer)))
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Launch once, and wait for the end."""
         assert isinstance(launch, CudaLaunch)
         with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
             self._launcher(launch)()
@@ -236,6 +249,7 @@ class CudaSession:
         self._warm_functions.add(id(launch.kernel.function))
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Take `count` samples on the session's stream."""
         assert isinstance(launch, CudaLaunch)
         timer = self._open_timer()
         with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
@@ -246,12 +260,14 @@ class CudaSession:
     # ------------------------------------------------------------ passes
 
     def run_pass(self, whole: LaunchPass) -> None:
+        """Run one pass, and wait for its end."""
         with self._errors.of_launches(f"a pass of {whole.range_name}"):
             self._enqueue_pass(whole)
             self._stream.synchronize()
         self._warm_functions.update(id(launch.kernel.function) for _, launch in self._steps(whole))
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        """Return the device time of `count` passes."""
         launches = [launch for _, launch in self._steps(whole)]
         is_warm = all(id(launch.kernel.function) in self._warm_functions for launch in launches)
         work = SampleWork(lambda: self._enqueue_pass(whole), len(launches), cache_mode is CacheMode.COLD, is_warm)
@@ -261,6 +277,7 @@ class CudaSession:
         return replace(samples, duration_ns=samples.duration_ns * len(launches))  # of the pass, not of a launch in it
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        """Return the device time of each launch in ns, shape (count, steps)."""
         timer = self._open_timer()
         steps = [partial(self._enqueue_step, name, launch) for name, launch in self._steps(whole)]
         with self._errors.of_launches(f"a pass of {whole.range_name}"):
@@ -324,6 +341,7 @@ class CudaSession:
         self._driver.memset_d32_async(self._flush_buffer.handle, 0, self._flush_buffer.size_bytes // 4, self._stream)
 
     def close(self) -> None:
+        """Free buffers, modules and graphs, and leave the context. A lost context is only left."""
         atexit.unregister(self._pop_at_exit)
         if self._errors.is_context_lost:
             _pop(self._driver, self._context)
@@ -386,10 +404,12 @@ class LaunchGraph:
         library.upload_graph(self._instance, stream)  # else the first launch would
 
     def enqueue(self) -> None:
+        """Enqueue the graph's launches on the stream."""
         self._library.launch_graph(self._instance, self._stream)
         self.was_launched = True
 
     def close(self) -> None:
+        """Free the graph."""
         self._library.destroy_graph(self._instance)
 
 
@@ -417,6 +437,7 @@ class NoRanges:
     """Ranges that nobody sees."""
 
     def around(self, name: str) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
         return nullcontext()
 
 
@@ -429,6 +450,7 @@ class NvtxRanges:
 
     @contextmanager
     def around(self, name: str) -> Iterator[None]:
+        """Put what this thread launches inside into an NVTX range."""
         self._push(name.encode())
         try:
             yield

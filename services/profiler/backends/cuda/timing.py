@@ -141,6 +141,7 @@ class SampleTimer:
         return self._events[:count]
 
     def close(self) -> None:
+        """Free the events and the stamp buffer."""
         self._events.clear()
         if self._clock is not None:
             self._clock.close()
@@ -310,12 +311,15 @@ class SampleClock:
         self._buffer = driver.mem_alloc(2 * max_sample_count * STAMP_BYTES)
 
     def clear(self, sample_count: int) -> None:
+        """Enqueue the clearing of the stamps of `sample_count` samples."""
         self._driver.memset_d32_async(self._buffer, 0, 2 * sample_count * STAMP_BYTES // 4, self._stream)
 
     def stamp_before(self, sample_index: int) -> None:
+        """Enqueue the stamp at the start of a sample."""
         self._stamp(2 * sample_index)
 
     def stamp_after(self, sample_index: int) -> None:
+        """Enqueue the stamp at the end of a sample."""
         self._stamp(2 * sample_index + 1)
 
     def _stamp(self, index: int) -> None:
@@ -328,6 +332,7 @@ class SampleClock:
         return sample_clocks(stamps, self._step_ns)
 
     def close(self) -> None:
+        """Free the stamp buffer."""
         self._buffer.free()
 
 

@@ -101,6 +101,7 @@ class SpacedFunctions:
                 self.refuse(call, f"more than {MAX_VARIANTS} combinations of memory that {name} is called with")
 
     def refuse(self, node: Node, construct: str) -> None:
+        """Raise UnsupportedConstructError for a construct at `node`."""
         refuse(node, construct, self._file_name, self._runtime, possible=f"{INTEL} and on {PYCUDA}")
 
     def _variant(self, item: Item, spaces: Spaces) -> str:

@@ -93,9 +93,11 @@ class OpenCLBackend:
         self._devices = find_devices(runtime)
 
     def devices(self) -> tuple[Device, ...]:
+        """Return the devices of all loaded runtimes."""
         return tuple(one.device for one in self._devices)
 
     def open(self, device_id: str | None = None) -> OpenCLSession:
+        """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""
         if not self._devices:
             wanted = f" of the runtime {self._runtime}" if self._runtime else ""
             raise BackendUnavailableError(
@@ -128,17 +130,21 @@ class OpenCLSession:
 
     @property
     def device(self) -> Device:
+        """Return the device that the session was opened on."""
         return self._one.device
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the methods that `time` knows; OpenCL has no graphs."""
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
 
     @property
     def is_lost(self) -> bool:
+        """Return False: a kernel that faults on the host ends the whole process."""
         return False  # a kernel that faults on the host ends the process
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Translate and compile a build, or return the cached kernel."""
         key = (build, block.x % WARP_SIZE == 0)
         cached = self._kernels.get(key)
         if cached is not None:
@@ -165,6 +171,7 @@ class OpenCLSession:
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """Return what the runtime tells of the kernel, found when it was compiled."""
         assert isinstance(kernel, OpenCLKernel)
         return kernel.resources
 
@@ -198,6 +205,7 @@ class OpenCLSession:
         return program, resources, log
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """Allocate device memory. Raises MemoryLimitError."""
         available = self._available_bytes()
         limit = min(available, self.device.max_buffer_bytes or available)
         if not 0 < size_bytes <= limit:
@@ -229,21 +237,25 @@ class OpenCLSession:
         )
 
     def release(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, OpenCLBuffer)
         if self._buffers.pop(id(buffer), None) is not None:
             buffer.handle.release()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, OpenCLBuffer)
         check_copied(values, buffer.size_bytes)
         self._cl.enqueue_copy(self._queue, buffer.handle, values, is_blocking=True)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy the buffer into a C-contiguous array, and wait."""
         assert isinstance(buffer, OpenCLBuffer)
         check_copied(values, buffer.size_bytes)
         self._cl.enqueue_copy(self._queue, values, buffer.handle, is_blocking=True)
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, OpenCLKernel)
         check_launch(self.device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
@@ -271,11 +283,13 @@ class OpenCLSession:
         )
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Launch once, and wait for the end."""
         assert isinstance(launch, OpenCLLaunch)
         self._enqueue(launch)
         self._finish(launch)
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Take `count` samples by the runtime's profiling events."""
         assert isinstance(launch, OpenCLLaunch)
         durations_ns = np.empty(count, dtype=np.float64)
         samples_in_flight = max(1, LAUNCHES_IN_FLIGHT // timing.launches_per_sample)
@@ -289,15 +303,18 @@ class OpenCLSession:
     # ------------------------------------------------------------ passes
 
     def run_pass(self, whole: LaunchPass) -> None:
+        """Run one pass, and wait for its end."""
         for launch in self._launches(whole):
             self._enqueue(launch)
         self._finish(self._launches(whole)[-1])
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        """Return the device time of `count` passes."""
         spans_ns = [events[-1].profile.end - events[0].profile.start for events in self._passes(whole, cache_mode, count)]
         return TimedSamples(np.array(spans_ns, np.float64))
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        """Return the device time of each launch in ns, shape (count, steps)."""
         spans_ns = [[event.profile.end - event.profile.start for event in events] for events in self._passes(whole, cache_mode, count)]
         return np.array(spans_ns, np.float64)
 
@@ -358,6 +375,7 @@ class OpenCLSession:
         self._cl.enqueue_fill_buffer(self._queue, self._flush_buffer.handle, np.uint32(0), 0, self._flush_buffer.size_bytes & ~3)
 
     def close(self) -> None:
+        """Wait for the queue, and free the buffers and kernels."""
         self._queue.finish()
         for buffer in tuple(self._buffers.values()):
             self.release(buffer)

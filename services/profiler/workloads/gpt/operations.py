@@ -215,6 +215,7 @@ class PlannedStep:
 
     @property
     def configuration(self) -> Configuration:
+        """Return the configuration under which the launch is reported."""
         return self.plan.configuration
 
     @property
@@ -233,10 +234,12 @@ class PlannedPass:
 
     @property
     def name(self) -> str:
+        """Return the name of model and variant."""
         return f"{self.pass_configuration.kernel_name} {self.variant}"
 
     @property
     def configuration_count(self) -> int:
+        """Return the number of configurations: one for each launch, and one for the complete pass."""
         return len(self.steps) + 1
 
     @property

@@ -142,6 +142,7 @@ class LogitsCheck:
         self._scale = max(self._scale, float(np.abs(reference).max()))
 
     def verification(self) -> Verification:
+        """Return the verdict on all logits that were added."""
         relative = self._worst / self._scale if self._scale else math.inf
         has_passed = relative <= TOLERANCE
         is_known = math.isfinite(relative)

@@ -61,6 +61,7 @@ class LoadedModel:
         self._tensors: dict[str, DeviceBuffer] = {name: session.allocate(size_bytes) for name, size_bytes in sizes.items()}
 
     def fill(self, weights: Mapping[str, Array], tokens: Array) -> None:
+        """Upload weights and tokens."""
         for name, values in {**weights, TOKENS: tokens}.items():
             self._session.upload(self._tensors[name], np.ascontiguousarray(values))
 
@@ -89,6 +90,7 @@ class LoadedModel:
         return bind_arguments(definition.kernel_name, function.parameters, buffers, step.plan.scalars)
 
     def release(self) -> None:
+        """Free all tensors."""
         for tensor in self._tensors.values():
             self._session.release(tensor)
         self._tensors.clear()
@@ -132,21 +134,26 @@ class PassRun:
 
     @property
     def label(self) -> str:
+        """Return the name of the variant."""
         return self._planned.name
 
     @property
     def configuration_index(self) -> int:
+        """Return the index of the complete pass."""
         return self._planned.pass_configuration.configuration_index
 
     @property
     def device(self) -> Device:
+        """Return the device that the model runs on."""
         return self._pass_context.session.device
 
     @property
     def rule(self) -> StoppingRule:
+        """Return the rule by which sampling stops."""
         return self._pass_context.method.rule
 
     def start(self) -> None:
+        """Warm up, choose the timing, and take the first few passes."""
         self.benchmark.start(lambda: self.verification)
         count = min(FIRST_PASS_COUNT, self.rule.max_sample_count - 1)
         self.benchmark.keep_blocks([self.benchmark.take_block(count)])

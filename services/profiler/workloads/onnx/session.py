@@ -59,10 +59,12 @@ class Provider:
 
     @property
     def is_host(self) -> bool:
+        """Return whether the provider computes on the host."""
         return self.device_number is None
 
     @property
     def options(self) -> dict[str, int]:
+        """Return the provider's options as ONNX Runtime takes them."""
         return {} if self.device_number is None else {"device_id": self.device_number}
 
 
@@ -282,6 +284,7 @@ class ResidentPeak:
 
     @classmethod
     def begin(cls) -> Self:
+        """Reset the system's peak and return a measurement that starts now."""
         try:
             PEAK_RESET_FILE.write_text(PEAK_RESET)
             start_bytes = _status_bytes("VmRSS")

@@ -25,14 +25,17 @@ class OnnxSpec:
 
     @property
     def name(self) -> str:
+        """Return "onnx"."""
         return "onnx"
 
     @property
     def model_names(self) -> tuple[str, ...]:
+        """Return the name of the built-in BERT."""
         return (BUILT_IN_ONNX_MODEL,)
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
+        """Return the backends whose devices the installed ONNX Runtime can use, the preferred one first."""
         # ONNX Runtime knows none of them: the name says on which device of the node its provider computes.
         return (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL) if has_cuda_provider() else (BackendName.OPENCL,)
 
@@ -41,6 +44,7 @@ class OnnxSpec:
         return device.kind is DeviceKind.CPU or BackendName.OPENCL not in device.backends
 
     def takes(self, work: ModelRun) -> bool:
+        """Return whether the request names an ONNX model."""
         return work.is_onnx
 
     def check(self, work: ModelRun) -> None:

@@ -73,10 +73,12 @@ class ConfigurationRun:
 
     @property
     def configuration_index(self) -> int:
+        """Return the index of the configuration in its run."""
         return self.planned.configuration_index
 
     @property
     def label(self) -> str:
+        """Return the name of the configuration for people."""
         return self.plan.configuration.label
 
     @property
@@ -140,22 +142,27 @@ class ConfigurationRun:
 
     @property
     def benchmark(self) -> Benchmark:
+        """Return the benchmark, which `start` has made."""
         assert self._benchmark is not None
         return self._benchmark
 
     @property
     def device(self) -> Device:
+        """Return the device that it is measured on."""
         return self._context.session.device
 
     @property
     def is_session_lost(self) -> bool:
+        """Return whether a kernel has destroyed the device session."""
         return self._context.session.is_lost
 
     @property
     def rule(self) -> StoppingRule:
+        """Return the rule by which sampling stops."""
         return self._method.rule
 
     def samples(self) -> Samples:
+        """Return all samples that count so far, in ns, shape (n,)."""
         return self.benchmark.samples()
 
     def finish(self, stop_reason: StopReason, use: DeviceUse | None = None) -> Measurement:
@@ -311,13 +318,16 @@ class SweepProgress:
         self._first_error: KernalyseError | None = None
 
     def report(self, activity: str) -> None:
+        """Report the counts with a status message."""
         self._reporter.report(activity)
 
     def complete(self) -> None:
+        """Count one configuration as measured."""
         self._has_measured = True
         self._reporter.complete()
 
     def fail(self, planned: PlannedConfiguration, error: KernalyseError) -> None:
+        """Report a configuration that could not be measured, and count it as done."""
         self._first_error = self._first_error or error
         self._reporter.fail(planned.configuration_index, error)
 

@@ -36,6 +36,7 @@ class LaunchPlan:
 
     @property
     def definition(self) -> KernelDefinition:
+        """Return the definition of the configuration's kernel."""
         return self.planned.kernel.definition
 
     def buffers(self) -> tuple[BufferPlan, ...]:

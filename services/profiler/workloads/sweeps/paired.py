@@ -71,6 +71,7 @@ class ProblemRun:
         self._stop_reasons: dict[ConfigurationRun, StopReason] = {}
 
     def measure(self, block_count: int) -> None:
+        """Measure both sides in alternating blocks, and report measurements and comparison."""
         self._each(ConfigurationRun.announce)
         if len(self._sides) == 2:
             _share_device(*self._sides)
@@ -268,9 +269,11 @@ class SearchBudget:
         return cls(math.inf if budget_ns is None else clock_ns() + budget_ns, clock_ns)
 
     def left_ns(self) -> float:
+        """Return the time that is left; negative when it is overspent."""
         return self.end_ns - self.clock_ns()
 
     def is_spent(self) -> bool:
+        """Return whether no time is left."""
         return self.left_ns() <= 0
 
     def part(self, ratio: float, least_ns: float = 0) -> Self:

@@ -134,10 +134,12 @@ class PlannedConfiguration:
 
     @property
     def parameters(self) -> tuple[ParameterValue, ...]:
+        """Return the parameter values as the model's type."""
         return tuple(ParameterValue(name, value) for name, value in self.values.items())
 
     @property
     def macro_values(self) -> tuple[ParameterValue, ...]:
+        """Return the macro values as the model's type."""
         return tuple(ParameterValue(name, value) for name, value in self.macros.items())
 
     @property

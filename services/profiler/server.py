@@ -273,10 +273,10 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         is_other_journal = request.journal_id not in ("", self._journal.journal_id)
         cursor = await self._journal.cursor(0 if is_other_journal else _event_index(request.next_event_index))
         telemetry_position = 0
-        told_problem: str | None = None  # None: nothing of the node has been told
+        reported_problem: str | None = None  # None: nothing of the node has been told
         while True:
             news = self._news.next()
-            node = None if self._journal.problem == told_problem else self._described_node()
+            node = None if self._journal.problem == reported_problem else self._described_node()
             frames = await self._journal.read(cursor, WATCH_RESPONSE_BYTES)
             idle_telemetry, telemetry_position = self._telemetry.idle_after(telemetry_position)
             if frames or idle_telemetry or node is not None:
@@ -284,7 +284,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 response.idle_telemetry.extend(protobuf.encode(reading) for reading in idle_telemetry)
                 if node is not None:
                     response.node.CopyFrom(protobuf.encode(node))
-                    told_problem = node.storage_problem
+                    reported_problem = node.storage_problem
                 yield response
             else:
                 await self._wait_for(news)

@@ -214,12 +214,12 @@ def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, s
     """Return the exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
     from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
 
-    is_told_to_end = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: is_told_to_end.set())
+    is_cancelled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_cancelled.set())
     began = time.monotonic() - _own_age_s()
-    given = CommandOrder(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_told_to_end.is_set)
-    run_command(profile, spec.limits, given, sink)
-    return TERMINATED_EXIT_CODE if is_told_to_end.is_set() else 0
+    settings = CommandOrder(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_cancelled.is_set)
+    run_command(profile, spec.limits, settings, sink)
+    return TERMINATED_EXIT_CODE if is_cancelled.is_set() else 0
 
 
 def _own_age_s() -> float:

@@ -322,10 +322,10 @@ class Benchmark:
 
     def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
         """Report consecutive blocks as one batch, and return what of each counts."""
-        kept_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
-        kept = tuple(_selected(block, mask) for block, mask in zip(blocks, kept_masks, strict=True))
-        self._criterion.keep(np.concatenate([block.duration_ns for block in kept]))
-        return kept
+        counted_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
+        counted = tuple(_selected(block, mask) for block, mask in zip(blocks, counted_masks, strict=True))
+        self._criterion.keep(np.concatenate([block.duration_ns for block in counted]))
+        return counted
 
     def samples(self) -> Samples:
         """Return all samples that count so far, shape (n,)."""

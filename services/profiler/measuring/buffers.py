@@ -160,41 +160,41 @@ class DeviceBuffers:
 
     def __init__(self, session: DeviceSession) -> None:
         self._session = session
-        self._held: dict[Key, DeviceBuffer] = {}
+        self._allocated: dict[Key, DeviceBuffer] = {}
 
-    def take(self, plans: tuple[BufferPlan, ...], beside: tuple[BufferPlan, ...] = ()) -> dict[str, DeviceBuffer]:
+    def take(self, plans: tuple[BufferPlan, ...], companions: tuple[BufferPlan, ...] = ()) -> dict[str, DeviceBuffer]:
         """Return one buffer for each plan, by name; contents are undefined. What an earlier call returned is taken back.
 
         Args:
-            beside: plans of another configuration, whose buffers stay its own. Those with the name and size of one in
+            companions: plans of another configuration, whose buffers stay its own. Those with the name and size of one in
                 `plans` are shared: where a buffer happens to lie moves the speed of a memory-bound kernel by as much as
                 7 % (a copy on PoCL), and two sides that are compared must not differ in that.
 
         Raises MemoryLimitError.
         """
-        wanted = [_key(plan) for plan in plans]
-        kept = {key: buffer for key, buffer in self._held.items() if key in {*wanted, *map(_key, beside)}}
+        requested = [_key(plan) for plan in plans]
+        retained = {key: buffer for key, buffer in self._allocated.items() if key in {*requested, *map(_key, companions)}}
         free: dict[int, list[DeviceBuffer]] = defaultdict(list)
-        for key, buffer in self._held.items():
-            if key not in kept:
+        for key, buffer in self._allocated.items():
+            if key not in retained:
                 free[buffer.size_bytes].append(buffer)
-        for key in wanted:
-            if key not in kept and free[key[1]]:
-                kept[key] = free[key[1]].pop()
-        self._held = kept
+        for key in requested:
+            if key not in retained and free[key[1]]:
+                retained[key] = free[key[1]].pop()
+        self._allocated = retained
         for surplus in free.values():
             for buffer in surplus:
                 self._session.release(buffer)
-        for key in wanted:
-            if key not in kept:
-                kept[key] = self._session.allocate(key[1])
-        return {plan.name: kept[_key(plan)] for plan in plans}
+        for key in requested:
+            if key not in retained:
+                retained[key] = self._session.allocate(key[1])
+        return {plan.name: retained[_key(plan)] for plan in plans}
 
     def release(self) -> None:
         """Release everything."""
-        for buffer in self._held.values():
+        for buffer in self._allocated.values():
             self._session.release(buffer)
-        self._held = {}
+        self._allocated = {}
 
 
 def _key(plan: BufferPlan) -> Key:

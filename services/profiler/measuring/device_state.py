@@ -89,9 +89,9 @@ class NvidiaClockMeter:
             throttle_reasons=None if reasons is None else reason_names(int(reasons)),
         )
 
-    def _ask(self, question: Callable[[], float]) -> float | None:
+    def _ask(self, query: Callable[[], float]) -> float | None:
         try:
-            return question()
+            return query()
         except self._nvml.NVMLError:  # not supported on this device, or not permitted in this container
             return None
 

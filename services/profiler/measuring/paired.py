@@ -77,26 +77,26 @@ class Contender(Protocol):
 
 
 class Turns:
-    """Two started configurations that alternate. `whose` is the one that has the device; on_turn gets its index each time."""
+    """Two started configurations that alternate. `active` is the one that has the device; on_trial gets its index each time."""
 
     def __init__(
         self,
         baseline: Contender,
         candidate: Contender,
         on_activity: Callable[[str], None],
-        on_turn: Callable[[int], None] = lambda configuration_index: None,
+        on_trial: Callable[[int], None] = lambda configuration_index: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        self.whose = baseline
+        self.active = baseline
         self.stop_reason = StopReason.TIME_LIMIT
         self._is_cpu = baseline.device.kind is DeviceKind.CPU
-        self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
-        self._candidate = _Side(candidate, np.min if self._is_cpu else np.median)
+        self._baseline = _Operand(baseline, np.min if self._is_cpu else np.median)
+        self._candidate = _Operand(candidate, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
-        self._on_turn = on_turn
+        self._on_trial = on_trial
         self._clock_ns = clock_ns
         self._margin_ratio = margin_of(baseline.device.kind)
-        self._kept_pair_count = 0
+        self._usable_pair_count = 0
 
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
         """Alternate in the order ABBA: what drifts steadily adds as much to the one side as to the other.
@@ -107,25 +107,25 @@ class Turns:
         baseline, candidate = self._baseline, self._candidate
         activity = f"comparing {candidate.run.label} with {baseline.run.label}"
         self._on_activity(activity)
-        turns_a_block = self._time_alike()
-        start_ns = told_ns = sign_ns = self._clock_ns()
+        trials_per_block = self._time_alike()
+        start_ns = last_report_ns = last_heartbeat_ns = self._clock_ns()
         limit_ns = baseline.run.rule.max_duration_ns + candidate.run.rule.max_duration_ns
         pair_count, next_look_count = 0, block_count
         while True:
-            for turn in range(pair_count * turns_a_block, (pair_count + 1) * turns_a_block):
-                for side in (baseline, candidate) if turn % 2 == 0 else (candidate, baseline):
-                    self._with_device(side).take_turn()
+            for trial in range(pair_count * trials_per_block, (pair_count + 1) * trials_per_block):
+                for side in (baseline, candidate) if trial % 2 == 0 else (candidate, baseline):
+                    self._with_device(side).take_trial()
             pair_count += 1
             now_ns = self._clock_ns()
             is_over = now_ns - start_ns >= max_duration_ns
             is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
-            if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
-                baseline.keep_blocks(turns_a_block)
-                candidate.keep_blocks(turns_a_block)
-                told_ns = now_ns
-            if now_ns - sign_ns >= SIGN_OF_LIFE_NS:
+            if is_over or pair_count >= next_look_count or now_ns - last_report_ns >= TELL_NS:
+                baseline.keep_blocks(trials_per_block)
+                candidate.keep_blocks(trials_per_block)
+                last_report_ns = now_ns
+            if now_ns - last_heartbeat_ns >= SIGN_OF_LIFE_NS:
                 self._on_activity(activity)
-                sign_ns = now_ns
+                last_heartbeat_ns = now_ns
             if is_over or pair_count >= next_look_count:
                 comparison = self._look(pair_count)
                 if is_over or (comparison is not None and self._is_narrow(comparison.duration)):
@@ -146,14 +146,14 @@ class Turns:
             if batching is not None and timing.method is not batching:
                 self._with_device(side).run.benchmark.take_method(batching)
         sample_ns = sum(self._with_device(side).time_sample() for side in sides) / len(sides)
-        samples_a_turn = max(1, round(TURN_NS / sample_ns))
+        samples_per_trial = max(1, round(TURN_NS / sample_ns))
         for side in sides:
-            side.samples_a_turn = samples_a_turn
-        return max(1, round(CPU_BLOCK_NS / (samples_a_turn * sample_ns))) if self._is_cpu else 1
+            side.samples_per_trial = samples_per_trial
+        return max(1, round(CPU_BLOCK_NS / (samples_per_trial * sample_ns))) if self._is_cpu else 1
 
-    def _with_device(self, side: _Side) -> _Side:
-        self.whose = side.run
-        self._on_turn(side.run.configuration_index)
+    def _with_device(self, side: _Operand) -> _Operand:
+        self.active = side.run
+        self._on_trial(side.run.configuration_index)
         return side
 
     def _is_full(self) -> bool:
@@ -161,11 +161,11 @@ class Turns:
 
     def _look(self, pair_count: int) -> Comparison | None:
         """Compare the pairs of which throttling has left something on both sides; None: it has left no pair."""
-        kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._candidate.has_block(index)]
-        self._kept_pair_count = len(kept)
-        if not kept:
+        usable = [index for index in range(pair_count) if self._baseline.has_block(index) and self._candidate.has_block(index)]
+        self._usable_pair_count = len(usable)
+        if not usable:
             return None
-        return compare_pairs(self._candidate.timings(kept), self._baseline.timings(kept), self._margin_ratio)
+        return compare_pairs(self._candidate.timings(usable), self._baseline.timings(usable), self._margin_ratio)
 
     def _is_narrow(self, ratio: RatioInterval) -> bool:
         return ratio.half_width_ratio <= max(TARGET_MARGIN_SHARE * self._margin_ratio, abs(math.log(ratio.ratio)) / CLEAR_WIDTH_COUNT)
@@ -183,7 +183,7 @@ class Turns:
         return PairedComparison(
             configuration_index=self._candidate.run.configuration_index,
             baseline_configuration_index=self._baseline.run.configuration_index,
-            block_count=self._kept_pair_count,
+            block_count=self._usable_pair_count,
             duration_ratio=duration.ratio,
             duration_ratio_low=duration.low,
             duration_ratio_high=duration.high,
@@ -197,18 +197,18 @@ class Turns:
         )
 
 
-class _Side:
+class _Operand:
     """Blocks of one configuration: taken in turns, then kept as the figure that stands for each.
 
-    figure: of a block's durations.
+    statistic: of a block's durations.
     """
 
-    def __init__(self, run: Contender, figure: Callable[[Samples], np.floating]) -> None:
+    def __init__(self, run: Contender, statistic: Callable[[Samples], np.floating]) -> None:
         self.run = run
-        self.samples_a_turn = 1
+        self.samples_per_trial = 1
         self.sample_count = 0
-        self._figure = figure
-        self._taken: list[TimedSamples] = []  # turns
+        self._statistic = statistic
+        self._pending: list[TimedSamples] = []  # turns
         self._durations_ns: list[float] = []  # of blocks; NaN: no sample of it counts
         self._cycle_counts: list[float] = []  # of blocks; NaN: no clock is known
 
@@ -221,18 +221,18 @@ class _Side:
             walls_ns.append(self.run.benchmark.sample_ns)
         return min(walls_ns)
 
-    def take_turn(self) -> None:
-        self._taken.append(self.run.benchmark.take_block(self.samples_a_turn))
+    def take_trial(self) -> None:
+        self._pending.append(self.run.benchmark.take_block(self.samples_per_trial))
 
-    def keep_blocks(self, turns_a_block: int) -> None:
-        kept = self.run.benchmark.keep_blocks(self._taken) if self._taken else ()
-        for first in range(0, len(kept), turns_a_block):
-            turns = kept[first : first + turns_a_block]
-            durations_ns = np.concatenate([turn.duration_ns for turn in turns])
+    def keep_blocks(self, trials_per_block: int) -> None:
+        usable = self.run.benchmark.keep_blocks(self._pending) if self._pending else ()
+        for first in range(0, len(usable), trials_per_block):
+            trials = usable[first : first + trials_per_block]
+            durations_ns = np.concatenate([trial.duration_ns for trial in trials])
             self.sample_count += durations_ns.size
-            self._durations_ns.append(float(self._figure(durations_ns)) if durations_ns.size else np.nan)
-            self._cycle_counts.append(_median_cycle_count(turns))
-        self._taken.clear()
+            self._durations_ns.append(float(self._statistic(durations_ns)) if durations_ns.size else np.nan)
+            self._cycle_counts.append(_median_cycle_count(trials))
+        self._pending.clear()
 
     def has_block(self, index: int) -> bool:
         return not np.isnan(self._durations_ns[index])
@@ -242,8 +242,8 @@ class _Side:
         return Timings(np.array(self._durations_ns)[indexes], None if np.isnan(cycle_counts).any() else cycle_counts)
 
 
-def _median_cycle_count(turns: Sequence[TimedSamples]) -> float:
-    counts = [turn.duration_ns * turn.sm_clock_hz / NS_PER_S for turn in turns if turn.sm_clock_hz is not None]
+def _median_cycle_count(trials: Sequence[TimedSamples]) -> float:
+    counts = [trial.duration_ns * trial.sm_clock_hz / NS_PER_S for trial in trials if trial.sm_clock_hz is not None]
     known = np.concatenate(counts) if counts else np.empty(0)
     known = known[np.isfinite(known)]
     return float(np.median(known)) if known.size else np.nan

@@ -276,17 +276,17 @@ class OutputLines:
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             whole, self._rest = [*whole, self._rest], b""
-        lines = self._kept(whole)
+        lines = self._within_limit(whole)
         self._bytes_left -= sum(map(len, whole)) + len(whole)  # with their ends: empty lines have a limit too
         return (*lines, f"Further output is left out: it has written {MAX_LOG_BYTES} bytes.") if self._bytes_left <= 0 else lines
 
     def end(self) -> tuple[str, ...]:
         """Return what the stream ended with: its last line without end and, where lines were left out, the last ones of them."""
-        lines = self._kept(self._rest.removesuffix(b"\n").split(b"\n") if self._rest else [])
+        lines = self._within_limit(self._rest.removesuffix(b"\n").split(b"\n") if self._rest else [])
         self._rest = b""
         return ("It ended with:", *self.tail) if self._bytes_left <= 0 else lines
 
-    def _kept(self, raw_lines: list[bytes]) -> tuple[str, ...]:
+    def _within_limit(self, raw_lines: list[bytes]) -> tuple[str, ...]:
         lines = tuple(map(_text, raw_lines))
         self._tail.extend(lines)
         return lines

@@ -201,7 +201,7 @@ class BundleStore:
             in_use: digests that queued and running runs name.
         """
         with self._lock:
-            kept = sorted((_Kept.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
+            kept = sorted((_StoredBundle.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
             total_bytes = sum(one.size_bytes for one in kept)
             leaving: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
             digests: list[str] = []
@@ -252,13 +252,13 @@ class BundleStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredBundle:
     path: Path
     used_s: float  # Unix time
     size_bytes: int
 
     @classmethod
-    def of(cls, path: Path) -> _Kept:
+    def of(cls, path: Path) -> _StoredBundle:
         sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
         return cls(path, path.stat().st_mtime, sum(sizes))
 

@@ -100,7 +100,7 @@ class RunProcess:
         events_fd, worker_events_fd = open_pipe()
         status_fd, supervisor_status_fd = os.pipe()
         supervisor_control_fd, control_fd = os.pipe()
-        given_fds = (worker_events_fd, supervisor_status_fd, supervisor_control_fd)
+        inherited_fds = (worker_events_fd, supervisor_status_fd, supervisor_control_fd)
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", supervisor.__file__),
@@ -112,7 +112,7 @@ class RunProcess:
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._folder,
                 env=environment,
-                pass_fds=(*given_fds, lock_file),
+                pass_fds=(*inherited_fds, lock_file),
                 start_new_session=True,
             )
         except BaseException:
@@ -120,7 +120,7 @@ class RunProcess:
                 os.close(fd)
             raise
         finally:
-            for fd in given_fds:
+            for fd in inherited_fds:
                 os.close(fd)
         self._control_fd = control_fd
         self._last_event_time = time.monotonic()

@@ -74,7 +74,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
         sink=NullSink(),
         folder=order.folder,
         clock_meter=NoClockMeter(),
-        neighbours=Neighbours(NoUseMeter()),
+        contention=Neighbours(NoUseMeter()),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.folder),
     )

@@ -223,7 +223,7 @@ class _Pass:
             (folder / "output").open("ab") as output,
             SupervisedProcess(command, folder=folder, environment=environment, output_fd=output.fileno()) as process,
         ):
-            silence = _Silence(self.counting.silence_limit_s)
+            timer = _ReportTimer(self.counting.silence_limit_s)
             activity = "counting"
             self.measured.report_activity(activity)
             while not process.wait(POLL_S):
@@ -231,9 +231,9 @@ class _Pass:
                 self._take(notes)
                 if notes:
                     activity = f"counting {notes[-1].label}"
-                if silence.is_told(bool(notes)):
+                if timer.is_report_due(bool(notes)):
                     self.measured.report_activity(activity)
-                if silence.is_over:
+                if timer.is_over:
                     process.end("silent")
                     process.result()
                     raise TimeLimitError(
@@ -273,21 +273,21 @@ class _Pass:
         self.measured.write(CountersStored(artifact_name, tuple(self.launched), call.cache_control, call.clock_control, names))
 
 
-class _Silence:
+class _ReportTimer:
     """Timers: how long nothing has been launched, and when the service should hear of this worker again."""
 
     def __init__(self, limit_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
         self._clock_s = clock_s
-        self._last_note_s = self._last_told_s = clock_s()
+        self._last_note_s = self._last_report_s = clock_s()
 
-    def is_told(self, has_notes: bool) -> bool:
+    def is_report_due(self, has_notes: bool) -> bool:
         """Return whether to tell now: there is news, or the service has heard nothing for a while."""
         now_s = self._clock_s()
         if has_notes:
             self._last_note_s = now_s
-        if has_notes or now_s - self._last_told_s >= HEARTBEAT_S:
-            self._last_told_s = now_s
+        if has_notes or now_s - self._last_report_s >= HEARTBEAT_S:
+            self._last_report_s = now_s
             return True
         return False
 

@@ -79,13 +79,13 @@ class ProgramEnd:
 class Cancelling:
     """State of a cancellation, and the little time that is left then."""
 
-    is_told: Callable[[], bool]
+    is_requested: Callable[[], bool]
     grace_s: float
     _tool_end: float | None = None
 
     def limit(self, tool_end: float, now: float) -> float:
         """Return the latest moment for tools."""
-        if self._tool_end is None and self.is_told():
+        if self._tool_end is None and self.is_requested():
             self._tool_end = now + CANCELLING_SHARE * self.grace_s
         return tool_end if self._tool_end is None else min(tool_end, self._tool_end)
 
@@ -135,7 +135,7 @@ class Watcher:
                 self._report_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
                 if self._is_over(now) or (silence is not None and silence.is_over()):
                     return ProgramEnd(cause, self._ended(process, output, is_over_time=True))
-            if self._cancelling.is_told():
+            if self._cancelling.is_requested():
                 cause = EndCause.CANCELLED
             return ProgramEnd(cause, self._ended(process, output))
 
@@ -144,7 +144,7 @@ class Watcher:
 
     def _cause(self, now: float, age_s: float | None, max_duration_s: float | None) -> EndCause:
         """Return why a program that runs has to end now; ITSELF: it has not to."""
-        if self._cancelling.is_told():
+        if self._cancelling.is_requested():
             return EndCause.CANCELLED
         if max_duration_s is not None and age_s is not None and age_s > max_duration_s:
             return EndCause.DURATION

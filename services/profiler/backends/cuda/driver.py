@@ -272,7 +272,7 @@ class DeviceErrors:
         return self._lost_by is not None
 
     @contextmanager
-    def of_launches(self, subject: str) -> Iterator[None]:
+    def translate_launch_errors(self, subject: str) -> Iterator[None]:
         """Translate the errors of launches and their ends.
 
         Raises:
@@ -283,21 +283,24 @@ class DeviceErrors:
         try:
             yield
         except self._driver.Error as error:
-            raise self._lost_or_full(subject, error) or LaunchLimitError(
+            raise self._context_or_memory_error(subject, error) or LaunchLimitError(
                 f"{subject} on {self._device_name}", found=str(error), remedy="Choose a smaller block or grid."
             ) from error
 
     @contextmanager
-    def of_calls(self, subject: str) -> Iterator[None]:
-        """Translate the errors of other calls: copies, memory, graphs. Raises as `of_launches`, but InternalError for what is neither."""
+    def translate_errors(self, subject: str) -> Iterator[None]:
+        """Translate the errors of other calls: copies, memory, graphs.
+
+        Raises as `translate_launch_errors`, but InternalError for what is neither of the first two.
+        """
         try:
             yield
         except self._driver.Error as error:
-            raise self._lost_or_full(subject, error) or InternalError(
+            raise self._context_or_memory_error(subject, error) or InternalError(
                 f"{subject} on {self._device_name}", found=str(error), remedy="Run it again; if it stays, run kernalyse doctor."
             ) from error
 
-    def _lost_or_full(self, subject: str, error: Exception) -> WorkerCrashedError | MemoryLimitError | None:
+    def _context_or_memory_error(self, subject: str, error: Exception) -> WorkerCrashedError | MemoryLimitError | None:
         if self._lost_by is not None:
             found = f"no context on the device any more: {self._lost_by} has taken it along"
         elif self._is_context_gone():

@@ -166,7 +166,7 @@ class NvccSession:
         self._device = device
         self._index = index
         self._builder = builder
-        self._may_hold = may_hold_streams(environment)
+        self._can_block = may_hold_streams(environment)
         self._limit_s = command_limit_s(environment)
         self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
         self._kernels: dict[Build, NvccKernel] = {}
@@ -232,8 +232,8 @@ class NvccSession:
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
         """Return a buffer. Its device memory is taken when a program first uses it."""
-        held_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
-        left_bytes = (self._device.memory_bytes or 0) - held_bytes
+        allocated_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
+        left_bytes = (self._device.memory_bytes or 0) - allocated_bytes
         if not 0 < size_bytes <= left_bytes:
             raise MemoryLimitError(
                 f"a buffer on {self._device.name}",
@@ -250,7 +250,7 @@ class NvccSession:
         """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, ProgramBuffer)
         if self._buffers.pop(buffer.number, None) is not None:
-            with self._burying():
+            with self._dropping_ended_programs():
                 buffer.release()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
@@ -261,7 +261,7 @@ class NvccSession:
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         """Read the contents of the buffer into the array."""
         assert isinstance(buffer, ProgramBuffer)
-        with self._burying():
+        with self._dropping_ended_programs():
             buffer.read(values)
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
@@ -286,14 +286,14 @@ class NvccSession:
     def run(self, launch: PreparedLaunch) -> None:
         """Launch once, and wait for the end."""
         assert isinstance(launch, NvccLaunch)
-        with self._settled(launch) as program:
+        with self._bound(launch) as program:
             program.run()
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         """Take `count` samples in the kernel's program."""
         assert isinstance(launch, NvccLaunch)
-        with self._settled(launch) as program:
-            return program.time(timing, count, may_hold=self._may_hold)
+        with self._bound(launch) as program:
+            return program.time(timing, count, can_block=self._can_block)
 
     def close(self) -> None:
         """End all programs, and free the buffers and the transfer file."""
@@ -301,7 +301,7 @@ class NvccSession:
             program.end()
         self._programs.clear()
         for buffer in self._buffers.values():
-            buffer.lose()
+            buffer.invalidate()
             buffer.release()
         self._buffers.clear()
         self._kernels.clear()
@@ -323,19 +323,19 @@ class NvccSession:
         return self._needs[kernel.executable]
 
     @contextmanager
-    def _settled(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
+    def _bound(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
         """Yield the launch's program, with its buffers in it and its arguments bound."""
         with self._running(launch.kernel) as program:
             try:
-                self._settle(launch, program)
+                self._bind(launch, program)
             except MemoryLimitError:
                 if len(self._programs) == 1:
                     raise
-                self._retire(tuple(self._programs)[:-1])  # their contexts take memory too
-                self._settle(launch, program)
+                self._end_programs(tuple(self._programs)[:-1])  # their contexts take memory too
+                self._bind(launch, program)
             yield program
 
-    def _settle(self, launch: NvccLaunch, program: MeasuringProgram) -> None:
+    def _bind(self, launch: NvccLaunch, program: MeasuringProgram) -> None:
         for argument in launch.arguments:
             if isinstance(argument, ProgramBuffer):
                 argument.move_to(program)
@@ -347,23 +347,23 @@ class NvccSession:
     @contextmanager
     def _running(self, kernel: NvccKernel) -> Iterator[MeasuringProgram]:
         """Yield the kernel's program, started if need be."""
-        with self._burying():
+        with self._dropping_ended_programs():
             program = self._programs.pop(kernel.executable, None) or self._start(kernel)
             self._programs[kernel.executable] = program
             yield program
 
     def _start(self, kernel: NvccKernel) -> MeasuringProgram:
         subject = f"kernel {kernel.function_name} on {self._device.name}"
-        self._retire(tuple(self._programs)[: max(0, len(self._programs) - MAX_PROGRAM_COUNT + 1)])
+        self._end_programs(tuple(self._programs)[: max(0, len(self._programs) - MAX_PROGRAM_COUNT + 1)])
         try:
             return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
         except MemoryLimitError:
             if not self._programs:
                 raise
-            self._retire(tuple(self._programs))
+            self._end_programs(tuple(self._programs))
             return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
 
-    def _retire(self, executables: Sequence[Path]) -> None:
+    def _end_programs(self, executables: Sequence[Path]) -> None:
         """End programs; what they hold waits for others."""
         for executable in executables:
             program = self._programs[executable]
@@ -374,7 +374,7 @@ class NvccSession:
             program.end()
 
     @contextmanager
-    def _burying(self) -> Iterator[None]:
+    def _dropping_ended_programs(self) -> Iterator[None]:
         """Forget a program that has ended inside the context, whatever happens there, with the contents of its buffers."""
         try:
             yield
@@ -383,7 +383,7 @@ class NvccSession:
                 program = self._programs.pop(executable)
                 for buffer in self._buffers.values():
                     if buffer.home is program:
-                        buffer.lose()
+                        buffer.invalidate()
 
 
 def _value(argument: Argument) -> int | np.generic:
@@ -467,7 +467,7 @@ class ProgramBuffer:
             self.is_lost = False
         home.release(self.number)
 
-    def lose(self) -> None:
+    def invalidate(self) -> None:
         """Forget the contents: the buffer's program has ended without a word."""
         self.home = None
         self.is_lost = self.waiting_bytes < self.size_bytes

@@ -324,12 +324,12 @@ class MeasuringProgram:
         """Launch the bound kernel once, and wait for the end."""
         self._ask("run", 0)
 
-    def time(self, timing: Timing, count: int, *, may_hold: bool) -> TimedSamples:
+    def time(self, timing: Timing, count: int, *, can_block: bool) -> TimedSamples:
         """Take samples, behind a held stream where that may be and fits."""
         file = self._folder / SAMPLES_FILE
         cache = "cold" if timing.cache_mode is CacheMode.COLD else "hot"
-        words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(may_hold), file)
-        is_held, timer_step_ns = self._ask(" ".join(map(str, words)), 2)
+        words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(can_block), file)
+        is_blocked, timer_step_ns = self._ask(" ".join(map(str, words)), 2)
         try:
             samples = np.fromfile(file, np.float64)
             file.unlink()
@@ -338,7 +338,7 @@ class MeasuringProgram:
         if samples.size != count * NUMBERS_PER_SAMPLE:
             raise self._broken(f"{samples.size} numbers in the file of samples, expected {count * NUMBERS_PER_SAMPLE}")
         clocks_hz = sample_clocks(samples[count:].view(np.uint64).reshape(count, 2, 2), timer_step_ns)
-        return TimedSamples(samples[:count], clocks_hz if np.isfinite(clocks_hz).any() else None, bool(is_held))
+        return TimedSamples(samples[:count], clocks_hz if np.isfinite(clocks_hz).any() else None, bool(is_blocked))
 
     def occupancy(self, configuration: LaunchConfiguration) -> int:
         """Return the number of blocks that one multiprocessor holds at once."""

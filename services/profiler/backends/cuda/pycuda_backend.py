@@ -165,7 +165,7 @@ class CudaSession:
         """Compile a build and load it into the context, or return the cached kernel."""
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
-        with self._errors.of_calls(f"compiling {build.function_name}"):
+        with self._errors.translate_errors(f"compiling {build.function_name}"):
             kernel = load_kernel(self._driver, self._compiler, build, self._device)
         self._kernels[build] = kernel
         return kernel
@@ -173,7 +173,7 @@ class CudaSession:
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
         """Return registers, memory and occupancy of a launch."""
         assert isinstance(kernel, CudaKernel)
-        with self._errors.of_calls(f"resources of {kernel.function_name}"):
+        with self._errors.translate_errors(f"resources of {kernel.function_name}"):
             return kernel_resources(self._driver, self._library, kernel, configuration, self._handle)
 
     # ------------------------------------------------------------ memory
@@ -183,7 +183,7 @@ class CudaSession:
         largest_bytes = self._largest_buffer_bytes()
         if not 0 < size_bytes <= largest_bytes:
             raise self._memory_error(size_bytes, largest_bytes)
-        with self._errors.of_calls("an allocation"):
+        with self._errors.translate_errors("an allocation"):
             try:
                 buffer = CudaBuffer(self._driver.mem_alloc(size_bytes), size_bytes)
             except self._driver.MemoryError as error:  # another process was faster
@@ -192,7 +192,7 @@ class CudaSession:
         return buffer
 
     def _largest_buffer_bytes(self) -> int:
-        with self._errors.of_calls("a look at the free memory"):
+        with self._errors.translate_errors("a look at the free memory"):
             free_bytes, _ = self._driver.mem_get_info()
         return int(free_bytes) // PAGE_BYTES * PAGE_BYTES
 
@@ -216,14 +216,14 @@ class CudaSession:
         """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, CudaBuffer)
         check_copied(values, buffer.size_bytes)
-        with self._errors.of_calls("an upload"):
+        with self._errors.translate_errors("an upload"):
             self._driver.memcpy_htod(buffer.handle, values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         """Copy the buffer into a C-contiguous array, and wait."""
         assert isinstance(buffer, CudaBuffer)
         check_copied(values, buffer.size_bytes)
-        with self._errors.of_calls("a download"):
+        with self._errors.translate_errors("a download"):
             self._driver.memcpy_dtoh(values, buffer.handle)
 
     # ------------------------------------------------------------ launches
@@ -234,7 +234,7 @@ class CudaSession:
         check_launch(self._device, kernel.function_name, configuration)
         check_needs(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
         check_arguments(kernel.signature, arguments)
-        with self._errors.of_launches(f"launch of {kernel.function_name}"):
+        with self._errors.translate_launch_errors(f"launch of {kernel.function_name}"):
             check_limits(self._driver, kernel, configuration, self._device)
             allow_shared_memory(self._driver, kernel, configuration.dynamic_shared_memory_bytes)
         packed = pack_arguments([_packed(argument) for argument in arguments])
@@ -243,7 +243,7 @@ class CudaSession:
     def run(self, launch: PreparedLaunch) -> None:
         """Launch once, and wait for the end."""
         assert isinstance(launch, CudaLaunch)
-        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+        with self._errors.translate_launch_errors(f"kernel {launch.kernel.function_name}"):
             self._launcher(launch)()
             self._stream.synchronize()
         self._warm_functions.add(id(launch.kernel.function))
@@ -252,7 +252,7 @@ class CudaSession:
         """Take `count` samples on the session's stream."""
         assert isinstance(launch, CudaLaunch)
         timer = self._open_timer()
-        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+        with self._errors.translate_launch_errors(f"kernel {launch.kernel.function_name}"):
             samples = timer.take(self._work(launch, timing), count)
         self._warm_functions.add(id(launch.kernel.function))
         return samples
@@ -261,7 +261,7 @@ class CudaSession:
 
     def run_pass(self, whole: LaunchPass) -> None:
         """Run one pass, and wait for its end."""
-        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+        with self._errors.translate_launch_errors(f"a pass of {whole.range_name}"):
             self._enqueue_pass(whole)
             self._stream.synchronize()
         self._warm_functions.update(id(launch.kernel.function) for _, launch in self._steps(whole))
@@ -272,7 +272,7 @@ class CudaSession:
         is_warm = all(id(launch.kernel.function) in self._warm_functions for launch in launches)
         work = SampleWork(lambda: self._enqueue_pass(whole), len(launches), cache_mode is CacheMode.COLD, is_warm)
         timer = self._open_timer()
-        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+        with self._errors.translate_launch_errors(f"a pass of {whole.range_name}"):
             samples = timer.take(work, count)
         return replace(samples, duration_ns=samples.duration_ns * len(launches))  # of the pass, not of a launch in it
 
@@ -280,7 +280,7 @@ class CudaSession:
         """Return the device time of each launch in ns, shape (count, steps)."""
         timer = self._open_timer()
         steps = [partial(self._enqueue_step, name, launch) for name, launch in self._steps(whole)]
-        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+        with self._errors.translate_launch_errors(f"a pass of {whole.range_name}"):
             return timer.take_steps(steps, count, is_cold=cache_mode is CacheMode.COLD)
 
     def _enqueue_pass(self, whole: LaunchPass) -> None:
@@ -299,7 +299,7 @@ class CudaSession:
 
     def _open_timer(self) -> SampleTimer:
         if self._timer is None:
-            with self._errors.of_calls("preparing to time"):
+            with self._errors.translate_errors("preparing to time"):
                 self._timer = open_timer(self._driver, self._compiler, self._device, self._stream, self._flush_cache)
         return self._timer
 
@@ -320,8 +320,8 @@ class CudaSession:
         """Return the one made last, where it is this launch's: batches of one configuration follow each other."""
         assert self._library is not None
         if self._graph is not None:
-            held_launch, graph = self._graph
-            if held_launch is launch and graph.launch_count == launch_count:
+            captured_launch, graph = self._graph
+            if captured_launch is launch and graph.launch_count == launch_count:
                 return graph
             self._graph = None
             graph.close()

@@ -358,14 +358,14 @@ def sample_clocks(stamps: npt.NDArray[np.uint64], timer_step_ns: int) -> npt.NDA
     count = stamps.shape[0]
     clocks_hz = np.full(count, np.nan)
     is_stamped = stamps.min(axis=2) > 0
-    for neighbour_count in range(count if timer_step_ns > 0 else 0):
+    for step_count in range(count if timer_step_ns > 0 else 0):
         waiting = np.flatnonzero(np.isnan(clocks_hz))
         if not waiting.size:
             break
-        first, last = np.maximum(waiting - neighbour_count, 0), np.minimum(waiting + neighbour_count, count - 1)
+        first, last = np.maximum(waiting - step_count, 0), np.minimum(waiting + step_count, count - 1)
         cycles, elapsed_ns = (stamps[last, 1] - stamps[first, 0]).astype(np.int64).T
-        is_told = is_stamped[first, 0] & is_stamped[last, 1] & (cycles > 0) & (elapsed_ns >= MIN_STEP_COUNT * timer_step_ns)
-        clocks_hz[waiting[is_told]] = cycles[is_told] / elapsed_ns[is_told] * 1e9
+        is_known = is_stamped[first, 0] & is_stamped[last, 1] & (cycles > 0) & (elapsed_ns >= MIN_STEP_COUNT * timer_step_ns)
+        clocks_hz[waiting[is_known]] = cycles[is_known] / elapsed_ns[is_known] * 1e9
     return clocks_hz
 
 

@@ -83,11 +83,11 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
         session=session,
         sink=context.sink,
         clock_meter=open_clock_meter(session.device),
-        neighbours=Neighbours(open_use_meter(session.device)),
+        contention=Neighbours(open_use_meter(session.device)),
         method=method,
         seed=work.seed,
     )
-    pass_context.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
+    pass_context.contention.wait_or_refuse(work.measuring.busy_policy, progress.report)
     for planned in passes:
         context.sink.write(planned.pass_configuration)
         for step in planned.steps:
@@ -235,7 +235,7 @@ def _measure(
         run.start()
     samplings = _sample_steps(loaded, pass_context, progress)
     stop_reasons, comparison = _sample_passes(runs, progress)
-    use = pass_context.neighbours.read()
+    use = pass_context.contention.read()
     for sampling, run, stop_reason, rechecked in zip(samplings, runs, stop_reasons, recheck(), strict=True):
         progress.complete(sampling.finish(run.verification, rechecked, use))
         run.finish(stop_reason, rechecked, use)

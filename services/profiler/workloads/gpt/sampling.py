@@ -109,7 +109,7 @@ class PassContext:
     session: PassSession
     sink: EventSink
     clock_meter: ClockMeter
-    neighbours: Neighbours
+    contention: Neighbours
     method: Method
     seed: int
 

@@ -81,25 +81,25 @@ def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_cou
     """
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    whole = tokenizer.encode(prompt)
-    if all(whole.special_tokens_mask):
+    encoding = tokenizer.encode(prompt)
+    if all(encoding.special_tokens_mask):
         raise InvalidParameterError("prompt", found="text that the tokenizer drops", expected="words", remedy="Give some text.")
-    whole_count = len(whole.ids)
+    full_count = len(encoding.ids)
     most = min((count for count in (max_count, fixed_count) if count is not None), default=None)
-    if most is not None and whole_count > most:
+    if most is not None and full_count > most:
         tokenizer.enable_truncation(most)
-        whole = tokenizer.encode(prompt)
-    told_count = len(whole.ids)
+        encoding = tokenizer.encode(prompt)
+    token_count = len(encoding.ids)
     if fixed_count is not None:
         padding = next((token for token in PADDING_TOKENS if tokenizer.token_to_id(token) is not None), None)
-        whole.pad(fixed_count, pad_id=(padding and tokenizer.token_to_id(padding)) or 0, pad_token=padding or PADDING_TOKENS[0])
+        encoding.pad(fixed_count, pad_id=(padding and tokenizer.token_to_id(padding)) or 0, pad_token=padding or PADDING_TOKENS[0])
     return Tokens(
-        ids=tuple(whole.ids),
-        type_ids=tuple(whole.type_ids),
-        mask=tuple(whole.attention_mask),
-        texts=tuple(whole.tokens),
-        dropped_count=whole_count - told_count,
-        padding_count=len(whole.ids) - told_count,
+        ids=tuple(encoding.ids),
+        type_ids=tuple(encoding.type_ids),
+        mask=tuple(encoding.attention_mask),
+        texts=tuple(encoding.tokens),
+        dropped_count=full_count - token_count,
+        padding_count=len(encoding.ids) - token_count,
     )
 
 
@@ -131,11 +131,11 @@ def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
     Raises InvalidParameterError: a sequence longer than the model has places for.
     """
     length = len(tokens.ids) if tokens is not None else model.sequence_length or work.sequence_length
-    if takes_tokens(model) and model.place_count is not None and length > model.place_count:
+    if takes_tokens(model) and model.position_count is not None and length > model.position_count:
         raise InvalidParameterError(
             f"sequence_length of model {work.model_name}",
             found=str(length),
-            expected=f"at most {model.place_count}, the places that it knows",
+            expected=f"at most {model.position_count}, the positions that it knows",
             remedy="Choose a shorter one.",
         )
     return Extents(model.batch_size or work.batch_size, length)
@@ -256,10 +256,10 @@ def _tokens(work: ModelRun, bundle: Path | None, file: ModelFile, sink: EventSin
     path = OWN_TOKENIZER if bundle is None or is_own else bundle / work.tokenizer_file_name
     tokenizer = read_tokenizer(path, work.tokenizer_file_name or path.name)
     check_vocabulary(tokenizer, name, file.token_count, work.model_name)
-    tokens = tokenize(tokenizer, work.prompt, file.place_count, file.sequence_length)
-    told_count = len(tokens.ids) - tokens.padding_count
-    lines = [f"Prompt, {told_count} tokens of {name}: {' '.join(tokens.texts[: min(told_count, MAX_SHOWN_COUNT)])}"]
-    if told_count > MAX_SHOWN_COUNT:
+    tokens = tokenize(tokenizer, work.prompt, file.position_count, file.sequence_length)
+    token_count = len(tokens.ids) - tokens.padding_count
+    lines = [f"Prompt, {token_count} tokens of {name}: {' '.join(tokens.texts[: min(token_count, MAX_SHOWN_COUNT)])}"]
+    if token_count > MAX_SHOWN_COUNT:
         lines[0] += " …"
     if tokens.padding_count:
         lines.append(f"The model takes sequences of {len(tokens.ids)} tokens alone: {tokens.padding_count} behind the prompt are padding.")

@@ -38,7 +38,7 @@ class ModelInput:
 class ModelFile:
     """A model's file. node_of_tensor: names of the nodes whose output a tensor is. module_of_node: by name, where the file tells it.
 
-    token_count, place_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
+    token_count, position_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
     parameter_count: numbers in its weights, single constants aside.
     """
 
@@ -48,7 +48,7 @@ class ModelFile:
     node_names: frozenset[str]
     module_of_node: Mapping[str, str]
     token_count: int | None
-    place_count: int | None
+    position_count: int | None
     parameter_count: int
 
     @property
@@ -69,7 +69,7 @@ def read_model_file(path: Path, name: str) -> ModelFile:
     graph = _graph(path, name)
     _check_external_data(graph, path, name)
     weights = {weight.name: weight for weight in graph.initializer}
-    words, places = _looked_up(graph.node, weights)
+    words, positions = _looked_up(graph.node, weights)
     return ModelFile(
         path=path,
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights),
@@ -77,7 +77,7 @@ def read_model_file(path: Path, name: str) -> ModelFile:
         node_names=frozenset(node.name for node in graph.node if node.name),
         module_of_node={node.name: module for node in graph.node if node.name and (module := _module(node)) is not None},
         token_count=words,
-        place_count=places,
+        position_count=positions,
         parameter_count=sum(math.prod(weight.dims) for weight in graph.initializer if weight.dims and weight.data_type in FLOATS),
     )
 
@@ -139,13 +139,13 @@ def _module(node: onnx.NodeProto) -> str | None:
         scopes = ast.literal_eval(told)
     except (ValueError, SyntaxError):
         return None
-    is_told = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes) and "" in scopes[:-1]
-    return str(scopes[-2]) if is_told else None
+    has_scopes = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes) and "" in scopes[:-1]
+    return str(scopes[-2]) if has_scopes else None
 
 
 def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]) -> tuple[int | None, int | None]:
     """Return the number of rows of the tables of words and of positions."""
-    words = places = None
+    words = positions = None
     for node in nodes:
         table = weights.get(node.input[0]) if node.op_type == LOOKUP and len(node.input) > 1 else None
         if table is None or len(table.dims) != 2:
@@ -153,5 +153,5 @@ def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.Tenso
         if node.input[1] == WORDS_INPUT:
             words = table.dims[0]
         elif PLACES_WORD in table.name or PLACES_WORD in node.name:
-            places = table.dims[0]
-    return words, places
+            positions = table.dims[0]
+    return words, positions

@@ -141,7 +141,7 @@ def _configuration(
     layer_path: str,
 ) -> Configuration:
     # What moves nothing, a reshape, has no place under a roofline.
-    has_place = work is not None and bool(work.flop or work.bytes)
+    has_cost = work is not None and bool(work.flop or work.bytes)
     return Configuration(
         configuration_index=index,
         kernel_name=kernel_name,
@@ -151,8 +151,8 @@ def _configuration(
         dynamic_shared_memory_bytes=0,
         category=category,
         dtype=_dtype(work),
-        flop=work.flop if work is not None and has_place else None,
-        bytes=work.bytes if work is not None and has_place else None,
+        flop=work.flop if work is not None and has_cost else None,
+        bytes=work.bytes if work is not None and has_cost else None,
         cache_mode=CacheMode.HOT,
         layer_path=layer_path,
     )
@@ -275,7 +275,7 @@ class _Run:
         self._plan = plan
         self._progress = progress
         rule = StoppingRule.of(work.measuring, device.kind)
-        self._neighbours = Neighbours(open_use_meter(device))
+        self._contention = Neighbours(open_use_meter(device))
         pass_method = Method(plan.configuration.cache_mode, TimingMethod.SINGLE, max(work.measuring.warm_up_count, 1), rule)
         layer_method = replace(pass_method, warm_up_count=COLD_COUNT)
         self._pass = _ConfigurationSamples(plan.configuration, 1, pass_method)
@@ -287,7 +287,7 @@ class _Run:
         self._profiled_ns = 0  # in turns under the profile, loading the model and reading it included
 
     def measure(self) -> None:
-        self._neighbours.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
+        self._contention.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
         self._sink.write(self._plan.configuration)
         for node in self._plan.nodes:
             self._sink.write(node.configuration)
@@ -349,7 +349,7 @@ class _Run:
         self._sink.write(TraceStored((TRACE_FILE,), FORMAT))
 
     def _report_measurements(self, stop_reason: StopReason) -> None:
-        use = self._neighbours.read()
+        use = self._contention.read()
         measured = [part for part in (self._pass, *self._layers.values()) if part.recorder.taken_count >= MIN_SPREAD_COUNT]
         for part in measured:
             part.recorder.elapsed_ns = time.perf_counter_ns() - self._start_ns

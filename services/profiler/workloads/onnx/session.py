@@ -87,7 +87,9 @@ class OnnxSession:
             options.add_session_config_entry(WEIGHTS_SIZE_KEY, MIN_WEIGHTS_BYTES)
         self._name = name
         start_ns = time.perf_counter_ns()
-        self._session = _told(name, lambda: onnxruntime.InferenceSession(path, options, providers=[(provider.name, provider.options)]))
+        self._session = _translate_errors(
+            name, lambda: onnxruntime.InferenceSession(path, options, providers=[(provider.name, provider.options)])
+        )
         self.load_ns = time.perf_counter_ns() - start_ns
         if provider.name not in self._session.get_providers():
             raise BackendUnavailableError(
@@ -99,7 +101,7 @@ class OnnxSession:
 
     def run(self, feeds: Feeds) -> list[Any]:
         """Run one pass and return its outputs. Raises InvalidModelError with ONNX Runtime's own words."""
-        outputs: list[Any] = _told(self._name, lambda: self._session.run(None, dict(feeds)))
+        outputs: list[Any] = _translate_errors(self._name, lambda: self._session.run(None, dict(feeds)))
         return outputs
 
     def time(self, feeds: Feeds, duration_ns: int, max_count: int) -> Samples:
@@ -116,7 +118,7 @@ class OnnxSession:
         return Path(self._session.end_profiling())
 
 
-def _told(name: str, action: Callable[[], Value]) -> Value:
+def _translate_errors(name: str, action: Callable[[], Value]) -> Value:
     try:
         return action()
     except Exception as error:  # each of the runtime's errors is a class of its own, of no common kind
@@ -163,7 +165,7 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
     runs = sorted((event for event in events if event["cat"] == SESSION and event["name"] == MODEL_RUN), key=_start)[skip_count:]
     starts = [run["ts"] for run in runs]
     found: dict[str, ProfiledNode] = {}
-    for event in _innermost(events):
+    for event in _leaves(events):
         pass_index = int(np.searchsorted(starts, event["ts"], side="right")) - 1
         if pass_index < 0:
             continue
@@ -193,7 +195,7 @@ def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
     return min(max(sum(medians) - pass_ns, 0.0) / len(medians), max(min(medians) - MIN_NODE_NS, 0.0))
 
 
-def _innermost(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _leaves(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield executions of nodes that hold no other, in order of start."""
     nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_ENDING)]
     nodes.sort(key=lambda event: (event["ts"], -event["dur"]))
@@ -234,7 +236,7 @@ def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ..
     paths: dict[str, str] = {}
     for node in nodes:
         origin = node.name if node.name in model.node_names else former.get(node.name) or _blocked_origin(model, node.name)
-        paths[node.name] = _unique(_wanted(node, origin, model.module_of_node.get(origin)), set(paths.values()))
+        paths[node.name] = _unique(_layer_path(node, origin, model.module_of_node.get(origin)), set(paths.values()))
     return paths
 
 
@@ -244,7 +246,7 @@ def _blocked_origin(model: ModelFile, node_name: str) -> str:
     return model.node_of_tensor.get(tensor, "") if is_blocked else ""
 
 
-def _wanted(node: ProfiledNode, origin: str, module: str | None) -> str:
+def _layer_path(node: ProfiledNode, origin: str, module: str | None) -> str:
     """Return the path of a node. origin: the exported node that it stands for; empty: not known."""
     if module is not None:
         return _joined(module, node.operator)

@@ -56,8 +56,8 @@ class OnnxSpec:
             raise _refused("variants", work, ", ".join(work.variants), "none: ONNX Runtime chooses its kernels itself")
         if work.measuring.cache_mode not in (CacheMode.DEFAULT, CacheMode.HOT):
             raise _refused("cache_mode", work, work.measuring.cache_mode.value, "HOT: nobody gets between the nodes of a pass")
-        _check_extent("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
-        _check_extent("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
+        _check_dimension("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
+        _check_dimension("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
 
 
 def missing_packages() -> list[str]:
@@ -96,7 +96,7 @@ def _check_prompt(work: ModelRun) -> None:
         raise _refused("prompt", work, f"{len(work.prompt)} characters", f"at most {MAX_PROMPT_LENGTH}", "Shorten it.")
 
 
-def _check_extent(name: str, value: int, limit: int, work: ModelRun) -> None:
+def _check_dimension(name: str, value: int, limit: int, work: ModelRun) -> None:
     if not 1 <= value <= limit:
         raise _refused(name, work, str(value), f"1 to {limit}")
 

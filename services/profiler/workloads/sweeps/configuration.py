@@ -48,7 +48,7 @@ class MeasurementContext:
     sink: EventSink
     folder: Path  # of the run
     clock_meter: ClockMeter
-    neighbours: Neighbours
+    contention: Neighbours
     buffers: DeviceBuffers
     compiler: SweepCompiler
     references: ReferenceResults = field(default_factory=ReferenceResults)
@@ -69,7 +69,7 @@ class ConfigurationRun:
         self._loaded: _Loaded | None = None
         self._further_ns = 0  # wall clock beside the benchmark's
         self.measurement: Measurement | None = None  # when finished
-        self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
+        self.companions: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
     @property
     def configuration_index(self) -> int:
@@ -104,7 +104,7 @@ class ConfigurationRun:
     def start(self, on_activity: ActivitySink) -> None:
         """Compile, fill buffers, verify, warm up and choose how to time."""
         start_ns = time.perf_counter_ns()
-        self._context.neighbours.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
+        self._context.contention.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
         launch = self.prepare()
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
@@ -173,7 +173,7 @@ class ConfigurationRun:
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._further_ns += time.perf_counter_ns() - start_ns
-        self.measurement = self._measurement(stop_reason, recheck, self._context.neighbours.read() if use is None else use)
+        self.measurement = self._measurement(stop_reason, recheck, self._context.contention.read() if use is None else use)
         self._context.sink.write(self.measurement)
         return self.measurement
 
@@ -184,7 +184,7 @@ class ConfigurationRun:
         assert self._kernel is not None
         plans = self.plan.buffers()
         try:
-            buffers = self._context.buffers.take(plans, self.beside)
+            buffers = self._context.buffers.take(plans, self.companions)
             self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._context.sweep.measuring.seed))
         except MemoryError as error:
             raise _host_memory_error(plans) from error

@@ -186,7 +186,7 @@ class SweepCompiler:
         self._sink = sink
         self._folder = folder
         self._refusals: dict[tuple[Build, Dim3], KernalyseError] = {}
-        self._told: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
+        self._reported: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
 
     def compile(self, planned: PlannedConfiguration) -> CompiledKernel:
         """Compile one configuration. Raises what the session's compiler raises, and the same again for what was refused before."""
@@ -231,6 +231,6 @@ class SweepCompiler:
         return next((name for name in candidates if self._is_new("name", name)), candidates[-1])
 
     def _is_new(self, kind: str, text: str) -> bool:
-        is_new = (kind, text) not in self._told
-        self._told.add((kind, text))
+        is_new = (kind, text) not in self._reported
+        self._reported.add((kind, text))
         return is_new

@@ -79,7 +79,7 @@ class ProblemRun:
         comparison = self._compare(block_count) if len(self._sides) == 2 else None
         if comparison is None:
             self._each(self._sample_alone)
-        use = self._context.neighbours.read()
+        use = self._context.contention.read()
         self._each(lambda side: self._finish(side, use))
         if comparison is not None and len(self._sides) == 2:
             self._context.sink.write(comparison)
@@ -93,7 +93,7 @@ class ProblemRun:
             with note:
                 comparison = turns.compare(block_count)
         except KernalyseError as error:
-            failed = baseline if turns.whose is baseline else candidate
+            failed = baseline if turns.active is baseline else candidate
             self._sides.remove(failed)
             self._progress.fail(failed.planned, error)
             if failed.is_session_lost:
@@ -103,7 +103,7 @@ class ProblemRun:
         return comparison
 
     def _sample_alone(self, side: ConfigurationRun) -> None:
-        side.beside = ()
+        side.companions = ()
         side.reload()
         self._stop_reasons[side] = side.sample()
 
@@ -116,7 +116,7 @@ class ProblemRun:
 
 
 def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:
-    first.beside, second.beside = second.plan.buffers(), first.plan.buffers()
+    first.companions, second.companions = second.plan.buffers(), first.plan.buffers()
 
 
 # ---------------------------------------------------------------- confirming
@@ -149,10 +149,10 @@ class Contests:
     Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
     """
 
-    def __init__(self, rivals: Iterable[Candidate] = ()) -> None:
+    def __init__(self, contenders: Iterable[Candidate] = ()) -> None:
         self._candidates: defaultdict[object, list[Candidate]] = defaultdict(list)
-        for rival in rivals:
-            self._enter(rival)
+        for contender in contenders:
+            self._enter(contender)
 
     def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
         """Enter a measured configuration. None: it could not be measured."""
@@ -160,7 +160,7 @@ class Contests:
             self._enter(Candidate(planned, measurement.duration_median_ns))
 
     def _enter(self, candidate: Candidate) -> None:
-        self._candidates[candidate.planned.contest].append(candidate)
+        self._candidates[candidate.planned.tournament_group].append(candidate)
 
     def confirm(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
         """Compare the fastest two of each contest, after everything is measured.

@@ -153,7 +153,7 @@ class PlannedConfiguration:
         return (tuple(sorted(self.values.items())), self.cache_mode, self.process_index)
 
     @property
-    def contest(self) -> tuple[object, ...]:
+    def tournament_group(self) -> tuple[object, ...]:
         """Return what configurations of one problem share that do the same work: one kernel's variants, or kernels with equal counts."""
         definition = self.kernel.definition
         return (self.problem, definition.category, definition.flop, definition.bytes)
@@ -168,7 +168,7 @@ class SweepPlan:
     cache_modes: tuple[CacheMode, ...]
     process_count: int
     configuration_count: int  # those done before included
-    left_out_indexes: frozenset[int] = frozenset()  # measured by an earlier run, or failed there
+    skipped_indexes: frozenset[int] = frozenset()  # measured by an earlier run, or failed there
     order_seed: int | None = None
     notices: tuple[str, ...] = ()  # what was assumed where a definition was derived, one sentence each
 
@@ -190,7 +190,7 @@ class SweepPlan:
         left = [
             planned
             for planned in self.configurations()
-            if planned.process_index == process_index and planned.configuration_index not in self.left_out_indexes
+            if planned.process_index == process_index and planned.configuration_index not in self.skipped_indexes
         ]
         if self.order_seed is not None:
             random.Random(f"{self.order_seed}/{process_index}").shuffle(left)
@@ -198,7 +198,7 @@ class SweepPlan:
 
     def completed_count(self, process_index: int) -> int:
         """Return what an earlier run and the processes before this one have done."""
-        return len(self.left_out_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
+        return len(self.skipped_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
 
     def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
         parts = [f"{name}={value}" for name, value in candidate.macros.items()]
@@ -250,21 +250,21 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
         cache_modes=cache_modes,
         process_count=sweep.process_count,
         configuration_count=configuration_count,
-        left_out_indexes=frozenset((*sweep.done_configuration_indexes, *sweep.failed_configuration_indexes)),
+        skipped_indexes=frozenset((*sweep.done_configuration_indexes, *sweep.failed_configuration_indexes)),
         order_seed=sweep.order_seed,
         notices=tuple(notice for kernel in resolved for notice in kernel.notices),
     )
-    _check_left_out(plan)
+    _check_skipped(plan)
     if sweep.pairing is not None:
         check_pairing([planned.problem for planned in plan.configurations()])
     return plan
 
 
-def _check_left_out(plan: SweepPlan) -> None:
+def _check_skipped(plan: SweepPlan) -> None:
     """Raise InvalidParameterError for indexes that the sweep does not have, and when it has no others."""
-    highest = max(plan.left_out_indexes, default=-1)
+    highest = max(plan.skipped_indexes, default=-1)
     unknown = highest >= plan.configuration_count
-    if unknown or len(plan.left_out_indexes) == plan.configuration_count:
+    if unknown or len(plan.skipped_indexes) == plan.configuration_count:
         raise InvalidParameterError(
             "sweep options done_configuration_indexes and failed_configuration_indexes",
             found=f"{highest} of {plan.configuration_count} configurations" if unknown else "every configuration",

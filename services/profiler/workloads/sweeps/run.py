@@ -67,7 +67,7 @@ def run_sweep(
         sink=sink,
         folder=folder,
         clock_meter=open_clock_meter(session.device),
-        neighbours=Neighbours(open_use_meter(session.device)),
+        contention=Neighbours(open_use_meter(session.device)),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
     )
@@ -86,35 +86,35 @@ def _measure(plan: SweepPlan, process_index: int, context: MeasurementContext, p
     if context.sweep.pairing is not None:
         measure_pairs(configurations, context.sweep.pairing.block_count, context, progress)
         return
-    contests = Contests(_rivals(plan, context.sweep))
+    groups = Contests(_earlier_contenders(plan, context.sweep))
     match context.sweep.strategy:
         case SearchStrategy.ALL:
-            _measure_all(configurations, context, progress, contests)
+            _measure_all(configurations, context, progress, groups)
         case SearchStrategy.RANDOM:
-            search_at_random(configurations, context, progress, contests)
+            search_at_random(configurations, context, progress, groups)
         case SearchStrategy.HALVING:
-            search_by_halving(configurations, context, progress, contests)
+            search_by_halving(configurations, context, progress, groups)
 
 
 def _measure_all(
     configurations: Sequence[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    contests: Contests,
+    groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     start_ns = clock_ns()
     for planned in configurations:
-        contests.enter(planned, measure_configuration(planned, context, progress))
+        groups.enter(planned, measure_configuration(planned, context, progress))
     allowed_ns = confirming_ns(clock_ns() - start_ns)
     is_decided_by_processes = context.sweep.process_count > 1
-    if not (is_decided_by_processes or context.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
-        contests.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
+    if not (is_decided_by_processes or context.sweep.skip_confirmation) and groups.shortest_comparison_ns() <= allowed_ns:
+        groups.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
 
 
-def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
+def _earlier_contenders(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
     """Yield what an earlier run of the sweep has measured, as far as it may be the fastest."""
-    medians_ns = {rival.configuration_index: rival.duration_median_ns for rival in sweep.rivals}
+    medians_ns = {contender.configuration_index: contender.duration_median_ns for contender in sweep.rivals}
     if medians_ns:
         for planned in plan.configurations():
             if planned.configuration_index in medians_ns:
@@ -141,7 +141,7 @@ def search_at_random(
     configurations: Iterable[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    contests: Contests,
+    groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Measure one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
@@ -152,30 +152,30 @@ def search_at_random(
     searching = _searching_part(budget, context)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
-        contests.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
+        groups.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
     _report_left(len(waiting), context)
-    contests.confirm(context, progress, budget)
+    groups.confirm(context, progress, budget)
 
 
 def search_by_halving(
     configurations: Iterable[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    contests: Contests,
+    groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Find the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
-    by_contest: dict[object, list[PlannedConfiguration]] = {}
+    by_group: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
-        by_contest.setdefault(planned.contest, []).append(planned)
+        by_group.setdefault(planned.tournament_group, []).append(planned)
     budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
     searching = _searching_part(budget, context)
     left_count = 0
-    for position, contest in enumerate(by_contest.values()):
-        halving = _Halving(context, progress, searching.part(1 / (len(by_contest) - position)), contests)
-        left_count += halving.hold(contest)
+    for position, tournament_group in enumerate(by_group.values()):
+        halving = _Halving(context, progress, searching.part(1 / (len(by_group) - position)), groups)
+        left_count += halving.hold(tournament_group)
     _report_left(left_count, context)
-    contests.confirm(context, progress, budget)
+    groups.confirm(context, progress, budget)
 
 
 def _searching_part(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
@@ -210,37 +210,37 @@ def _report_left(left_count: int, context: MeasurementContext) -> None:
 class _Halving:
     """Successive halving of one contest: configurations of which the fastest is sought."""
 
-    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
+    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, groups: Contests) -> None:
         self._context = context
         self._progress = progress
         self._budget = budget
         self._on_device: ConfigurationRun | None = None
-        self._contests = contests
+        self._groups = groups
 
-    def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
+    def hold(self, tournament_group: Sequence[PlannedConfiguration]) -> int:
         """Measure until two are left and thoroughly known, or the budget is spent; return how many had no look at all."""
-        waiting, rivals = list(contest), list[ConfigurationRun]()
+        waiting, contenders = list(tournament_group), list[ConfigurationRun]()
         while waiting and not self._budget.is_spent():
             run = ConfigurationRun(waiting.pop(0), self._context)
             if self._progress.attempt(run, partial(self._first_look, run)):
-                rivals.append(run)
-        wrong = [run for run in rivals if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
-        rivals = self._without(rivals, wrong)
+                contenders.append(run)
+        wrong = [run for run in contenders if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
+        contenders = self._without(contenders, wrong)
         look_count = FIRST_LOOK_COUNT
-        while len(rivals) > FINALIST_COUNT and not self._budget.is_spent():
-            kept = [rivals[position] for position in faster_half([median_interval(run.samples()) for run in rivals])]
-            rivals = self._without(rivals, [run for run in rivals if run not in kept])
+        while len(contenders) > FINALIST_COUNT and not self._budget.is_spent():
+            kept = [contenders[position] for position in faster_half([median_interval(run.samples()) for run in contenders])]
+            contenders = self._without(contenders, [run for run in contenders if run not in kept])
             look_count *= 2
-            rivals = [run for run in rivals if self._look_again(run, look_count)]
-        for position, run in enumerate(rivals):
-            self._finish(run, partial(self._last_samples, len(rivals) - position))
+            contenders = [run for run in contenders if self._look_again(run, look_count)]
+        for position, run in enumerate(contenders):
+            self._finish(run, partial(self._last_samples, len(contenders) - position))
         return len(waiting)
 
-    def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
+    def _without(self, contenders: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
         """Return the configurations that go on; the others' measurements are reported as they are."""
         for run in leaving:
             self._finish(run, lambda _: StopReason.ELIMINATED)
-        return [run for run in rivals if run not in leaving]
+        return [run for run in contenders if run not in leaving]
 
     def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
         """Sample as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
@@ -288,7 +288,7 @@ class _Halving:
             run.finish(ending(run))
 
         if self._progress.attempt(run, finish):
-            self._contests.enter(run.planned, run.measurement)
+            self._groups.enter(run.planned, run.measurement)
             self._progress.complete()
 
     def _bring(self, run: ConfigurationRun | None) -> None:

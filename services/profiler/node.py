@@ -1,4 +1,4 @@
-"""This node, as it describes itself."""
+"""The description of this node, and its telemetry."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PROBE_TIME_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProbedDevices:
-    """Devices that were found. notices: what is missing and its remedy, one sentence each."""
+    """The devices of this node. notices: one sentence with its remedy for everything missing."""
 
     devices: tuple[Device, ...]
     notices: tuple[str, ...]
 
 
 async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
-    """Ask a process of its own, so that a runtime that crashes takes nothing down and none stays in the service's memory."""
+    """Find the node's devices in a separate process, so that a crashing runtime does no harm and none stays in memory."""
     process = await asyncio.create_subprocess_exec(
         *(command or (sys.executable, "-P", "-m", "kernalyse.services.profiler.backends.discovery")),
         stdin=asyncio.subprocess.DEVNULL,
@@ -140,7 +140,7 @@ class HostReader:
 
 
 class NvmlReader:
-    """An NVIDIA device, through its management library. A figure that the device does not tell is None."""
+    """An NVIDIA device, through NVML. A metric that the device does not report is None."""
 
     def __init__(self, nvml: Any, handle: Any, device_id: str) -> None:
         self._device_id = device_id
@@ -201,7 +201,7 @@ def open_readers(devices: Sequence[Device]) -> tuple[TelemetryReader, ...]:
 
 
 class TelemetrySampler:
-    """Reads everything at its interval, for the runs that go on, or else into the ring.
+    """The periodic reading of telemetry, journaled for active runs, else kept in a ring in memory.
 
     Args:
         running: tells whether any run goes on.
@@ -243,7 +243,7 @@ class TelemetrySampler:
             await asyncio.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
 
     def idle_after(self, position: int) -> tuple[list[Telemetry], int]:
-        """Return readings of the idle node after a position (0: all that are cached), and the position after them."""
+        """Return the cached readings of the idle node after a position (0: all), and the position after them."""
         new_count = min(self._reading_count - position, len(self._ring))
         readings = list(self._ring)[len(self._ring) - new_count :]
         return [telemetry for reading in readings for telemetry in reading], self._reading_count

@@ -1,4 +1,4 @@
-"""The profiler service: puts its parts together, serves, and ends in good order."""
+"""The profiler service: its parts, its RPCs, and its orderly shutdown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CLOSE_GRACE_S: Final = 2.0
 async def serve(
     settings: ProfilerSettings, *, worker_command: Sequence[str] | None = None, probe_command: Sequence[str] | None = None
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then drain and return. A second signal cancels what still runs.
+    """Serve until SIGTERM or SIGINT, then shut down gracefully. A second signal cancels the runs that are left.
 
     Args:
         worker_command: runs instead of the worker; for tests of what a worker can do wrong.
@@ -94,7 +94,7 @@ class _Service:
 async def _open_service(
     settings: ProfilerSettings, worker_command: Sequence[str] | None, probe_command: Sequence[str] | None
 ) -> AsyncIterator[_Service]:
-    """Yield all parts of the service, at work; closed in the opposite order."""
+    """Start all parts of the service and yield them; they are closed in the opposite order."""
     news = News()
     runs_folder = settings.data_folder / "runs"
     limits = JournalLimits(settings.journal_max_bytes, settings.journal_max_age_s)
@@ -349,7 +349,7 @@ INTERVAL_S: Final = 600.0
 
 
 async def keep_disk(runs: Runs, bundles: BundleStore, runs_folder: Path, artifacts_max_bytes: int) -> None:
-    """Look again and again, without end."""
+    """Enforce the disk limits at intervals, without end."""
     while True:
         for digest in await asyncio.to_thread(bundles.expire, runs.bundle_digests):
             logger.info("Bundle %s is deleted: nobody has used it for long, or others need the room.", digest)

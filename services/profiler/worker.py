@@ -1,4 +1,4 @@
-"""The process that carries out one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
+"""The process that executes one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
 
 Only here are NumPy and the GPU runtimes loaded. What happens goes as events to the given descriptor; the exit status says
 how it ended: 0 success, 1 a failure told in the last event, 143 ended by SIGTERM. Anything else is a crash.
@@ -55,7 +55,7 @@ MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the wor
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """The worker's command line."""
+    """The command-line arguments of the worker."""
 
     spec_file: Path
     events_fd: int
@@ -88,7 +88,7 @@ class WholeEvents:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one run; return the exit status."""
+    """Execute one run; return the exit status."""
     order = _read_command_line(arguments)
     # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
     # very kernels that are being measured on a CPU device.
@@ -184,14 +184,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
 
 
 def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
-    """Give a search without a budget the run's time limit, less what it may need to finish the configuration in progress."""
+    """Return the sweep with a budget for its search: the run's time limit less the time to finish a configuration."""
     if sweep.strategy is SearchStrategy.ALL or sweep.budget_ns is not None or limits.time_limit_ns is None:
         return sweep
     return replace(sweep, budget_ns=max(limits.time_limit_ns // 2, limits.time_limit_ns - sweep.measuring.max_duration_ns - FINISHING_NS))
 
 
 class FailedCounts:
-    """The number of configurations that have failed so far, passed on from process to process in the run's folder.
+    """The number of failed configurations, passed from process to process through a file in the run's folder.
 
     Args:
         earlier_count: of an earlier run of the sweep.
@@ -211,7 +211,7 @@ class FailedCounts:
 
 
 def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
-    """Return the exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
+    """Profile a command; return the exit status. SIGTERM ends the program, and its trace is still reported."""
     from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
 
     is_cancelled = threading.Event()
@@ -299,7 +299,7 @@ def _await_sigterm(wake_fd: int, close: Callable[[], None]) -> None:
 
 
 def _exit(status: int) -> None:
-    """End without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
+    """Exit without the runtimes' clean-up, which may wait for kernels or crash after everything has been reported."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -347,7 +347,12 @@ TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
 class ProcessSeries:
-    """Args: commands: of the processes, in their order."""
+    """The processes of a run, one after the other.
+
+
+    Args:
+        commands: of the processes, in their order.
+    """
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
         self._commands = commands
@@ -355,7 +360,7 @@ class ProcessSeries:
         self._is_ended = False
 
     def run(self) -> int:
-        """Return the exit status: 0 when all have ended so, else that of the first that has not. Passes SIGTERM on."""
+        """Run the processes; return 0, or the exit status of the first that failed. SIGTERM is passed on."""
         signal.signal(signal.SIGTERM, self._end)
         for command in self._commands:
             # Not close_fds: the event pipe, and the lock by which the service knows that a process of the run still lives.
@@ -377,7 +382,7 @@ class ProcessSeries:
 
 
 def _die_of(number: int) -> None:
-    """End by the signal that has ended the child, so that whoever waits for this process learns of the crash."""
+    """End by the signal that has ended the child, so that the supervisor sees the crash."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left its own
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)

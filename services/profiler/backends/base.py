@@ -37,7 +37,7 @@ class DeviceBuffer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A source to compile, and the options.
+    """A source to compile, and the compiler's options.
 
     function_name may carry template arguments ("scale<float, 4>"): then that instance is built. Folders of headers are
     searched in their order, after the standard ones of the compiler.
@@ -75,7 +75,7 @@ class CompiledKernel(Protocol):
 
     @property
     def listings(self) -> Mapping[str, bytes]:
-        """Return what the compiler made, by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". What there is of it."""
+        """Return compiler output by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". Any of them may be missing."""
         ...
 
 
@@ -84,12 +84,12 @@ Argument = DeviceBuffer | np.generic
 
 
 class PreparedLaunch(Protocol):
-    """Something ready to be launched again and again; only what has prepared it knows what is in it."""
+    """A launch whose kernel, arguments and configuration are bound, so that it can be repeated. Only its own backend looks inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The way samples are taken. BATCHED and GRAPH are for hot samples alone."""
+    """The method by which samples are taken. BATCHED and GRAPH are for hot samples alone."""
 
     method: TimingMethod  # SINGLE, BATCHED or GRAPH
     cache_mode: CacheMode  # COLD or HOT
@@ -139,11 +139,11 @@ class DeviceSession(LaunchTimer, Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Return whether a kernel has taken the session with it: no call will succeed any more."""
+        """Return whether a kernel has destroyed the session, so that no further call can succeed."""
         ...
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
-        """Compile a build; cached by content, options and what of `block` the build depends on.
+        """Compile a build; the result is cached by content, options and, where the compiled code depends on it, `block`.
 
         Raises:
             CompileError: with the compiler's own lines.
@@ -153,11 +153,11 @@ class DeviceSession(LaunchTimer, Protocol):
         ...
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
-        """Return what a launch takes of a multiprocessor; None: the runtime tells nothing."""
+        """Return the registers, memory and occupancy of a launch; None where the runtime reports none."""
         ...
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        """Allocate device memory. Raises MemoryLimitError, naming what was asked for and what the device has."""
+        """Allocate device memory. Raises MemoryLimitError with the requested and the available bytes."""
         ...
 
     def release(self, buffer: DeviceBuffer) -> None:
@@ -239,7 +239,7 @@ def check_launch(device: Device, kernel_name: str, configuration: LaunchConfigur
 def check_kernel_limits(
     device: Device, kernel_name: str, configuration: LaunchConfiguration, *, thread_limit: int | None, static_shared_bytes: int | None
 ) -> None:
-    """Raise LaunchLimitError for limits that only the compiled kernel knows: its registers and its static shared memory.
+    """Raise LaunchLimitError when the compiled kernel's registers or static shared memory do not allow the launch.
 
     None: the runtime does not tell.
     """
@@ -258,7 +258,7 @@ def check_kernel_limits(
 
 
 def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
-    """Raise InvalidParameterError for values that are not contiguous, or more than a buffer of that size holds."""
+    """Raise InvalidParameterError for values that are not contiguous or do not fit into a buffer of that size."""
     if values.nbytes > size_bytes or not values.flags.c_contiguous:
         raise InvalidParameterError(
             "an array to copy",
@@ -273,7 +273,7 @@ def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PassStep:
-    """A launch of a pass. range_name: of the range that it is put in where the runtime has ranges (NVTX)."""
+    """One launch of a pass. range_name: of the NVTX range around it, where the runtime has ranges."""
 
     range_name: str
     launch: PreparedLaunch
@@ -281,7 +281,7 @@ class PassStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchPass:
-    """At least one step. range_name: of the range around all of them."""
+    """A pass of at least one step. range_name: of the range around all of them."""
 
     range_name: str
     steps: tuple[PassStep, ...]
@@ -289,18 +289,18 @@ class LaunchPass:
 
 @runtime_checkable
 class PassSession(DeviceSession, Protocol):
-    """A session that keeps many launches on one stream. In COLD passes the last-level cache is overwritten before each pass."""
+    """A device session that runs whole passes on one stream. COLD passes overwrite the last-level cache before each pass."""
 
     def run_pass(self, whole: LaunchPass) -> None:
         """Run one pass, and wait for its end."""
         ...
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
-        """Return the device time of `count` passes, each from its first launch's start to its last one's end, nothing in between."""
+        """Return the device time of `count` passes, each from the start of its first launch to the end of its last one."""
         ...
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
-        """Return the device time of each launch in ns, by events of its own, shape (count, steps)."""
+        """Return the device time of each launch in ns, shape (count, steps). Each launch has its own pair of events."""
         ...
 
 
@@ -347,7 +347,7 @@ and then a held stream waits for work that never gets to it."""
 
 
 def may_hold_streams(environment: Mapping[str, str]) -> bool:
-    """Return False under a tool, or a setting, that lets every launch wait for the one before."""
+    """Return whether the stream may be blocked: not under a tool or setting that makes every launch wait for the one before."""
     if any(environment.get(name, "0") not in ("", "0") for name in (UNDER_PROFILER, "CUDA_LAUNCH_BLOCKING")):
         return False
     return not any(name.startswith(REPLAYING) for name in environment)
@@ -355,7 +355,11 @@ def may_hold_streams(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def without_garbage_collector() -> Iterator[None]:
-    """Keep Python's garbage collector off: it looks at the whole program at any time, and freeing device memory waits for the device."""
+    """Switch Python's garbage collector off within the context.
+
+
+    A collection can start at any time, takes milliseconds, and waits for the device where it frees device memory.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

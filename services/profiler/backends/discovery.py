@@ -50,7 +50,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
 
 
 def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
-    """Return the first one for NVIDIA devices that finds one. None: no such device answers."""
+    """Return the first CUDA backend that finds a device, or None."""
     for name in CUDA_BACKENDS:
         try:
             backend = open_backend(name, cache_folder)
@@ -83,12 +83,12 @@ def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Pat
 
 
 def wanted_runtime() -> str | None:
-    """Return the runtime that OPENCL in the environment names, read here alone: "intel", "pocl", or None for every runtime there is."""
+    """Return the OpenCL runtime that the environment selects: "intel", "pocl", or None for all installed ones."""
     return os.environ.get("OPENCL") or None
 
 
 def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Return every device of every backend, and one sentence with its remedy for each backend that is missing. Never raises.
+    """Return the devices of all backends, and for each missing backend one sentence with its remedy. Never raises.
 
     A GPU that PYCUDA and NVCC can drive is one device with both; one that OpenCL sees too is listed again, under its own id.
     """

@@ -31,7 +31,7 @@ INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsigh
 
 
 class CounterAccess(StrEnum):
-    """The driver's permission to read counters. NOT_TOLD: its parameters are hidden; it answers when it is asked."""
+    """The driver's permission to read counters. NOT_TOLD: its parameters are hidden; a try has to show it."""
 
     OPEN = "open"
     ADMINISTRATOR = "administrator"
@@ -69,12 +69,12 @@ class NcuCall:
 
 
 def cache_control_of(cache_mode: CacheMode) -> str:
-    """Return the cache control: cold launches have the caches flushed before each replay; hot ones find what the replay before has left."""
+    """Return ncu's --cache-control: caches are flushed before each replay of a cold launch, and left alone for a hot one."""
     return "all" if cache_mode is CacheMode.COLD else "none"
 
 
 def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> str:
-    """Return the program, where nothing is known to stand in its way. What only a try can show, ncu says then.
+    """Return the path of ncu after checks of the node. Raises CollectorUnavailableError. Some problems show only when it runs.
 
     Raises:
         UnmetConditionError: there is no ncu, or the driver keeps counters from this user.
@@ -93,7 +93,7 @@ def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -
 
 
 def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> CounterAccess:
-    """Return what the driver's parameters and this process's capabilities say."""
+    """Return whether this process may read counters, by the driver's parameters and the process's capabilities."""
     try:
         text = parameters.read_text(errors="replace")
     except OSError:
@@ -107,7 +107,7 @@ def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STAT
 
 
 def dcgm_process_id(processes: Path = PROCESSES) -> int | None:
-    """Return DCGM's process, if one runs here: while it profiles a GPU, ncu gets no counters of it. In a container it may be hidden."""
+    """Return the process id of a running DCGM, which may keep ncu from the counters; None where none is visible."""
     for file in processes.glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):  # the process has ended
             if file.read_text().strip() == DCGM_SERVICE:
@@ -184,7 +184,7 @@ another: the op_* metrics that ncu has beside them from 9.0 on split the same wo
 
 
 def metric_names(compute_capability: str) -> tuple[str, ...]:
-    """Return what to ask ncu for on such a device, e.g. "9.0". A newer one than is known here is asked for what the newest known has."""
+    """Return the metrics for a compute capability, e.g. "9.0". A newer one gets the metrics of the newest known."""
     major, _, minor = compute_capability.partition(".")
     version = (int(major), int(minor or 0))
     operations = FMA_OPERATIONS + (PACKED_OPERATIONS if version[0] in (10, 11) else ())
@@ -249,7 +249,7 @@ LISTED_METRICS: Final = re.compile(r"Failed to access the following \d+ metrics?
 
 
 def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
-    """Return the error for what ncu and the command under it printed.
+    """Return the error that explains the output of ncu and the command under it.
 
     Args:
         exit_code: of ncu; None: a signal ended it.
@@ -265,17 +265,17 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
 
 
 def not_counted(refused: Iterable[str]) -> str:
-    """Return the notice on metrics that were left out."""
+    """Return the notice that names the skipped metrics."""
     return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
 
 
 def is_refused_for_good(said: str) -> bool:
-    """Return whether ncu's words name a reason that lies in the machine, and holds for any kernel."""
+    """Return whether ncu's output names a reason that lies in the machine and so holds for every kernel."""
     return any(words in said for words in REMEDIES if words != NOTHING_PROFILED)
 
 
 def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
-    """Return the metrics that this ncu or this device does not have: of those asked for, the ones that its message names."""
+    """Return those of the requested metrics that ncu's message names as unknown."""
     named = {found[1] for found in NAMED_METRIC.finditer(output)}
     for listed in LISTED_METRICS.finditer(output):
         named |= {name.strip().partition(".")[0] for name in listed[1].split(",")}
@@ -295,7 +295,7 @@ NVTX_SPECIAL: Final = re.compile(r"([\\@/\[\]*+,])")  # of ncu's filter expressi
 
 @dataclass(frozen=True, slots=True)
 class NcuProfile:
-    """Collects with one call of ncu, and prints the report with a second one.
+    """Nsight Compute around a command: one call of ncu collects, a second one prints the report.
 
     metrics: what rooflines and counters need, beside the sections.
     """
@@ -384,7 +384,7 @@ class NcuProfile:
 def open_ncu(
     profile: CommandProfile, context: CollectorContext, compute_capability: Callable[[], str | None]
 ) -> tuple[NcuProfile, tuple[str, ...]]:
-    """Open ncu, and return it with what is to be said beforehand.
+    """Return the collector, and notices for the user. Raises CollectorUnavailableError.
 
     Args:
         compute_capability: of the first NVIDIA device, e.g. "9.0"; None: there is none.

@@ -45,7 +45,7 @@ LEFTOVER_REMEDY: Final = "The raw file is kept as an artifact: QdstrmImporter of
 
 @dataclass(frozen=True, slots=True)
 class NsysProgram:
-    """An installation of nsys. profile_help, export_help: what it says of its options, which differ from version to version."""
+    """An installation of nsys. profile_help, export_help: its help texts, as options differ from version to version."""
 
     path: str
     profile_help: str
@@ -68,7 +68,7 @@ class NsysProgram:
 
 @dataclass(frozen=True, slots=True)
 class Nsys:
-    """Collects with one call of nsys and exports with a second one."""
+    """Nsight Systems around a command: one call of nsys collects, a second one exports."""
 
     program: NsysProgram
     profile: CommandProfile
@@ -137,7 +137,7 @@ class Nsys:
         return Collected(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
 
     def _leftovers(self, end: ToolEnd) -> Collected:
-        """Return what there is without a report: its raw file, where the importer has failed or was not reached."""
+        """Return the error of an nsys that made no report, with its raw file if the importer failed or was not reached."""
         folders = (self.context.collected, self.context.temporary)
         raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
         names = ", ".join(path.name for path in raw)
@@ -154,7 +154,7 @@ class Nsys:
 
 
 def chosen_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the nsys of the node's setting; without one, the nsys that is found."""
+    """Return the path of nsys by the node's setting, else on the path; None where there is none."""
     return find_nsys(environment) if setting is None else shutil.which(setting, path=environment.get("PATH"))
 
 

@@ -51,7 +51,7 @@ def is_noexec(folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that programs can start in a folder and reports fit in it.
+    """Raise CollectorUnavailableError or StorageFullError unless programs can start in a folder and reports fit in it.
 
     Raises:
         CollectorUnavailableError: its file system is mounted noexec.

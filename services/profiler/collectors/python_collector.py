@@ -165,7 +165,7 @@ def absent(collector: str, module_name: str, python: str) -> CollectorUnavailabl
 
 
 def _lacks(python: str, module_name: str, context: CollectorContext) -> bool:
-    """Return whether the module is missing. Only a clear no counts: whatever else goes wrong, the program itself will show."""
+    """Return whether the module is certainly missing. Other failures are left for the program itself to show."""
     try:
         done = subprocess.run(
             [shutil.which(python, path=context.environment.get("PATH")) or python, "-c", PROBE, module_name],

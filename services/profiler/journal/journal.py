@@ -36,7 +36,7 @@ _READER_COUNT: Final = 2
 
 
 class News:
-    """Wakes everybody who waits for something new; what it is, they look up themselves."""
+    """A change notification. Those it wakes look up for themselves what has changed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -47,7 +47,7 @@ class News:
         changed.set()
 
     def next(self) -> asyncio.Event:
-        """Set at the next announcement. To be fetched before looking, so that nothing is missed between."""
+        """Return an event that is set at the next change. Fetch it before looking, so that no change is missed."""
         return self._changed
 
 
@@ -61,7 +61,7 @@ class Cursor:
 
 
 class Journal:
-    """Use `open`; then `close`."""
+    """The journal of one node: `open` it, and `close` it at the end."""
 
     def __init__(self, folder: Path, limits: JournalLimits, news: News, forget: Callable[[str], None]) -> None:
         self._path = folder / "journal.sqlite"
@@ -114,7 +114,7 @@ class Journal:
         await self._submit(run.run_id, run, events, is_synced=True, body_digest=body_digest)
 
     async def append(self, run_id: str, events: Sequence[run_pb2.RunEvent], run: Run | None = None, *, is_synced: bool = False) -> None:
-        """Add events of a run, and record the run as it is after them; return once they are committed.
+        """Add events of a run with the state that the run has after them; return once they are committed.
 
         Takes the messages over and stamps them. run: None where they do not change it.
         Raises StorageFullError: none of them is in the journal.

@@ -1,4 +1,4 @@
-"""The catalogue of kernels: a TOML file that says how each is launched, fed, counted and verified.
+"""The kernel catalog: a TOML file that says how each kernel is launched, fed, counted and verified.
 
 The format, field by field, is in kernels/README.md. A user's file has the same format.
 """
@@ -35,7 +35,7 @@ MAX_CATALOG_BYTES: Final = 1024 * 1024  # far above any catalogue; a mistyped pa
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Definitions in the order of the file, and the text of their sources."""
+    """Kernel definitions in the order of the file, and the text of their sources."""
 
     definitions: Mapping[str, KernelDefinition]
     sources: Mapping[str, KernelSource]  # by file name
@@ -63,7 +63,7 @@ class Catalog:
 
 
 def catalog_folder() -> Path:
-    """Return where the packaged kernels lie: inside the installed wheel, or in the checkout."""
+    """Return the folder of the packaged kernels, in the installed wheel or in the checkout."""
     services = Path(__file__).resolve().parents[2]
     installed = services / "kernels"
     return installed if (installed / CATALOG_FILE_NAME).is_file() else services.parent / "kernels"
@@ -179,7 +179,7 @@ def _read_buffer(fields: _Fields) -> BufferDefinition:
 
 @dataclass(slots=True)
 class _Fields:
-    """The fields of one TOML table, each read once and by its type; what was not read is unknown."""
+    """The fields of one TOML table. Each is read once and by its type; fields that nobody reads are unknown."""
 
     file_name: str
     kernel_name: str
@@ -269,14 +269,14 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceKernels:
-    """Kernels of a source. notices: what was assumed, and of kernels without a definition the reason, one sentence each."""
+    """Kernels of a source. notices: assumptions, and for kernels without a definition the reason; one sentence each."""
 
     definitions: tuple[KernelDefinition, ...]
     notices: tuple[str, ...]
 
 
 def kernels_of_source(source: KernelSource) -> SourceKernels:
-    """Return every __global__ function with the definition that is derived of it; of a template its explicit instance, if it has one.
+    """Return a derived definition for every __global__ function; for a template, of its explicit instance if it has one.
 
     Raises:
         InvalidSourceError: the text is empty, too long or binary.

@@ -220,7 +220,7 @@ class SyntaxProblem:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSource:
-    """A .cu text with its syntax tree, its functions, and what could not be read."""
+    """A .cu text with its syntax tree, its functions, and its syntax problems."""
 
     source: KernelSource
     tree: Tree
@@ -335,7 +335,7 @@ WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class InstanceName:
-    """A function's name apart from its template arguments; None: none are given, `()`: `name<>`."""
+    """A function's name, and its template arguments. None: no brackets are given; `()`: `name<>`."""
 
     function_name: str  # perhaps with namespaces
     arguments: tuple[str, ...] | None
@@ -433,7 +433,7 @@ def explicit_instances(function: SourceFunction, root: Node) -> frozenset[tuple[
 
 
 def compiled_name(function: SourceFunction) -> InstanceName:
-    """Return how C++ finds a kernel, or one instance of it: with its namespaces, and the arguments that are no defaults."""
+    """Return the C++ name of a kernel or instance, with namespaces and the arguments that are not defaults."""
     name = parse_instance_name(function.qualified_name)  # a specialization carries its arguments in its name
     if not function.template_arguments:
         return name
@@ -488,7 +488,7 @@ def _range(low: int, high: int) -> str:
 
 
 def _texts(instance: SourceFunction) -> Mapping[str, str]:
-    """Return what stands for each template parameter; values in brackets where they would join with their neighbours."""
+    """Return the text that replaces each template parameter; values get brackets where operators next to them would bind to a part."""
     is_type = {
         name: node.type in TYPE_PARAMETERS
         for (name, _), node in zip(instance.template_arguments, template_parameter_nodes(instance.node), strict=True)
@@ -503,7 +503,7 @@ def _is_member(node: Node) -> bool:
 
 
 def _edit(node: Node, text: str) -> Edit:
-    """Make `T(x)` `(float)(x)` and `T()` `((float)0)`: C has no other form, and types of two words neither."""
+    """Return the edit that turns `T(x)` into `(float)(x)` and `T()` into `((float)0)`, which C and types of two words need."""
     call = node.parent
     if call is None or call.type != "call_expression" or call.children[0].id != node.id:
         return replace_text(node, text)

@@ -1,4 +1,4 @@
-"""Headers of one's own: which a source includes, where they are, and a source with their text in their place.
+"""The user's headers: which ones a source includes, where they are, and their expansion in its text.
 
 Compilers that read files search folders themselves. OpenCL runtimes are given one text, so headers are expanded into it,
 with #line in front and behind: what a compiler says of a header names it and its own line. Everything else of the
@@ -42,7 +42,7 @@ class Include:
 
 
 def includes_of(root: Node) -> Iterator[Include]:
-    """Yield what a text includes. One that names no file (#include MACRO) is left out."""
+    """Yield the #include lines of a text. Those that name no file (#include MACRO) are skipped."""
     guard = _guard(root)
     for node in descendants(root):
         path = node.child_by_field_name("path") if node.type == "preproc_include" else None
@@ -186,7 +186,7 @@ def _guard(root: Node) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class HeaderBundle:
-    """Headers packed for one source. data: a tar.gz, the same bytes for the same files wherever and whenever it is packed."""
+    """Headers packed for one source. data: a reproducible tar.gz: the same files always give the same bytes."""
 
     data: bytes = field(repr=False)
     header_names: tuple[str, ...]  # within the bundle
@@ -220,7 +220,7 @@ def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBu
 
 
 def repack_headers(bundle: Path) -> HeaderBundle | None:
-    """Return what `pack_headers` had made before it was unpacked, byte for byte; None: something else was unpacked here."""
+    """Return the bundle of `pack_headers`, byte for byte, from its unpacked folder; None where something else was unpacked."""
     listed = bundle / FOLDER_LIST
     if not listed.is_file():
         return None
@@ -230,7 +230,7 @@ def repack_headers(bundle: Path) -> HeaderBundle | None:
 
 
 def bundle_folder(run_folder: Path, digest: str) -> Path:
-    """Return where a run finds a bundle, unpacked."""
+    """Return the folder of an unpacked bundle below a run's folder."""
     return run_folder / "bundles" / digest.removeprefix("sha256:")
 
 

@@ -176,7 +176,7 @@ CONDITIONS: Final = frozenset({"preproc_ifdef", "preproc_if", "preproc_elif", "p
 
 
 def open_constants(root: Node) -> dict[str, int]:
-    """Return integers by name that the text defines only where nobody else has: `#ifndef NAME`, `#define NAME 16`."""
+    """Return the integer macros that -D can override, by name: `#ifndef NAME`, `#define NAME 16`."""
     found: dict[str, int] = {}
     for node in descendants(root):
         value = _value(node) if node.type == "preproc_def" and _leaves_it_open(_guard(node), _name(node)) else None
@@ -186,7 +186,7 @@ def open_constants(root: Node) -> dict[str, int]:
 
 
 def fixed_line(root: Node, name: str) -> int | None:
-    """Return the line that defines `name` under no condition, and so overrules any -D. None: there is no such line."""
+    """Return the line that defines `name` unconditionally, and so overrides any -D; None where there is none."""
     for node in descendants(root):
         if node.type == "preproc_def" and _name(node) == name and _guard(node) is None:
             return line_of(node)
@@ -232,5 +232,5 @@ def _value(definition: Node) -> int | None:
 
 
 def _uncommented(value: Node) -> str:
-    """Return a macro's value without the comment behind it, which the grammar takes for a part of it."""
+    """Return a macro's value without the trailing comment, which the grammar includes."""
     return node_text(value).partition("//")[0].partition("/*")[0].strip()

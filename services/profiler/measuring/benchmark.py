@@ -47,7 +47,7 @@ class Method:
 
     @classmethod
     def of(cls, options: MeasuringOptions, device: Device) -> Method:
-        """Return what `options` ask for, with the defaults of the device where they ask for nothing."""
+        """Return the method of `options`, with the device's defaults for what they leave open."""
         return cls(
             cache_mode=default_cache_mode(device) if options.cache_mode is CacheMode.DEFAULT else options.cache_mode,
             timing_method=options.timing_method,
@@ -67,7 +67,7 @@ def default_cache_mode(device: Device) -> CacheMode:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive samples, as they arrive.
+    """Consecutive samples, as they were taken.
 
     is_discarded: mask, shape (n,), of the samples that do not count.
     """
@@ -115,7 +115,7 @@ class BenchmarkResult:
     is_blocked: bool
 
     def measurement(self, configuration_index: int, method: Method, device: Device, use: DeviceUse, further_ns: int = 0) -> Measurement:
-        """Return the event, without what only the caller knows, who has compiled and checked the kernel.
+        """Return the measurement event; the caller adds what it knows of compilation and launch.
 
         further_ns: wall clock that the configuration took beside the benchmark.
         """
@@ -144,7 +144,7 @@ class BenchmarkResult:
 
 
 class Recorder:
-    """Records the samples of one configuration: which of them count, whether they are enough, and what they come to.
+    """The record of one configuration's samples: which of them count, whether they are enough, and their summary.
 
     The criterion is paused whenever no samples are being taken; whoever takes them resumes it, and gives it those that count.
 
@@ -169,7 +169,7 @@ class Recorder:
         self._is_blocked = False
 
     def record(self, timed: TimedSamples, reading: ClockReading | None = None) -> Batch:
-        """Record samples that were just taken. reading: of the device after them; None: it tells none."""
+        """Record samples that were just taken. reading: the device's state after them; None where it has no meter."""
         measured_unix_ns = self._unix_clock_ns()
         self._clocks.add(reading)
         self._clocks.add_sm_clocks(timed.sm_clock_hz)
@@ -194,7 +194,7 @@ class Recorder:
             raise throttled_error(subject, f"a clock held back by {reasons}")
 
     def result(self, stop_reason: StopReason, verification: Verification, timing: Timing) -> BenchmarkResult:
-        """Return what the samples so far come to."""
+        """Return the summary of the samples so far."""
         return BenchmarkResult(
             summary=summarize(self.criterion.samples()),
             verification=verification,
@@ -210,7 +210,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Receiver of what a benchmark reports while it runs."""
+    """The receiver of a benchmark's progress."""
 
     on_activity: Callable[[str], None]  # "verifying", "measuring"
     on_batch: Callable[[Batch], None]
@@ -269,7 +269,7 @@ class Benchmark:
             self._warm_up()
 
     def reload(self, launch: PreparedLaunch) -> None:
-        """Continue with another launch of the same configuration: its buffers were taken by others meanwhile."""
+        """Continue with a new launch of the same configuration, after others have used its buffers."""
         self._launch = launch
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
@@ -306,7 +306,7 @@ class Benchmark:
         return self._criterion.elapsed_ns
 
     def take_method(self, method: TimingMethod) -> None:
-        """Time by `method` from here on: what is compared with another benchmark has to be timed alike."""
+        """Switch to another timing method: benchmarks that are compared have to be timed alike."""
         self._timing = choose_timing(method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
         self._time(1)  # as in `_warm_up`
 
@@ -321,7 +321,7 @@ class Benchmark:
             return self._time(count)
 
     def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        """Report consecutive blocks as one batch, and return what of each counts."""
+        """Report consecutive blocks as one batch, and return the samples of each that count."""
         counted_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
         counted = tuple(_selected(block, mask) for block, mask in zip(blocks, counted_masks, strict=True))
         self._criterion.keep(np.concatenate([block.duration_ns for block in counted]))
@@ -448,13 +448,13 @@ REMEMBERED_COUNT: Final = 256  # clocks of the latest samples that count: a last
 
 
 class ThrottleFilter:
-    """Tells throttled samples of one configuration by their SM clock."""
+    """The filter of throttled samples of one configuration, by their SM clock."""
 
     def __init__(self) -> None:
         self._clocks_hz: deque[float] = deque(maxlen=REMEMBERED_COUNT)
 
     def discarded(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> npt.NDArray[np.bool_] | None:
-        """Return the mask of the samples, shape (n,), that do not count. None: no clock is known, so all of them do."""
+        """Return the mask of throttled samples, shape (n,); None where no clock is known, and then all samples count."""
         if sm_clock_hz is None:
             return None
         known = sm_clock_hz[np.isfinite(sm_clock_hz)]
@@ -465,7 +465,7 @@ class ThrottleFilter:
 
 
 def throttled_error(subject: str, found: str) -> UnmetConditionError:
-    """Return the error for samples of which throttling has left nothing to go by."""
+    """Return the error for samples of which too few remain without throttling."""
     return UnmetConditionError(
         subject, found=found, expected="a device that is not throttled", remedy="Look after its cooling and power supply, then try again."
     )

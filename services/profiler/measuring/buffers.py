@@ -77,7 +77,7 @@ def plan_buffer(definition: BufferDefinition, values: Mapping[str, int]) -> Buff
 
 
 def check_fits(plans: tuple[BufferPlan, ...], device: Device) -> None:
-    """Refuse, before anything is allocated, what the device cannot hold. Raises MemoryLimitError."""
+    """Raise MemoryLimitError, before anything is allocated, for buffers that the device cannot hold."""
     for plan in plans:
         if device.max_buffer_bytes is not None and plan.size_bytes > device.max_buffer_bytes:
             raise MemoryLimitError(
@@ -140,7 +140,7 @@ def input_values(plan: BufferPlan, seed: int, distribution: InputDistribution) -
 
 
 def poison_values(plan: BufferPlan) -> Array:
-    """Return what an output holds before the launch, so that an element left unwritten cannot pass: NaN, or the largest integer."""
+    """Return the contents of an output before the launch: NaN or the largest integer, so that unwritten elements show."""
     dtype = plan.array_type
     return np.full(plan.shape, np.iinfo(dtype).max if dtype.kind in "iu" else np.nan, dtype)
 
@@ -152,7 +152,7 @@ Key = tuple[str, int]  # name and size in bytes
 
 
 class DeviceBuffers:
-    """Buffers of one session, kept from one configuration to the next where a size comes again.
+    """The buffers of one session, reused by the next configuration where a size recurs.
 
     Allocating and first touching a buffer costs more than many a launch; keeping every size that ever came would fill the
     device. So what the next configuration does not need is released before it allocates.

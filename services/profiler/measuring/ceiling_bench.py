@@ -1,4 +1,4 @@
-"""The launches behind a ceiling: of every variant of its work, as many as it takes to see the device at its best."""
+"""Measurement of a ceiling: repeated launches of every kernel variant, of which the fastest counts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class KernelVariant:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate of a variant in its best launch. sm_clock_hz: meanwhile; None: not known."""
+    """The rate of a variant in its best launch. sm_clock_hz: during that launch; None: not known."""
 
     per_s: float
     sm_clock_hz: float | None = None
@@ -89,12 +89,12 @@ class CeilingPlan(Protocol):
 
 
 def takes_cuda(device: Device) -> bool:
-    """Return whether kernels reach it through nvcc, so that they may hold PTX and CUDA's own functions."""
+    """Return whether the backend compiles with nvcc, so that kernels may contain PTX and CUDA's own functions."""
     return bool({BackendName.PYCUDA, BackendName.NVCC} & set(device.backends))
 
 
 def capability_of(device: Device) -> tuple[int, int]:
-    """Return (9, 0) for "9.0"; (0, 0) off CUDA."""
+    """Return the compute capability as numbers: (9, 0) for "9.0"; (0, 0) for devices without CUDA."""
     if not takes_cuda(device) or device.compute_capability is None:
         return (0, 0)
     major, _, minor = device.compute_capability.partition(".")
@@ -145,7 +145,7 @@ class CeilingBench:
         return self.session.prepare(kernel, arguments, configuration)
 
     def best(self, launch: PreparedLaunch, work: float) -> Rate:
-        """Return `work`, of one launch, over the shortest launch."""
+        """Return the best rate: `work` of one launch over the time of the shortest launch."""
         self.session.run(launch)
         best_ns, total_ns, sm_clock_hz = math.inf, 0.0, None
         while total_ns < MIN_REPETITION_NS:
@@ -158,7 +158,7 @@ class CeilingBench:
         return Rate(work / max(1.0, best_ns) * 1e9, sm_clock_hz)
 
     def rounds(self, prepare: Callable[[int], PreparedLaunch]) -> int:
-        """Return how many rounds make a launch that is neither too short nor too long."""
+        """Return the number of rounds for a launch of the target duration."""
         target_ns = CPU_LAUNCH_NS if self.device.kind is DeviceKind.CPU else GPU_LAUNCH_NS
         rounds = FIRST_ROUNDS
         for _ in range(ROUND_GUESSES):

@@ -38,7 +38,7 @@ IDLE_REASON: Final = "gpu_idle"
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The device at one moment. None: this device does not tell."""
+    """Clocks, temperature and power at one moment. None: the device does not report it."""
 
     sm_clock_hz: int | None = None
     memory_clock_hz: int | None = None
@@ -61,7 +61,7 @@ class ClockMeter(Protocol):
 
 
 class NoClockMeter:
-    """A meter for devices whose clocks nobody can read."""
+    """A meter for devices without readable clocks."""
 
     def read(self) -> ClockReading | None:
         """Return None."""
@@ -69,7 +69,7 @@ class NoClockMeter:
 
 
 class NvidiaClockMeter:
-    """Reads one NVIDIA device through NVML."""
+    """A meter of one NVIDIA device, through NVML."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
@@ -97,7 +97,7 @@ class NvidiaClockMeter:
 
 
 def reason_names(bits: int) -> tuple[str, ...]:
-    """Return what holds the clock back, by name; an idle device's own low clock is not among it."""
+    """Return the names of throttle reasons; the low clock of an idle device is none."""
     names = (name for bit, name in REASON_NAMES.items() if bits & bit)
     return tuple(name for name in names if name != IDLE_REASON)
 
@@ -132,12 +132,12 @@ class ClockRecord:
             self._readings.append(reading)
 
     def add_sm_clocks(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> None:
-        """Add clocks that were taken with the samples themselves: they count instead of the readings beside them."""
+        """Add SM clocks measured within the samples; they replace those of the readings."""
         if sm_clock_hz is not None:
             self._sample_clocks_hz += sm_clock_hz[np.isfinite(sm_clock_hz)].tolist()
 
     def mean(self) -> ClockReading:
-        """Return the means of what was read, and every throttle reason that came up; all None without a reading."""
+        """Return the means of all readings, and every throttle reason seen; all None without a reading."""
         read_clocks_hz: list[float | None] = [reading.sm_clock_hz for reading in self._readings]
         sm_clock_hz = _mean([*self._sample_clocks_hz] or read_clocks_hz)
         memory_clock_hz = _mean([reading.memory_clock_hz for reading in self._readings])
@@ -165,7 +165,7 @@ POLL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """Use of the device by others, at one moment. None: not known."""
+    """The use of the device by others at one moment. None: not known."""
 
     other_process_count: int | None = None
     host_busy_ratio: float | None = None
@@ -190,7 +190,7 @@ class UseMeter(Protocol):
 
 
 class HostUseMeter:
-    """The cores that a CPU device shares with everybody: what others took of them since the reading before.
+    """A meter of the cores of a CPU device: what other programs used of them since the last reading.
 
     Without waiting: what all took, less what this process took.
     """
@@ -236,15 +236,15 @@ class NvidiaUseMeter:
 
 
 class NoUseMeter:
-    """A meter for devices that nobody can be asked about."""
+    """A meter for devices whose use by others cannot be read."""
 
     def read(self) -> DeviceUse:
-        """Return that nothing is known."""
+        """Return a reading without values."""
         return DeviceUse()
 
 
 def open_use_meter(device: Device) -> UseMeter:
-    """Return the meter for `device`; one that knows nothing where nobody can be asked."""
+    """Return the meter for `device`; one without readings where its use cannot be read."""
     if device.kind is DeviceKind.CPU:
         return HostUseMeter()
     if device.uuid is None or BackendName.OPENCL in device.backends:
@@ -261,7 +261,7 @@ def open_use_meter(device: Device) -> UseMeter:
 
 
 class Neighbours:
-    """Looks at the device before and after each configuration, and acts as the request wants it."""
+    """The check for other users of the device before and after each configuration, and the policy for a busy one."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ def _busy(use: DeviceUse, expected: str, remedy: str) -> UnmetConditionError:
 
 
 def read_power_watts(nvml: Any, handle: Any) -> float | None:
-    """Return what the device draws now, or where it does not tell that, NVML's own figure. None: neither.
+    """Return the instantaneous power, else NVML's averaged value; None where the device reports neither.
 
     NVML's own figure is the mean of a second on GPUs since Ampere: a kernel of some milliseconds is lost in it.
 

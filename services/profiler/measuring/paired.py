@@ -1,4 +1,4 @@
-"""Two started configurations that alternate on the device, block by block, until it is known which is faster."""
+"""Interleaved (ABBA) trials of two started configurations, until it is known which is faster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NS_PER_S: Final = 1e9
 
 
 class Contender(Protocol):
-    """A started configuration that takes turns."""
+    """A started configuration that takes part in interleaved trials."""
 
     @property
     def configuration_index(self) -> int:
@@ -77,7 +77,7 @@ class Contender(Protocol):
 
 
 class Turns:
-    """Two started configurations that alternate. `active` is the one that has the device; on_trial gets its index each time."""
+    """Interleaved trials of two started configurations. `active` has the device; on_trial gets its index at each change."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Turns:
         self._usable_pair_count = 0
 
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
-        """Alternate in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+        """Alternate in the order ABBA, so that a steady drift adds as much to the one side as to the other.
 
         max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
             rules, once it is.
@@ -133,7 +133,7 @@ class Turns:
                 next_look_count = pair_count + pair_count // LOOK_GROWTH
 
     def _time_alike(self) -> int:
-        """Choose how both sides are timed; return the turns of a block.
+        """Choose how both sides are timed; return the number of trials in a block.
 
         A kernel just short enough for batches is not compared with one just too long for them in single launches. And
         turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
@@ -160,7 +160,7 @@ class Turns:
         return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._candidate))
 
     def _look(self, pair_count: int) -> Comparison | None:
-        """Compare the pairs of which throttling has left something on both sides; None: it has left no pair."""
+        """Compare the pairs that have unthrottled samples on both sides; None where there is no such pair."""
         usable = [index for index in range(pair_count) if self._baseline.has_block(index) and self._candidate.has_block(index)]
         self._usable_pair_count = len(usable)
         if not usable:
@@ -198,7 +198,7 @@ class Turns:
 
 
 class _Operand:
-    """Blocks of one configuration: taken in turns, then kept as the figure that stands for each.
+    """The blocks of one configuration: pending trials, then one statistic for each block.
 
     statistic: of a block's durations.
     """

@@ -1,4 +1,4 @@
-"""Compares what a kernel wrote with what it should have written."""
+"""Verification of a kernel's outputs against its reference."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _largest_magnitude(reference: Array) -> float:
 
 
 class ReferenceResults:
-    """Results of references, the latest kept: kernels that compute the same from the same inputs share one."""
+    """A cache of reference outputs, the most recent ones: kernels that compute the same from the same inputs share one."""
 
     def __init__(self, max_cached_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_cached_bytes = max_cached_bytes
@@ -139,7 +139,7 @@ def _size_bytes(outputs: Mapping[str, Array]) -> int:
 
 
 def joined(first: Verification, recheck: Verification | None) -> Verification:
-    """Return the worse of both: a kernel that is right once and wrong with other inputs is wrong."""
+    """Return the worse of two verifications: a kernel that is right once and wrong with other inputs is wrong."""
     if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
         return first
     return replace(recheck, message=f"With fresh inputs after timing: {recheck.message}")

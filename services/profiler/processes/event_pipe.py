@@ -38,7 +38,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class EventWriter:
-    """The worker's end. Threads may share it."""
+    """The worker's end of the pipe. Threads may share it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -146,7 +146,7 @@ TURN_FILE: Final = "turn"  # in the run's working folder
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn of one configuration on the device."""
+    """A trial of one configuration on the device."""
 
     configuration_index: int
     label: str
@@ -158,7 +158,7 @@ class Turn:
 
 
 class CrashMarker:
-    """Open while turns are taken.
+    """A file that names the configuration on the device, written at each change while two alternate.
 
     Args:
         folder: of the run.
@@ -179,7 +179,7 @@ class CrashMarker:
         self._file.unlink(missing_ok=True)
 
     def write(self, configuration_index: int) -> None:
-        """Note that a configuration's turn begins."""
+        """Record that a trial of a configuration begins."""
         os.pwrite(self._descriptor, self._records[configuration_index], 0)
 
 

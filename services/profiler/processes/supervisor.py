@@ -69,7 +69,7 @@ class Supervisor:
         self._worker_grace_s = 0.0
 
     def run(self, worker_fds: list[int]) -> dict[str, object]:
-        """Start the worker with `worker_fds` open, see it through, and return the status once no process is left."""
+        """Run the worker with `worker_fds` open, and return the status once no process is left."""
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         # Whether the run ends is the service's decision; a Ctrl-C in its terminal must not cost the run its drain time.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

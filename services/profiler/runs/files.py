@@ -54,7 +54,7 @@ class RunFolder:
             link.symlink_to(path, target_is_directory=True)
 
     def lock(self) -> int:
-        """Return a descriptor that every process of the run inherits; the lock on it falls when the last of them has ended."""
+        """Return a locked descriptor for the run's processes to inherit: the lock is released when the last of them has ended."""
         lock_file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         return lock_file
@@ -79,7 +79,7 @@ class RunFolder:
             os.close(lock_file)
 
     def keep_artifacts_only(self) -> None:
-        """Delete what the run has no more use for."""
+        """Delete everything in the working folder but the artifacts."""
         if not self.working_folder.is_dir():
             return
         for path in self.working_folder.iterdir():
@@ -158,7 +158,7 @@ class Bundle:
 
 
 class BundleStore:
-    """Bundles under one folder, each unpacked in a folder of its own."""
+    """Unpacked bundles below one folder, each in a folder of its own."""
 
     def __init__(self, folder: Path, limits: BundleLimits) -> None:
         self._folder = folder
@@ -195,7 +195,7 @@ class BundleStore:
         return path
 
     def expire(self, in_use: Collection[str], now_s: Callable[[], float] = time.time) -> tuple[str, ...]:
-        """Delete bundles over the limits of age and size, and what an upload cut off has left; return their digests.
+        """Delete bundles over the limits of age and size, and the remains of interrupted uploads; return the bundles' digests.
 
         Args:
             in_use: digests that queued and running runs name.
@@ -217,7 +217,7 @@ class BundleStore:
         return tuple(digests)
 
     def _use(self, path: Path) -> bool:
-        """Return whether the bundle is there; it counts as used from now on."""
+        """Return whether the bundle exists, and mark it as used now."""
         with self._lock:
             if path.is_dir():
                 os.utime(path)
@@ -304,7 +304,7 @@ class _Unpacking:
             raise _refused(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
 
     def _make_folder(self, name: str, parts: Sequence[str]) -> None:
-        """Make the folder and those that it lies in, as far as they are not there, and count each."""
+        """Create the folder and its missing parents, and count each."""
         if len(parts) > MAX_DEPTH:
             raise _refused(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
         path = self._content
@@ -338,7 +338,7 @@ class _Unpacking:
 
 
 class _Counted:
-    """A stream that ends the work when more comes out of it than the limit."""
+    """A stream that raises an error once more than the limit has been read from it."""
 
     def __init__(self, stream: gzip.GzipFile, limits: BundleLimits) -> None:
         self._stream = stream

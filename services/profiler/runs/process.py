@@ -59,7 +59,7 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The final state that a run has earned."""
+    """The final state of a run, and why."""
 
     state: RunState
     error: RunError | None = None
@@ -67,7 +67,7 @@ class Outcome:
 
 
 class RunProcess:
-    """Starts a worker under a supervisor and passes on what they say.
+    """The processes of one run: a worker under a supervisor, and the events of both.
 
     Args:
         command: the worker's, without the descriptor of its event pipe.
@@ -96,7 +96,7 @@ class RunProcess:
             self._send_cause()
 
     async def run(self, environment: dict[str, str], lock_file: int) -> Outcome:
-        """Run the worker; return when no process of the run is left and all it said is recorded."""
+        """Run the worker; return when no process of the run is left and all its events are recorded."""
         events_fd, worker_events_fd = open_pipe()
         status_fd, supervisor_status_fd = os.pipe()
         supervisor_control_fd, control_fd = os.pipe()
@@ -170,7 +170,7 @@ class RunProcess:
         self._progress = next(told, self._progress)
 
     async def _report_failed(self, error: RunError) -> None:
-        """Report the configuration that was being measured as failed, if it was one."""
+        """Report the configuration in progress, if any, as failed."""
         progress = None if self._progress is None else protobuf.decode(self._progress, Progress)
         if progress is None:
             return
@@ -191,7 +191,7 @@ class RunProcess:
         )
 
     def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
-        """Return whether the event is the worker's last word on a failure, kept back: the service sets the final state at the very end."""
+        """Return whether the event is the worker's final error, which is held back: the service sets the final state at the end."""
         if event.WhichOneof("payload") != "state_changed":
             return False
         changed = protobuf.decode(event.state_changed, StateChanged)
@@ -355,7 +355,7 @@ def is_secret(name: str) -> bool:
 
 
 def worker_environment(service: Mapping[str, str]) -> dict[str, str]:
-    """Return what the worker of kernels, models and references needs of the service's environment."""
+    """Return the variables of the service's environment that workers of kernels and ML models need."""
     return {
         name: value for name, value in service.items() if (name in WORKER_NAMES or name.startswith(WORKER_PREFIXES)) and not is_secret(name)
     }
@@ -367,7 +367,7 @@ def withheld_names(service: Mapping[str, str]) -> list[str]:
 
 
 def inherited_environment(spec: RunSpec, service: Mapping[str, str]) -> dict[str, str]:
-    """Return what a run's processes get of the service's environment, without what the run itself sets."""
+    """Return the variables of the service's environment that a run's processes inherit."""
     if not isinstance(spec.work, CommandProfile):
         return worker_environment(service)
     withheld = set(withheld_names(service))
@@ -375,7 +375,7 @@ def inherited_environment(spec: RunSpec, service: Mapping[str, str]) -> dict[str
 
 
 def withheld_notice(spec: RunSpec, service: Mapping[str, str]) -> str | None:
-    """Return the line of the run's log that names what its command did not get; None when it got everything."""
+    """Return the log line that names the withheld variables; None where there are none."""
     if not isinstance(spec.work, CommandProfile):
         return None
     given: Collection[str] = {variable.name for variable in spec.work.environment}

@@ -1,4 +1,4 @@
-"""Measured ceilings as a run of their own, and before a sweep on a device without known ones."""
+"""Ceiling measurement as a run of its own, and before a sweep on a device without known ceilings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METHOD: Final = 2  # counts up when ceilings come to mean more or another thing:
 
 
 def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measure the ceilings of an open device, tell them, and keep them in the file for later sweeps.
+    """Measure the ceilings of an open device, report them, and store them in the file for later sweeps.
 
     Raises:
         KernalyseError: none could be measured.
@@ -74,7 +74,7 @@ def report_ceilings_before_sweep(
 
 
 def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measure ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
+    """Measure ceilings again that were taken on a busy host; the higher rates count. Errors are only logged.
 
     On a host that is busy still they would come out as low again.
     """
@@ -90,7 +90,7 @@ def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources,
 
 
 def load_sources() -> CeilingSources:
-    """Return the kernels that measure ceilings, from beside the catalogue's."""
+    """Return the sources of the kernels that measure ceilings, from the catalog's folder."""
     folder = catalog_folder() / CEILINGS_FOLDER
     return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
 
@@ -107,7 +107,7 @@ def _measure_and_report(
     next_chance: str,
     on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
-    """Return whether the host was quiet enough for the figures to be final."""
+    """Measure and report; return whether the host was idle enough for the rates to be final."""
     meter = open_host_meter(session.device)
     before = _host_busy_ratio(meter)
     measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
@@ -166,7 +166,7 @@ def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = t
 def write_ceilings(
     file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float | None, now_unix_ns: Callable[[], int] = time.time_ns
 ) -> tuple[Ceiling, ...]:
-    """Put this device's ceilings beside those of the others, and return what is now known.
+    """Store this device's ceilings in the file, and return those now known for it.
 
     A ceiling is a maximum, so the higher one stays of what was measured within a day, and with it the quietest host: it is at
     least as high as what was measured there. A file that cannot be written only costs the next sweep its time.

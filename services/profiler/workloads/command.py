@@ -1,4 +1,4 @@
-"""A user's command under a collector: preflight, run, report, export, and one word on how it ended."""
+"""A user's command under a collector: preflight, run, report, export, and how it ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """The node's settings for a command.
+    """The node's settings for commands.
 
     folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
     is_cancelled: whether the run is being cancelled; then there are `grace_s` seconds left.
@@ -46,7 +46,7 @@ class CommandOrder:
 
 
 def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
-    """Run the command and tell what it printed, artifacts, and TraceStored for each trace that it left.
+    """Run the command; report its output, its artifacts, and TraceStored for each trace.
 
     Raises:
         CommandNotFoundError, CollectorUnavailableError, StorageFullError: before it starts.
@@ -81,7 +81,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
 
 
 def _collector_context(profile: CommandProfile, order: CommandOrder) -> CollectorContext:
-    """Return private folders; the bundle is copied, for the program may write into it."""
+    """Create the private folders of the run; the bundle is copied, for the program may write into it."""
     program, collected = order.folder / "program", order.folder / "collected"
     if profile.bundle_digest is None:
         program.mkdir()
@@ -135,7 +135,7 @@ def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, 
 
 
 def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
-    """Return what the run failed for, the most telling first; None: for nothing."""
+    """Return the most important error of the run, or None."""
     if end.cause is EndCause.CANCELLED:
         return None
     if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:
@@ -186,7 +186,7 @@ def _command_failed(label: str, tool: ToolEnd, collected: Collected) -> CommandF
 
 
 class _StatusReporter:
-    """Tells the service what goes on: at once when it is something else, and at intervals, for a silent worker counts as hung."""
+    """The status messages of a command: sent at each change, and at intervals, for a silent worker counts as hung."""
 
     def __init__(self, sink: EventSink, interval_s: float) -> None:
         self._sink = sink

@@ -1,4 +1,7 @@
-"""`python -m kernalyse.services.profiler.workloads.counter_launcher`: launches configurations of a sweep once each, for ncu to count.
+"""The process that launches configurations of a sweep once each under ncu.
+
+
+Run as `python -m kernalyse.services.profiler.workloads.counter_launcher`.
 
 Runs under ncu, started by the worker after the sweep. Each configuration is prepared as the sweep prepared it, on the same
 backend. Where launches are this process's own, one goes ahead unseen, so that lazy loading is behind it, and the one that
@@ -33,7 +36,7 @@ CUDA_LIBRARY = "libcuda.so.1"
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """The command line of counted launches."""
+    """The command-line arguments of counted launches."""
 
     spec_file: Path
     configurations_file: Path
@@ -86,7 +89,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
 
 
 def launch_once(planned: PlannedConfiguration, context: MeasurementContext, record: LaunchRecord, *, has_ranges: bool) -> None:
-    """Prepare one configuration and launch it; what goes wrong is recorded and goes no further."""
+    """Prepare one configuration and launch it once. Errors are recorded, not raised."""
     from kernalyse.services.profiler.workloads.sweeps.configuration import ConfigurationRun
 
     run = ConfigurationRun(planned, context)
@@ -110,7 +113,7 @@ def launch_once(planned: PlannedConfiguration, context: MeasurementContext, reco
 
 @contextmanager
 def profiled_range() -> Iterator[None]:
-    """Let ncu see what this process launches within the context, under --profile-from-start off. Raises InternalError."""
+    """Have ncu count the launches within the context, under --profile-from-start off. Raises InternalError."""
     driver = ctypes.CDLL(CUDA_LIBRARY)  # loaded already, by the backend
     _check(driver.cuProfilerStart(), "cuProfilerStart")
     try:

@@ -62,7 +62,7 @@ TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowher
 
 @dataclass(frozen=True, slots=True)
 class CountingFiles:
-    """Files for counting. spec_file: of the run. folder: the working folder of its worker. cache_folder: of compiled kernels."""
+    """Input files of counted launches. spec_file: the run's. folder: the worker's working folder. cache_folder: of compiled kernels."""
 
     spec_file: Path
     folder: Path
@@ -72,7 +72,7 @@ class CountingFiles:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """A way to count that nothing is known to stand against.
+    """The way hardware counters are collected, after checks that it can work.
 
     has_ranges: the launching process marks what counts, for it launches itself. The NVCC backend launches in a process of
     its own, which knows nothing of ranges: there every launch counts.
@@ -84,13 +84,13 @@ class Counting:
     silence_limit_s: float
 
     def of(self, metrics: tuple[str, ...]) -> Counting:
-        """Return the counting of other metrics."""
+        """Return the same counting for other metrics."""
         return replace(self, metrics=metrics)
 
 
 @dataclass(slots=True)
 class MeasuredLaunches:
-    """A sink that passes everything on, and remembers which configurations were measured and how far the run was."""
+    """An event sink that passes everything on and remembers the measured configurations and the progress."""
 
     sink: EventSink
     indexes: dict[CacheMode, list[int]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class MeasuredLaunches:
 
 
 def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
-    """Prepare counting before anything runs. None after a warning that says why nothing can be counted."""
+    """Check that counting can work, and prepare it; return None after a warning where it cannot."""
     try:
         metrics, program = metric_names(counted_capability(device)), check_ncu()
     except KernalyseError as error:
@@ -135,7 +135,7 @@ def counted_capability(device: Device) -> str:
 
 
 def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
-    """Count what was measured; one report for cold configurations, one for hot ones. Tells ArtifactStored and CountersStored.
+    """Count the measured configurations, cold and hot ones in separate reports. Reports ArtifactStored and CountersStored.
 
     Of several processes that measured the same configurations, those of the first are counted: they launch the same.
     """
@@ -162,7 +162,7 @@ def count_one(counting: Counting, cache_mode: CacheMode, function_name: str, mea
 
 @dataclass(slots=True)
 class _Pass:
-    """A call of ncu, repeated where it rejects single metrics.
+    """One pass over the launches: a call of ncu, repeated without the metrics that it rejects.
 
     functions: name of the __global__ function by configuration_index, in the order of launching.
     """
@@ -194,7 +194,7 @@ class _Pass:
         raise refusal(output, end.exit_code)
 
     def _folder(self) -> Path:
-        """Return a folder apart from the run's own: what is compiled for these launches leaves no artifact a second time."""
+        """Return a separate working folder, so that compiling again leaves no second artifacts in the run's own."""
         folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self.files.folder))
         bundles = self.files.folder / "bundles"
         if bundles.is_dir():
@@ -214,7 +214,7 @@ class _Pass:
         )
 
     def _watch(self, call: NcuCall, folder: Path) -> ProcessEnd:
-        """See ncu through, and report what is being counted. Raises TimeLimitError."""
+        """Wait for the end of ncu, and report which launch is being counted. Raises TimeLimitError."""
         self.launched, self.failed = [], []
         record = LaunchRecord(folder / "record")
         command = call.command(self._target(folder))
@@ -258,7 +258,7 @@ class _Pass:
         self.failed += [note for note in notes if note.step is LaunchStep.FAILED]
 
     def _report(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
-        """Report the counters if there are any, and what went wrong. Raises UnmetConditionError: there are none."""
+        """Report the counters, and warnings for what went wrong. Raises UnmetConditionError where there are no counters."""
         for note in self.failed[:MAX_FAILURE_COUNT]:
             _warn(self.measured, f"No counters of {note.label}: {note.message}")
         if len(self.failed) > MAX_FAILURE_COUNT:
@@ -274,7 +274,7 @@ class _Pass:
 
 
 class _ReportTimer:
-    """Timers: how long nothing has been launched, and when the service should hear of this worker again."""
+    """Timers: how long nothing has been launched, and when the next sign of life is due."""
 
     def __init__(self, limit_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -282,7 +282,7 @@ class _ReportTimer:
         self._last_note_s = self._last_report_s = clock_s()
 
     def is_report_due(self, has_notes: bool) -> bool:
-        """Return whether to tell now: there is news, or the service has heard nothing for a while."""
+        """Return whether to report now: there are new launches, or the service has heard nothing for a while."""
         now_s = self._clock_s()
         if has_notes:
             self._last_note_s = now_s
@@ -314,7 +314,7 @@ METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other program
 
 
 def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: EventSink) -> Counting | None:
-    """Return the counting, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
+    """Count a small kernel; return the counting, or None after a warning where ncu fails for a permanent reason.
 
     Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
 
@@ -353,7 +353,7 @@ class LaunchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchNote:
-    """A line of the record."""
+    """One line of the launch log."""
 
     configuration_index: int
     step: LaunchStep
@@ -362,7 +362,7 @@ class LaunchNote:
 
 
 class LaunchRecord:
-    """The file, for whoever writes it and for whoever reads it while it grows."""
+    """The log file of counted launches, which is read while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -374,7 +374,7 @@ class LaunchRecord:
             file.write(json.dumps(asdict(note)) + "\n")
 
     def read(self) -> list[LaunchNote]:
-        """Return what has been added since the last call. A line that is still being written comes with the next one."""
+        """Return the lines added since the last call. A line that is still being written comes with the next call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

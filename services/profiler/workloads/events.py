@@ -1,4 +1,4 @@
-"""Events of a workload: where they go, how they are made, and how far the run is."""
+"""Events of a workload: sinks, progress, errors and artifacts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NullSink:
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Counts the configurations of a run that are done, and reports the counts with what is being done.
+    """The counts of finished and failed configurations, reported with a status message.
 
     Attributes:
         completed_count: failed ones included.
@@ -86,7 +86,7 @@ def run_error(error: KernalyseError) -> RunError:
 
 
 def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStored:
-    """Move a file below the run's folder, where it becomes an artifact; return the event that announces it. Raises OSError."""
+    """Move a file to the run's artifacts; return the event that reports it. Raises OSError."""
     target = folder / ARTIFACTS_FOLDER / artifact_name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(file, target)
@@ -96,7 +96,7 @@ def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStore
 
 
 def store_artifact(folder: Path, artifact_name: str, data: bytes) -> ArtifactStored:
-    """Write `data` below the run's folder as an artifact; return the event that announces it."""
+    """Write `data` as an artifact of the run; return the event that reports it."""
     artifacts = folder / ARTIFACTS_FOLDER
     artifacts.mkdir(parents=True, exist_ok=True)
     (artifacts / artifact_name).write_bytes(data)
@@ -108,7 +108,7 @@ def _stored(artifact_name: str, digest: str, size_bytes: int) -> ArtifactStored:
 
 
 def _media_type(artifact_name: str) -> str:
-    """Return the media type by name; listings first, for systems take .cl, .ptx and .sass for what else ends so."""
+    """Return the media type by file name. Compiler output comes first: systems take .cl, .ptx and .sass for other formats."""
     if artifact_name.endswith(tuple(f".{ending}" for ending in LISTING_TITLES)):
         return SOURCE_MEDIA_TYPE
     guessed, _ = mimetypes.guess_type(artifact_name)
@@ -117,7 +117,7 @@ def _media_type(artifact_name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What the worker gives a model to run with."""
+    """What the worker gives an ML model to run with."""
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
     sink: EventSink

@@ -32,7 +32,7 @@ HEADERS_FILE: Final = "headers.d"
 
 
 def toolkit_version() -> str | None:
-    """Return the version of nvcc's toolkit, such as 12.4; None: there is no nvcc, or it does not answer."""
+    """Return the version of nvcc's toolkit, such as 12.4; None where nvcc is missing or does not answer."""
     nvcc = find_nvcc()
     found = re.search(r"release (\d+\.\d+)", compiler_version(nvcc)) if nvcc is not None else None
     return found[1] if found else None
@@ -40,7 +40,7 @@ def toolkit_version() -> str | None:
 
 @lru_cache(maxsize=4)
 def compiler_version(nvcc: str) -> str:
-    """Return all that nvcc says of its version, its build included; empty when it does not answer."""
+    """Return the full version text of nvcc, build included; empty when nvcc does not answer."""
     try:
         return subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -48,7 +48,12 @@ def compiler_version(nvcc: str) -> str:
 
 
 class NvccCompiler:
-    """Args: cache: where cubins are kept between processes; None: nowhere."""
+    """The compiler nvcc, with a cache for its results.
+
+
+    Args:
+        cache: where cubins are stored between processes; None: nowhere.
+    """
 
     def __init__(self, cache: CodeCache | None = None) -> None:
         self._cache = cache
@@ -80,7 +85,7 @@ class NvccCompiler:
 
 
 class _Job:
-    """A compilation, in a folder of its own that is gone afterwards."""
+    """A compilation in a temporary folder of its own."""
 
     def __init__(self, nvcc: str, build: Build, architecture: str) -> None:
         self._nvcc = nvcc
@@ -94,7 +99,7 @@ class _Job:
         return build_key(self._build, self._architecture, "cubin", compiler_version(self._nvcc), self._instance or "")
 
     def run(self) -> tuple[CompiledCode, list[Path]]:
-        """Return what it makes, and the headers that were read for it."""
+        """Compile, and return the result with the headers that were read."""
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
             folder = Path(name)
             start_ns = time.perf_counter_ns()
@@ -123,7 +128,7 @@ class _Job:
             return compiled, read_headers(folder / HEADERS_FILE, folder)
 
     def _without_variable(self, folder: Path, ptx: str | None) -> tuple[str, str, str]:
-        """Return the instance's entry, and PTX and report of a cubin in which only it is left of what was added to find it."""
+        """Compile once more without the helper variable; return the instance's entry, and the PTX and report of that cubin."""
         entry = instance_entry(ptx or "")
         if ptx is None or entry is None:
             template = parse_instance_name(self._build.function_name).function_name
@@ -138,7 +143,7 @@ class _Job:
         return entry, ptx, report
 
     def _call(self, folder: Path, *arguments: str) -> str:
-        """Make CUBIN_FILE; what nvcc prints meanwhile. Raises CompileError."""
+        """Run nvcc to make CUBIN_FILE, and return its output. Raises CompileError."""
         arguments = ("--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments)
         return run_nvcc(self._nvcc, arguments, folder, build_subject(self._build, self._architecture))
 
@@ -160,7 +165,7 @@ FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # options nobody sees her
 
 
 def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) -> str:
-    """Return what nvcc prints when all goes well. Raises CompileError with its own lines; they name the .cu file."""
+    """Run nvcc and return its output. Raises CompileError with nvcc's own lines, which name the .cu file."""
     try:
         done = subprocess.run(
             [nvcc, *arguments], cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
@@ -184,12 +189,15 @@ def build_subject(build: Build, architecture: str) -> str:
 
 
 def reads_hidden_files(build: Build) -> bool:
-    """Return whether an option makes nvcc read files that its list of headers does not name."""
+    """Return whether an option makes nvcc read files that are missing from its list of headers."""
     return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in build.options)
 
 
 def build_key(build: Build, architecture: str, *parts: str) -> str:
-    """Return the key of everything but the headers. Their folders have other paths in every run, so the number of them stands for them.
+    """Return the cache key of a build without its headers.
+
+
+    Header folders have other paths in every run, so only their number is part of the key.
 
     Args:
         parts: what else goes into the compilation: the compiler, and the text around the source.
@@ -201,7 +209,11 @@ def build_key(build: Build, architecture: str, *parts: str) -> str:
 
 
 def read_headers(listed: Path, folder: Path) -> list[Path]:
-    """Return files of a make rule as nvcc -MD writes it, without those in the folder that it ran in and names from #line directives."""
+    """Return the headers listed in a make rule of nvcc -MD.
+
+
+    Files in the folder that nvcc ran in, and names from #line directives, are skipped.
+    """
     names = re.findall(r"(?:\\ |[^\s\\])+", listed.read_text(encoding="utf-8").partition(" : ")[2])
     paths = [Path(os.path.normpath(folder / name.replace("\\ ", " "))) for name in names]
     return [path for path in dict.fromkeys(paths) if path.parent != folder and path.is_file()]
@@ -265,7 +277,7 @@ class CompiledCode:
 
 
 class CodeCache:
-    """Entries in one folder, shared by every process that likes: an entry is written aside and renamed.
+    """Compiled code in one folder, which several processes may share: an entry is written to a temporary file and then renamed.
 
     Args:
         max_bytes: of all entries; those that were used longest ago go first.
@@ -291,7 +303,7 @@ class CodeCache:
         return None
 
     def store(self, key: str, compiled: CompiledCode, headers: Sequence[Path], header_folders: Sequence[Path]) -> None:
-        """Store an entry. What cannot be written only costs the next compilation its time."""
+        """Store an entry. A failed write is ignored: it only makes the next compilation slower."""
         with contextlib.suppress(OSError):
             listed = [(*_place(header, header_folders), _digest(header)) for header in headers]
             name = f"{key}-{hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}.zip"
@@ -325,12 +337,16 @@ class CodeCache:
 
 
 def cache_key(*parts: str) -> str:
-    """Return a digest of all parts; where one ends and the next begins counts."""
+    """Return a digest of all parts, their boundaries included."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _place(header: Path, header_folders: Sequence[Path]) -> tuple[int | None, str]:
-    """Return a header by its folder's position and its name below: the folder of a run's bundle has another path in every run."""
+    """Return a header's path relative to its folder, with the position of that folder.
+
+
+    The folder of a run's bundle has another path in every run, so the path itself would never match.
+    """
     for index, folder in enumerate(header_folders):
         if header.is_relative_to(folder):
             return index, str(header.relative_to(folder))
@@ -379,7 +395,7 @@ VARIABLE_LINE: Final = re.compile(rf"^.*\.global\b.*\b{VARIABLE}\b\s*=\s*([\w$.]
 
 
 def with_instance(text: str, instance: str) -> str:
-    """Return the source with a variable that holds the address of `instance`; errors in it name the instance, not a line."""
+    """Return the source with a variable added that holds the address of `instance`; errors in it name the instance, not a line."""
     escaped = instance.replace("\\", "\\\\").replace('"', '\\"')
     return f'{text}\n#line 1 "instance {escaped}"\nextern "C" __device__ const void *const {VARIABLE} = (const void *)&{instance};\n'
 
@@ -391,7 +407,7 @@ def instance_entry(ptx: str) -> str | None:
 
 
 def without_variable(ptx: str) -> str:
-    """Return the PTX as it would be had nobody asked for the address."""
+    """Return the PTX without the variable that `with_instance` adds."""
     return VARIABLE_LINE.sub("", ptx)
 
 
@@ -403,7 +419,7 @@ TIME_LIMIT_S: Final = 60.0  # megabytes of machine code take seconds; a listing 
 
 
 def disassemble(cubin_file: Path, toolkit_folder: Path) -> bytes | None:
-    """Return SASS by the first disassembler there is, of the toolkit or of the path. None: there is none, or it failed."""
+    """Return the SASS of a cubin; None where no disassembler is found or it failed."""
     for program, option in DISASSEMBLERS:
         found = find_disassembler(program, toolkit_folder)
         if found is None:
@@ -435,7 +451,7 @@ MEMORY: Final = re.compile(r"(\d+) bytes (smem|cmem\[\d+\])")
 
 @dataclass(frozen=True, slots=True)
 class KernelUsage:
-    """Usage of one kernel. None: the report does not say."""
+    """Registers and memory of one kernel as ptxas reports them. None: not reported."""
 
     register_count: int | None = None  # per thread
     stack_bytes: int | None = None  # per thread, spills included
@@ -449,7 +465,7 @@ NOTHING: Final = KernelUsage()
 
 
 def split_report(output: str) -> tuple[str, str]:
-    """Return what ptxas reports with `-v`, and what else nvcc said: its warnings."""
+    """Return nvcc's output in two parts: the report of ptxas -v, and the rest, which are warnings."""
     report, remarks = list[str](), list[str]()
     for line in output.splitlines():
         is_report = line.startswith("ptxas info") or SPILLS.fullmatch(line) is not None
@@ -458,7 +474,7 @@ def split_report(output: str) -> tuple[str, str]:
 
 
 def read_report(report: str) -> Mapping[str, KernelUsage]:
-    """Read usage by entry name, as the cubin has it. Device functions that were not inlined have their stack and spills in it too."""
+    """Read usage by entry name, as in the cubin. Stack and spills of device functions that were not inlined are included."""
     usages: dict[str, KernelUsage] = {}
     entry = function = ""
     for line in report.splitlines():

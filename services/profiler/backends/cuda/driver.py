@@ -122,7 +122,7 @@ class CudaDriver:
 
 
 def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
-    """Return the UUID by which telemetry finds the device ("GPU-…"), and the driver's own version; None where NVML does not answer."""
+    """Return the device's UUID ("GPU-…"), by which telemetry finds it, and the driver's version; None where NVML does not answer."""
     import pynvml
 
     uuid = driver_version = None
@@ -171,14 +171,19 @@ SIGNATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorClasses:
-    """Exceptions that a failed call raises: PyCUDA's own, so that its callers need not know by which way a call went."""
+    """The exceptions that a failed call raises: PyCUDA's own, so that callers handle both kinds of call alike."""
 
     any_error: type[Exception]
     out_of_memory: type[Exception]
 
 
 class CudaLibrary:
-    """Raises OSError: there is no driver, or one without these functions (all of them are there since CUDA 11.4)."""
+    """NVIDIA's driver library, called directly.
+
+
+    Raises:
+        OSError: no driver, or one older than CUDA 11.4, which lacks some of these functions.
+    """
 
     def __init__(self, errors: ErrorClasses) -> None:
         self._library = ctypes.CDLL(LIBRARY_NAME)
@@ -203,7 +208,7 @@ class CudaLibrary:
 
     @contextmanager
     def _module(self, cubin: bytes) -> Iterator[ctypes.c_void_p]:
-        """Yield the cubin once more, for the handles of its functions: PyCUDA keeps those of its own module to itself."""
+        """Load the cubin a second time and yield the module: PyCUDA does not expose the function handles of its own modules."""
         module = HANDLE()
         self._call("cuModuleLoadData", ctypes.byref(module), cubin)
         try:
@@ -213,7 +218,7 @@ class CudaLibrary:
 
     @contextmanager
     def capturing(self, stream: int) -> Iterator[ctypes.c_void_p]:
-        """Put what is enqueued inside into a graph instead of the stream. The graph is there when the block has ended."""
+        """Capture what is enqueued within the context into a graph, which is complete when the context ends."""
         graph = HANDLE()
         self._call("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_RELAXED)
         try:
@@ -222,7 +227,7 @@ class CudaLibrary:
             self._call("cuStreamEndCapture", stream, ctypes.byref(graph))
 
     def instantiate(self, graph: ctypes.c_void_p) -> ctypes.c_void_p:
-        """Return a graph that can be launched. The one it was made from is not needed any more, and gone."""
+        """Return an executable graph; the captured graph is destroyed."""
         instance = HANDLE()
         try:
             self._call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, 0)
@@ -259,7 +264,12 @@ class CudaLibrary:
 
 
 class DeviceErrors:
-    """Args: driver: of PyCUDA."""
+    """The translation of PyCUDA's errors for one device.
+
+
+    Args:
+        driver: the module pycuda.driver.
+    """
 
     def __init__(self, driver: Any, device_name: str) -> None:
         self._driver = driver
@@ -317,7 +327,7 @@ class DeviceErrors:
         )
 
     def _is_context_gone(self) -> bool:
-        """Return whether the context is lost: then every later call returns the error again."""
+        """Return whether the context is lost, which shows by a further call that fails too."""
         try:
             self._driver.Context.synchronize()
         except self._driver.Error:
@@ -342,7 +352,7 @@ HARMLESS: Final = frozenset({OWN_CODE, OUT_OF_MEMORY, *LIMITS})
 
 
 def failure(subject: str, code: int, name: str, text: str) -> KernalyseError:
-    """Return the error that a program's answer stands for.
+    """Return the error for the status that a measuring program has reported.
 
     Args:
         subject: what was being done, with the kernel and the device.

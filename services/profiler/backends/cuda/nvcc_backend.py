@@ -71,7 +71,7 @@ class NvccKernel:
     executable: Path = field(repr=False)
 
     def usage(self, entry: str | None) -> KernelUsage:
-        """Return what ptxas reports of it.
+        """Return the registers and memory that ptxas reports for an entry.
 
         entry: its name in machine code; None: the runtime does not tell it, and then only a kernel alone in its file is known.
         """
@@ -81,7 +81,7 @@ class NvccKernel:
         return usages.get(entry, NOTHING)
 
     def needs(self, entry: str | None) -> LaunchNeeds:
-        """Return what its PTX says of how it has to be launched. entry: as in `usage`."""
+        """Return the launch requirements in the PTX. entry: as in `usage`."""
         return read_needs(self.listings.get("ptx", b"").decode(errors="replace"), entry)
 
 
@@ -95,7 +95,7 @@ class NvccLaunch:
 
 
 class Builder(Protocol):
-    """A compiler of executables from a program's text: nvcc, or what stands in for it."""
+    """A compiler of executables from a program's text: nvcc, or a stand-in for tests."""
 
     def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
         """Compile and link the program in `folder`, and return the executable. Raises CompileError."""
@@ -103,7 +103,11 @@ class Builder(Protocol):
 
 
 class NvccBackend:
-    """Args: cache_folder: where programs are kept between processes; None: nowhere.
+    """A backend that compiles each kernel into a program of its own.
+
+
+    Args:
+        cache_folder: where programs are stored between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: nvcc or the driver is missing, or the driver is older than the toolkit.
@@ -144,7 +148,7 @@ class NvccBackend:
 
 
 def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
-    """Check that the driver is of the toolkit's major version or later: then it runs what the toolkit makes."""
+    """Raise BackendUnavailableError unless the driver's CUDA has the toolkit's major version or a later one."""
     if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
         raise BackendUnavailableError(
             "backend NVCC",
@@ -155,7 +159,7 @@ def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
 
 
 class NvccSession:
-    """A device that kernels reach through programs which nvcc compiles.
+    """An open device whose kernels run in programs that nvcc compiles.
 
     Args:
         index: of the device, as CUDA counts.
@@ -231,7 +235,7 @@ class NvccSession:
         )
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        """Return a buffer. Its device memory is taken when a program first uses it."""
+        """Return a buffer; its device memory is allocated when a program first uses it. Raises MemoryLimitError."""
         allocated_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
         left_bytes = (self._device.memory_bytes or 0) - allocated_bytes
         if not 0 < size_bytes <= left_bytes:
@@ -310,7 +314,7 @@ class NvccSession:
     # ------------------------------------------------------------ programs
 
     def _attributes_of(self, kernel: NvccKernel) -> KernelAttributes:
-        """Ask for the attributes once; a program that has ended need not be started for it again."""
+        """Return the kernel's attributes. They are cached, so that an ended program need not be started again for them."""
         if kernel.executable not in self._attributes:
             with self._running(kernel) as program:
                 self._attributes[kernel.executable] = program.attributes
@@ -364,7 +368,7 @@ class NvccSession:
             return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
 
     def _end_programs(self, executables: Sequence[Path]) -> None:
-        """End programs; what they hold waits for others."""
+        """End programs; the contents of their buffers are saved for the next program."""
         for executable in executables:
             program = self._programs[executable]
             for buffer in self._buffers.values():
@@ -375,7 +379,7 @@ class NvccSession:
 
     @contextmanager
     def _dropping_ended_programs(self) -> Iterator[None]:
-        """Forget a program that has ended inside the context, whatever happens there, with the contents of its buffers."""
+        """Drop programs that end within the context, and the contents of their buffers, however the context ends."""
         try:
             yield
         finally:
@@ -400,7 +404,7 @@ def _value(argument: Argument) -> int | np.generic:
 
 @dataclass(slots=True, eq=False)
 class ProgramBuffer:
-    """`size_bytes` that every program of a session can use, one after the other.
+    """Device memory of `size_bytes` that moves between the programs of a session; one of them has it at a time.
 
     home: the program that has the buffer on the device. waiting: contents that are newer than those in `home`, for its first
     `waiting_bytes` bytes.
@@ -414,7 +418,7 @@ class ProgramBuffer:
     is_lost: bool = False  # its contents went with the program that had them
 
     def fill(self, values: npt.NDArray[np.generic]) -> None:
-        """Set new contents. They wait for the next program that uses the buffer."""
+        """Set new contents, which the next program that uses the buffer loads."""
         check_copied(values, self.size_bytes)
         if self.waiting is None:
             self.waiting = TransferFile()
@@ -457,7 +461,7 @@ class ProgramBuffer:
             self._forget_waiting()
 
     def recall(self) -> None:
-        """Take the buffer out of its program; the contents wait for another."""
+        """Take the buffer out of its program, and save the contents for another."""
         if self.home is None:
             return
         home, self.home = self.home, None
@@ -468,7 +472,7 @@ class ProgramBuffer:
         home.release(self.number)
 
     def invalidate(self) -> None:
-        """Forget the contents: the buffer's program has ended without a word."""
+        """Forget the contents, which ended with the buffer's program."""
         self.home = None
         self.is_lost = self.waiting_bytes < self.size_bytes
 
@@ -503,7 +507,7 @@ class ProgramBuffer:
 
 
 class TransferFile:
-    """A file in memory that has no name, but that a program of the same user can open through this process's descriptor.
+    """An anonymous file in memory that a program of the same user opens through this process's descriptor.
 
     No folder has to have room for it, and nothing is left of it once both processes are gone, however they end.
     """
@@ -526,11 +530,11 @@ class TransferFile:
             raise MemoryError(str(error)) from error
 
     def resize(self, size_bytes: int) -> None:
-        """Resize the file. What is new reads as zeros."""
+        """Resize the file. Added bytes read as zeros."""
         os.ftruncate(self._file, size_bytes)
 
     def read(self, values: npt.NDArray[np.generic]) -> None:
-        """Fill the array with its first bytes. Raises EOFError when there are too few."""
+        """Fill the array with the file's first bytes. Raises EOFError when there are too few."""
         data, filled = _bytes_of(values), 0
         while filled < len(data):
             count = os.preadv(self._file, [data[filled:]], filled)

@@ -62,7 +62,7 @@ class BuiltProgram:
 
 
 class ProgramBuilder:
-    """Makes programs for one architecture.
+    """The build of measuring programs for one architecture.
 
     Args:
         architecture: e.g. "sm_90".
@@ -136,7 +136,7 @@ class ProgramBuilder:
             return made, read_headers(folder / HEADERS_FILE, folder)
 
     def _measuring_part(self, nvcc: str) -> bytes:
-        """Return the object file of what all programs share; made once, and kept beside them."""
+        """Return the object file that all programs share; it is compiled once and cached."""
         if self._measuring_object is None:
             key = self._measuring_key(nvcc)
             made = None if self._cache is None else self._cache.find(key, ())
@@ -169,7 +169,7 @@ class ProgramBuilder:
 
 
 def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, bytes]:
-    """Return what nvcc has left in the folder of what it made on the way, for the kernel's own file."""
+    """Return PTX, SASS and ptxas report of the kernel's own file, by suffix, as far as nvcc has left them in the folder."""
     stem = MAIN_FILE.partition(".")[0]
     ptx = next((path.read_bytes() for path in sorted(folder.glob(f"{stem}*.ptx"))), None)
     cubin = next(iter(sorted(folder.glob(f"{stem}*.cubin"))), None)
@@ -206,7 +206,7 @@ extern "C" const kernalyse_kernel_entry* kernalyse_find_kernel() {{ return kerna
 
 @dataclass(frozen=True, slots=True)
 class KernelProgram:
-    """A kernel as a program: its files by name, all for one folder, and the signature that it is launched with."""
+    """A kernel as a program: its source files by name, all in one folder, and the kernel's signature."""
 
     main_text: str
     source_file_name: str
@@ -325,7 +325,7 @@ class MeasuringProgram:
         self._ask("run", 0)
 
     def time(self, timing: Timing, count: int, *, can_block: bool) -> TimedSamples:
-        """Take samples, behind a held stream where that may be and fits."""
+        """Take `count` samples. can_block: block the stream while they are enqueued, if that many fit."""
         file = self._folder / SAMPLES_FILE
         cache = "cold" if timing.cache_mode is CacheMode.COLD else "hot"
         words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(can_block), file)
@@ -354,14 +354,14 @@ class MeasuringProgram:
         self._process.end()
 
     def _ask(self, command: str, count: int) -> tuple[int, ...]:
-        """Return the `count` numbers of the answer."""
+        """Send a command and return the `count` numbers of the response."""
         words = self._answer(command)
         if len(words) != count or not all(word.isdigit() for word in words):
             raise self._broken(f"the answer {' '.join(('ok', *words))[:200]!r} to {command.partition(' ')[0]}")
         return tuple(map(int, words))
 
     def _answer(self, command: str) -> list[str]:
-        """Return the words of the answer. After a fault the program is ended: its context is lost."""
+        """Return the words of the response. After a fault the program is ended, because its context is lost."""
         answer = self._process.ask(self._subject, command)
         kind, *words = answer.split(" ")
         if kind == "error" and len(words) >= 3 and words[0].isdigit():
@@ -374,6 +374,6 @@ class MeasuringProgram:
         return words
 
     def _broken(self, found: str) -> KernalyseError:
-        """End a program whose answer cannot be understood; return the error."""
+        """End a program whose response cannot be parsed, and return the error."""
         self.end()
         return InternalError(self._subject, found=found, expected="what a measuring program answers", remedy="Run it again.")

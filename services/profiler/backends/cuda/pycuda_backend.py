@@ -78,7 +78,11 @@ class CudaLaunch:
 
 
 class PyCudaBackend:
-    """Args: cache_folder: where cubins are kept between processes; None: nowhere.
+    """A backend that launches kernels in this process through PyCUDA.
+
+
+    Args:
+        cache_folder: where cubins are stored between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: pycuda or the driver is missing.
@@ -125,7 +129,11 @@ def _load_driver() -> Any:
 
 
 class CudaSession:
-    """After a kernel that takes the device's context with it (an illegal address, say) every call raises WorkerCrashedError."""
+    """An open context on one NVIDIA device.
+
+
+    After a kernel that destroys the context (an illegal address, say) every call raises WorkerCrashedError.
+    """
 
     def __init__(self, driver: Any, index: int, device: Device, compiler: NvccCompiler) -> None:
         self._driver = driver
@@ -317,7 +325,7 @@ class CudaSession:
         return SampleWork(enqueue, launch_count, is_cold, is_warm=id(launch.kernel.function) in self._warm_functions)
 
     def _graph_of(self, launch: CudaLaunch, launch_count: int) -> LaunchGraph:
-        """Return the one made last, where it is this launch's: batches of one configuration follow each other."""
+        """Return the latest graph if it is of this launch, else a new one: batches of one configuration follow each other."""
         assert self._library is not None
         if self._graph is not None:
             captured_launch, graph = self._graph
@@ -361,13 +369,13 @@ class CudaSession:
 
 
 def _pop(driver: Any, context: Any) -> None:
-    """Take the context, lost or not, off the thread's stack of contexts."""
+    """Pop the context, lost or not, off the thread's context stack."""
     with contextlib.suppress(driver.Error):
         context.pop()
 
 
 def _open_library(driver: Any) -> CudaLibrary | None:
-    """Open the library. None: a driver without graphs, and then nothing here tells occupancy either."""
+    """Open the driver's library; None for an old driver, which then has neither graphs nor occupancy."""
     try:
         return CudaLibrary(ErrorClasses(any_error=driver.Error, out_of_memory=driver.MemoryError))
     except OSError:
@@ -386,7 +394,7 @@ def _packed(argument: Argument) -> int | np.generic:
 
 
 class LaunchGraph:
-    """`launch_count` launches, one after the other.
+    """A CUDA graph of `launch_count` successive launches of one kernel.
 
     Args:
         stream: handle of the stream on which `enqueue` puts one launch.
@@ -426,15 +434,15 @@ COMPILE_LIMIT_S: Final = 60.0
 
 
 class Ranges(Protocol):
-    """Named ranges of launches, as a tool around the process shows them."""
+    """The interface to named ranges of launches, which a tool around the process records."""
 
     def around(self, name: str) -> AbstractContextManager[None]:
-        """Return a context: what this thread launches inside belongs to the range."""
+        """Return a context whose launches belong to the range."""
         ...
 
 
 class NoRanges:
-    """Ranges that nobody sees."""
+    """Ranges without effect, where no tool records them."""
 
     def around(self, name: str) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
@@ -442,7 +450,13 @@ class NoRanges:
 
 
 class NvtxRanges:
-    """Args: push: with the name as C has it. pop: ends the range begun last."""
+    """NVTX ranges.
+
+
+    Args:
+        push: begins a range, with its name as bytes.
+        pop: ends the range begun last.
+    """
 
     def __init__(self, push: Callable[[bytes], object], pop: Callable[[], object]) -> None:
         self._push = push
@@ -459,7 +473,7 @@ class NvtxRanges:
 
 
 def open_ranges(environment: Mapping[str, str], toolkit: Path | None = None) -> Ranges:
-    """Open ranges for the tool that runs this process; none, at no cost, where there is no tool. Never raises.
+    """Return NVTX ranges under a tool that records them, else ranges without effect. Never raises.
 
     Args:
         toolkit: folder of the CUDA toolkit with include/nvtx3; None: that of nvcc.

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SampleWork:
-    """Work between the two events of one sample."""
+    """The operations between the two events of one sample."""
 
     enqueue: Callable[[], None]
     launch_count: int
@@ -42,7 +42,7 @@ class SampleWork:
 
 
 class SampleTimer:
-    """Takes samples.
+    """A timer that takes samples on one stream.
 
     Args:
         driver: of PyCUDA.
@@ -62,7 +62,7 @@ class SampleTimer:
         self._events: list[tuple[Any, Any]] = []
 
     def take(self, work: SampleWork, count: int) -> TimedSamples:
-        """Take samples behind a held stream if they fit; the first of work that is not warm with the stream running."""
+        """Take samples behind a blocked stream if they fit. The first launch of cold code runs on an open stream."""
         batches: list[TimedSamples] = []
         taken_count = 0
         while taken_count < count:
@@ -74,7 +74,7 @@ class SampleTimer:
         return _joined(batches)
 
     def take_steps(self, steps: Sequence[Callable[[], None]], count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
-        """Return the device time of each step in ns, by events of its own, shape (count, steps): all of them, `count` times over.
+        """Run all steps `count` times; return the device time of each in ns, shape (count, steps).
 
         steps: each puts one launch on the stream; all have run before.
         """
@@ -99,7 +99,7 @@ class SampleTimer:
         return self._hold(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
 
     def _hold(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
-        """Return the result of `take`, its operations behind a held stream where so many fit there."""
+        """Return the result of `take`, behind a blocked stream where its operations fit."""
         if self._blocker is not None and operation_count < MAX_QUEUED_COUNT:
             taken = take(self._blocker)
             if not self._blocker.timed_out:
@@ -135,7 +135,7 @@ class SampleTimer:
         )
 
     def _take_events(self, count: int) -> list[tuple[Any, Any]]:
-        """Make events before the stream is held, and keep them: making one may make the host wait for the device."""
+        """Return cached events, made before the stream is blocked: creating one may make the host wait for the device."""
         while len(self._events) < count:
             self._events.append((self._driver.Event(), self._driver.Event()))
         return self._events[:count]
@@ -148,7 +148,7 @@ class SampleTimer:
 
 
 def max_batch_count(launch_count: int) -> int:
-    """Return how many samples go behind a held stream together; at least one, which goes without holding it if it is too long."""
+    """Return how many samples fit behind a blocked stream; at least 1, for a sample too long for it is taken without blocking."""
     return max(1, (MAX_QUEUED_COUNT - 1) // (launch_count + OPERATIONS_PER_SAMPLE))
 
 
@@ -178,12 +178,15 @@ def _timing_cubin(compiler: NvccCompiler, architecture: str) -> bytes:
 
 
 def timing_build() -> Build:
-    """Return the header as a source of its own; nvcc goes by the ending of its name."""
+    """Return the build of the timing header, named .cu because nvcc goes by the file name."""
     return Build(KernelSource(f"{SOURCE_FILE.stem}.cu", SOURCE_FILE.read_text(encoding="utf-8")), HOLD)
 
 
 def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any, flush: Callable[[], None]) -> SampleTimer:
-    """Return a timer with all its device code loaded and run once: what is loaded late would wait for a stream that waits for the host.
+    """Return a timer whose device code is loaded and has run once.
+
+
+    Code that is loaded later would wait for the blocked stream, which waits for the host.
 
     Args:
         driver: of PyCUDA.
@@ -223,7 +226,7 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
 
 
 def _timer_step_ns(driver: Any, stream: Any, enqueue: Callable[[int], None]) -> int:
-    """Return how finely the device's global timer counts; 0: it cannot be read."""
+    """Return the resolution of the device's global timer in ns; 0 where it cannot be read."""
     step_ns, buffer = np.zeros(1, np.uint64), driver.mem_alloc(STEP_BYTES)
     enqueue(int(buffer))
     stream.synchronize()
@@ -249,7 +252,7 @@ TIMED_OUT: Final = 1
 
 
 class StreamBlocker:
-    """Holds one stream.
+    """A kernel that blocks one stream until the host releases it.
 
     Args:
         driver: of PyCUDA.
@@ -263,13 +266,13 @@ class StreamBlocker:
         self._time_limit_ns = time_limit_ns
 
     def warm_up(self) -> None:
-        """Enqueue the kernel once, without anything to wait for: its code has to be on the device before it may block it."""
+        """Run the blocking kernel once without blocking, so that its code is loaded before it blocks the device."""
         self._flags[RELEASED] = 1
         self._launch()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the stream, idle until now, waiting until the end of the block, however it ends."""
+        """Block the stream, which must be idle, until the context ends."""
         self._flags[:] = 0
         with without_garbage_collector():  # what it frees on the device would wait for the stream that waits for the host
             try:
@@ -280,7 +283,7 @@ class StreamBlocker:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the last wait ended by its time limit; known once the stream is idle."""
+        """Return whether the last block ended by its time limit; valid once the stream is idle."""
         return bool(self._flags[TIMED_OUT])
 
     def _launch(self) -> None:
@@ -295,7 +298,7 @@ STAMP_BYTES: Final = 16  # two 64-bit counters: cycles, then nanoseconds
 
 
 class SampleClock:
-    """Stamps of one batch of samples on the device.
+    """Clock stamps of one batch of samples, in a device buffer.
 
     Args:
         driver: of PyCUDA.
@@ -346,7 +349,7 @@ kernels the mean clock of a whole batch."""
 
 
 def sample_clocks(stamps: npt.NDArray[np.uint64], timer_step_ns: int) -> npt.NDArray[np.float64]:
-    """Return clocks in Hz, shape (n,); NaN where they cannot be told.
+    """Return the SM clock of each sample in Hz, shape (n,); NaN where the stamps do not give one.
 
     The time between a sample's own stamps is taken where it is long enough; else, step by step, its neighbours on both sides
     are taken in. So a clock is the mean over the shortest stretch around the sample that tells it.
@@ -386,7 +389,7 @@ def pack_arguments(arguments: Sequence[PackedArgument]) -> bytes:
 
 
 def launcher(function: Any, configuration: LaunchConfiguration, packed: bytes, stream: Any) -> Callable[[], None]:
-    """Return a call that puts one launch on the stream, with everything looked up beforehand.
+    """Return a function that enqueues one launch; everything it needs is looked up beforehand.
 
     By the call on which PyCUDA's own launches end. These pack the arguments anew each time, know no 16-bit floats, and set
     the block in a further call that CUDA has deprecated: 5 us a launch instead of 1.

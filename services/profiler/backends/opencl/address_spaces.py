@@ -43,7 +43,7 @@ WHOLE_TYPES: Final = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.UI
 
 
 class SpacedFunctions:
-    """Kernel and helpers of one scope with every pointer placed."""
+    """The kernel and helpers of one scope, with the address space of every pointer inferred."""
 
     def __init__(self, scope: KernelScope, text: bytes, edits: list[Edit], file_name: str, runtime: str) -> None:
         self._scope = scope
@@ -84,7 +84,7 @@ class SpacedFunctions:
         return edits
 
     def request(self, call: Node, placement: _Placement) -> None:
-        """Note the address spaces of one call of a helper."""
+        """Record the address spaces of one call of a helper, so that the helper gets a matching overload."""
         function = call.child_by_field_name("function")
         arguments = call.child_by_field_name("arguments")
         if function is None or arguments is None or node_text(function) not in self._helpers:
@@ -124,7 +124,7 @@ class SpacedFunctions:
 
 
 class _Placement:
-    """Address spaces of the pointers of one function, and the edits that say so. `spaces` is None for the kernel."""
+    """The address spaces of the pointers of one function, and the edits that declare them. `spaces` is None for the kernel."""
 
     def __init__(self, functions: SpacedFunctions, node: Node, spaces: Spaces | None) -> None:
         self._functions = functions
@@ -361,7 +361,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class KernelScope:
-    """The items of a .cu file by whether the kernel reaches them."""
+    """The items of a .cu file, divided by whether the kernel reaches them."""
 
     kernel: SourceFunction
     kept: tuple[Item, ...]  # in the order of the file, the kernel included
@@ -464,7 +464,7 @@ def _always_kept(item: Item) -> bool:
 
 
 def _is_host_only(item: Item) -> bool:
-    """Return a function that device code cannot call: nvcc would refuse the call, so a name met is another thing's."""
+    """Return whether device code cannot call the function: nvcc rejects such calls, so the name must mean something else."""
     if not item.is_function or function_body(item.inner) is None:
         return item.inner.type == "using_declaration"
     return not has_qualifier(item.inner, "__device__") and not has_qualifier(item.inner, "constexpr")

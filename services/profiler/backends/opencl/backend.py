@@ -80,7 +80,11 @@ class OpenCLLaunch:
 
 
 class OpenCLBackend:
-    """Args: runtime: "intel" or "pocl" to use that one alone; None for every runtime there is.
+    """A backend that translates kernels to OpenCL.
+
+
+    Args:
+        runtime: "intel" or "pocl" to use only that one; None for all installed runtimes.
 
     Raises:
         BackendUnavailableError: pyopencl is missing.
@@ -184,7 +188,7 @@ class OpenCLSession:
         )
 
     def _build(self, translation: Translation, build: Build, entry: str, options: list[str]) -> tuple[Any, KernelResources, str]:
-        """Build past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
+        """Build without pyopencl's disk cache, which would falsify compile times and leaves source files in /tmp."""
         cl = self._cl
         program = cl._cl._Program(self._context, translation.text)
         error: Exception | None = None
@@ -219,7 +223,7 @@ class OpenCLSession:
         return buffer
 
     def _available_bytes(self) -> int:
-        """Return what the device states less what this session holds; on a CPU no more than the machine has free right now."""
+        """Return the device's memory less what this session has allocated; on a CPU at most the machine's free memory."""
         held = sum(buffer.size_bytes for buffer in self._buffers.values())
         stated = (self.device.memory_bytes or 0) - held
         if self.device.kind is DeviceKind.CPU:
@@ -319,7 +323,7 @@ class OpenCLSession:
         return np.array(spans_ns, np.float64)
 
     def _passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> Iterator[list[Any]]:
-        """Yield the events of each pass, which has ended."""
+        """Run `count` passes; yield the events of each after its end."""
         launches = self._launches(whole)
         passes_in_flight = max(1, LAUNCHES_IN_FLIGHT // len(launches))
         for first in range(0, count, passes_in_flight):
@@ -391,5 +395,5 @@ def _compiler_options(dialect: Dialect, build: Build) -> list[str]:
 
 
 def _readable_log(log: str) -> str:
-    """Return the compiler's own lines without its progress reports."""
+    """Return the compiler's messages without its progress reports."""
     return "\n".join(line for line in log.replace("\0", "").split("\n") if line.strip() and not line.strip().startswith(LOG_NOISE))

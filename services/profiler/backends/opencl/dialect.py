@@ -319,7 +319,7 @@ CASTS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 
 
 def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible: str, advice: str = "") -> NoReturn:
-    """Raise UnsupportedConstructError: construct, line, and the runtime that could take it."""
+    """Raise UnsupportedConstructError with the construct, its line, and a runtime that supports it."""
     raise UnsupportedConstructError(
         str(place_of(node, file_name)),
         found=construct,
@@ -329,7 +329,7 @@ def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible
 
 
 def refuse_unsupported(nodes: Iterable[Node], dialect: Dialect, file_name: str, runtime: str) -> None:
-    """Check the definitions that a kernel needs. Raises UnsupportedConstructError at the first that cannot be taken."""
+    """Raise UnsupportedConstructError at the first unsupported construct in the definitions that a kernel needs."""
     for root in nodes:
         for node in _with_root(root):
             construct = _never(node)
@@ -366,7 +366,7 @@ def _never(node: Node) -> str | None:
 
 
 def _in_memory(node: Node) -> bool:
-    """Return whether a type stands behind a pointer or in an array, where its size shows."""
+    """Return whether a type is used through a pointer or in an array, where its size matters."""
     parent = node.parent
     if parent is None:
         return False

@@ -53,7 +53,7 @@ DYNAMIC_SHARED: Final = "kernalyse_dynamic_shared"  # the kernel argument that c
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """OpenCL text of a kernel, and what its launch has to know."""
+    """The OpenCL text of a kernel, and what its launch has to pass."""
 
     text: str
     uses_dynamic_shared_memory: bool  # one more argument, of local memory, after the source's own
@@ -137,7 +137,7 @@ def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
 
 
 def _refuse_variables(scope: KernelScope, file_name: str, target: Target) -> None:
-    """Refuse memory that CUDA reserves outside kernels, and shared memory outside of them."""
+    """Raise UnsupportedConstructError for memory that CUDA reserves outside kernels, and for shared memory outside of them."""
     for item in scope.kept:
         if not item.is_function and has_qualifier(item.inner, "__device__"):
             refuse(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
@@ -403,7 +403,7 @@ def index_edits(function: Node) -> Iterator[Edit]:
 
 
 def _type_of(node: Node, whole: frozenset[str]) -> str:
-    """Return the type in which an index is read, by where its value goes."""
+    """Return the type in which an index can be read, inferred from how its value is used."""
     child, parent = node, node.parent
     in_arithmetic = False
     while parent is not None:

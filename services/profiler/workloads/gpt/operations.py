@@ -1,4 +1,4 @@
-"""Operations of a GPT's forward pass, variant by variant: kernels of the catalogues, in order, on named tensors."""
+"""The operations of a GPT's forward pass, variant by variant: catalog kernels in order, on named tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE_TILE: Final = 64  # of matmul_block: twice the work per byte, worth it onc
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A model on one input shape, and the kind of device that kernels are selected for."""
+    """An ML model on one input shape, and the kind of device that kernels are selected for."""
 
     architecture: Architecture
     batch_size: int
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A launch."""
+    """One launch of the pass: a kernel, its dimensions, and the tensors that it works on."""
 
     layer_path: str
     kernel_name: str
@@ -208,7 +208,7 @@ MODEL_CATEGORY: Final = "model"
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A launch of a pass."""
+    """One launch of a planned pass."""
 
     operation: Operation
     plan: LaunchPlan
@@ -220,7 +220,7 @@ class PlannedStep:
 
     @property
     def device_memory_bytes(self) -> int:
-        """Return the size of the tensors that it uses."""
+        """Return the size of the tensors that the launch uses."""
         return sum({self.operation.tensors[buffer.name]: buffer.size_bytes for buffer in self.plan.buffers()}.values())
 
 
@@ -301,5 +301,5 @@ def _kernel(kernel_name: str) -> PlannedKernel:
 
 @lru_cache
 def _catalogs() -> tuple[Catalog, ...]:
-    """Return the project's own catalogues, whichever one the node offers for sweeps."""
+    """Return the project's own catalogs, whatever catalog the node offers for sweeps."""
     return load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml")

@@ -1,4 +1,4 @@
-"""Reference of a GPT's logits: the same weights and tokens in float64, and how far the device's logits are from them."""
+"""The reference for a GPT's logits in float64, from the same weights and tokens, and the memory that a run needs."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _norm(weights: Mapping[str, Array], path: str, x: Array) -> Array:
 
 
 class LogitsCheck:
-    """Distance of logits from the reference, added up chunk by chunk."""
+    """The distance of logits from the reference, accumulated chunk by chunk."""
 
     def __init__(self) -> None:
         self._worst = 0.0
@@ -183,7 +183,7 @@ def memory_need(problem: Problem, passes: Sequence[PlannedPass]) -> MemoryNeed:
 
 
 def check_memory(problem: Problem, variants: Sequence[str], device: Device, limits: RunLimits) -> MemoryNeed:
-    """Refuse what neither device nor host can hold, before anything is allocated.
+    """Raise MemoryLimitError, before anything is allocated, for a run that device or host cannot hold.
 
     Raises:
         MemoryLimitError, LaunchLimitError: names the largest batch and the largest sequence that fit, with the rest as it is.
@@ -237,7 +237,7 @@ def _host_bytes(problem: Problem, variant_count: int) -> int:
 
 
 def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
-    """Name the largest extents, each by itself, or the longest single sequence. Empty: not even one token fits."""
+    """Return the largest fitting dimensions, each by itself, or the longest single sequence; empty where not one token fits."""
 
     def fits_batch(value: int) -> bool:
         return _passes(check, replace(problem, batch_size=value))
@@ -260,7 +260,7 @@ def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
 
 
 def _largest(too_large: int, fits: Callable[[int], bool]) -> int:
-    """Find the largest value by halving: what a value takes grows with it."""
+    """Return the largest fitting value by bisection; the need grows with the value."""
     low, high = 0, too_large
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Carries out a model run: plan, load, verify, then time every launch and whole passes."""
+"""The run of a GPT model: plan, load, verify, then time every launch and complete passes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MODEL_ARTIFACT: Final = "model.json"
 
 
 def run_gpt(work: ModelRun, context: ModelContext) -> None:
-    """Report configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
+    """Run the model: report measurements of every launch and of complete passes and, with two variants, which is faster.
 
     Raises:
         MemoryLimitError: names the largest batch and sequence that fit.
@@ -188,7 +188,7 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
 def _report_model(
     problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], context: ModelContext
 ) -> None:
-    """Report what the model consists of, in numbers: for people in the log, all of it as an artifact."""
+    """Report the model's sizes: a summary in the log, the details as an artifact."""
     variants = {
         planned.variant: {
             "launch_count": len(planned.steps),
@@ -268,7 +268,7 @@ def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple
 def _recheck(
     work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: ProgressReporter
 ) -> Sequence[Verification | None]:
-    """Verify once more, with tokens that no variant has seen: what a kernel has kept is wrong then."""
+    """Verify once more with new tokens, so that results which a kernel has merely cached are wrong."""
     if work.measuring.skip_verification:
         return [None for _ in loaded]
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed + RECHECK_SEED_STEP)

@@ -40,7 +40,7 @@ from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
 @dataclass(frozen=True, slots=True)
 class LoadedPass:
-    """A variant, ready to be launched."""
+    """A variant, compiled and bound, ready to be launched."""
 
     planned: PlannedPass
     launches: LaunchPass
@@ -104,7 +104,7 @@ INPUT_DISTRIBUTION: Final = "normal"  # of the weights
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
-    """Session, sink, meters and method of one model run."""
+    """The session, sink, meters and method of one model run."""
 
     session: PassSession
     sink: EventSink
@@ -121,7 +121,11 @@ FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a laten
 
 
 class PassRun:
-    """Call `start`; then `sample`, or let `Turns` alternate two of them; then `finish`."""
+    """The measurement of complete passes of one variant.
+
+
+    Call `start`; then `sample`, or alternate two of them in interleaved trials; then `finish`.
+    """
 
     def __init__(self, loaded: LoadedPass, verification: Verification, pass_context: PassContext, on_activity: ActivitySink) -> None:
         self._planned = loaded.planned
@@ -163,7 +167,7 @@ class PassRun:
         return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> None:
-        """Report the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
+        """Report the measurement. recheck: the verification with new tokens. use: of the device by others during sampling."""
         pass_context, result = self._pass_context, self.benchmark.result(stop_reason)
         measured = result.measurement(self.configuration_index, pass_context.method, self.device, use)
         pass_context.sink.write(
@@ -182,7 +186,7 @@ class PassRun:
 
 
 class _PassTimer:
-    """A session whose launches are passes. Each is a sample of its own: a pass is no kernel too short for an event."""
+    """A session whose launches are passes. Each pass is one sample, being long enough for an event of its own."""
 
     timing_methods: Final = frozenset({TimingMethod.SINGLE})
 
@@ -218,7 +222,7 @@ MAX_BATCH_GROWTH: Final = 4  # the first passes may be untypically quick
 
 
 class StepSampling:
-    """Samples of one variant, taken in batches of passes; another may take batches in between.
+    """The sampling of one variant's launches in batches of passes, between which another variant may take batches.
 
     Args:
         block_count: batches that a comparison with the other needs; they are taken as far as the time allows. 0: there is none.
@@ -305,7 +309,7 @@ class _LaunchSamples:
         self.stop_reason: StopReason | None = None
 
     def add(self, durations_ns: Samples, reading: ClockReading | None) -> Batch:
-        """Record samples. They go on coming after there are enough, for the sake of the pass's other launches: they count too."""
+        """Record samples. More may follow after there are enough, for the other launches of the pass; they count too."""
         batch = self.recorder.record(TimedSamples(durations_ns), reading)
         if self.stop_reason is None:
             self.stop_reason = self.recorder.criterion.add(batch.counted_ns)

@@ -1,4 +1,4 @@
-"""GPT models as the service checks them: names, variants, and what is refused before a run is queued."""
+"""GPT models as the service checks them before a run is queued: names, variants and sizes."""
 
 from __future__ import annotations
 

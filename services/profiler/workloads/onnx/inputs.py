@@ -29,7 +29,7 @@ OWN_TOKENIZER: Final = Path(__file__).with_name("tokenizer.json")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of a prompt. ids, type_ids, mask and texts: as many as the sequence is long. mask: 0 for padding, else 1.
+    """The tokens of a prompt. All fields have the sequence length. mask: 0 for padding, else 1.
 
     dropped_count: over the model's maximum. padding_count: at the end, where the model takes no shorter sequence.
     """
@@ -60,7 +60,7 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
 
 
 def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int | None, model_name: str) -> None:
-    """Raise InvalidModelError for a tokenizer with words that the model has no row for. token_count: of the model, None: not known."""
+    """Raise InvalidModelError for a tokenizer with more tokens than the model's vocabulary. token_count: the model's; None: unknown."""
     size = tokenizer.get_vocab_size()
     if token_count is not None and size > token_count:
         raise InvalidModelError(
@@ -72,7 +72,7 @@ def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int
 
 
 def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_count: int | None = None) -> Tokens:
-    """Return the prompt with what the tokenizer puts around it, cut to max_count tokens; its last special token stays.
+    """Return the prompt's tokens with the tokenizer's special tokens, cut to max_count; the last special token stays.
 
     Args:
         fixed_count: of a model that takes sequences of this length alone: what is missing is padding.
@@ -114,7 +114,7 @@ DEFAULT_TOKEN_COUNT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Sizes of the open dimensions."""
+    """The sizes of the open dimensions."""
 
     batch: int
     sequence: int
@@ -142,7 +142,7 @@ def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
 
 
 def make_feeds(work: ModelRun, model: ModelFile, size: Extents, tokens: Tokens | None) -> Feeds:
-    """Return arrays by input name. Raises InvalidModelError: an input of a kind that nothing is known to feed."""
+    """Return the input arrays by name. Raises InvalidModelError for an input of an unsupported kind."""
     random = np.random.default_rng(work.seed)
     return {part.name: _values(part, model, size, tokens, random) for part in model.inputs}
 
@@ -227,7 +227,7 @@ def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
 
 
 def _report_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
-    """Report requested sizes that the file does not allow, not to be taken for what was measured."""
+    """Log requested sizes that the file overrides, so that they are not mistaken for the measured ones."""
     if size.batch != work.batch_size:
         text = f"The model's file fixes the batch at {size.batch}: {work.batch_size} is not what runs."
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))

@@ -27,7 +27,7 @@ it exported, outermost first, and that itself: "['', 'bert', 'bert.pooler', 'tan
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """An input of the model. shape: a size, or the name that the file has for one that is open, perhaps empty."""
+    """An input of the model. shape: sizes, or the names of open dimensions (perhaps empty)."""
 
     name: str
     element_type: int  # of onnx.TensorProto
@@ -36,7 +36,7 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model's file. node_of_tensor: names of the nodes whose output a tensor is. module_of_node: by name, where the file tells it.
+    """The contents of a model file. node_of_tensor: name of the node that outputs a tensor. module_of_node: by name, where known.
 
     token_count, position_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
     parameter_count: numbers in its weights, single constants aside.
@@ -133,7 +133,7 @@ def _input(value: onnx.ValueInfoProto) -> ModelInput:
 
 
 def _module(node: onnx.NodeProto) -> str | None:
-    """Return the module of a node; empty for what the root does itself."""
+    """Return the module of a node; empty for nodes of the root module, None where the file does not say."""
     told = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
     try:
         scopes = ast.literal_eval(told)

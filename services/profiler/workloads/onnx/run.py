@@ -1,4 +1,4 @@
-"""An ONNX model timed on ONNX Runtime: complete passes by the host's clock, interleaved with passes under the runtime's profile.
+"""An ONNX model on ONNX Runtime: complete passes by the host's clock, interleaved with passes under the runtime's profile.
 
 The profile slows passes down and is written when its session ends, so each turn of it loads the model anew. The layers' samples
 come with each turn, less what the profile adds to them; the last turn's profile stays as the run's trace.
@@ -81,7 +81,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
-    """The pass and its layers. notices: what of the model is not shown, and why."""
+    """The complete pass and its layers. notices: which parts of the model are not shown, and why."""
 
     configuration: Configuration
     nodes: tuple[PlannedNode, ...]
@@ -186,7 +186,7 @@ TRACE_FILE: Final = "profile.json"
 
 
 def run_onnx(work: ModelRun, context: ModelContext) -> None:
-    """Measure an ONNX model. Raises KernalyseError: what of model, prompt or device cannot be used, in ONNX Runtime's own words."""
+    """Measure an ONNX model. Raises KernalyseError, with ONNX Runtime's message, for a model, prompt or device that cannot be used."""
     sink = context.sink
     progress = ProgressReporter(sink, total_count=1)
     progress.report(f"preparing {work.model_name}")
@@ -219,7 +219,7 @@ class _Passes:
     profiled_count: int = GROUP_COUNT
 
     def plan(self, warm_up_count: int) -> PlannedPass:
-        """Run the model for the first time; return what it really consists of, and note how much memory it takes."""
+        """Run the model under a profile for the first time; return its nodes as they are executed, and record the memory used."""
         peak = ResidentPeak.begin()  # before anything else has been loaded and freed: memory that is used again would not count
         self.session = OnnxSession(self.model.file.path, self.model.name, self.provider)
         for _ in range(warm_up_count):
@@ -257,7 +257,7 @@ class _ConfigurationSamples:
 
     @property
     def timing(self) -> Timing:
-        """Return how they are taken: the profile times each launch by itself, also where a sample is a mean of several."""
+        """Return the timing method: the profile times each launch by itself, even where a sample is a mean of several."""
         return Timing(TimingMethod.SINGLE, self.configuration.cache_mode, self.launches_per_sample)
 
 
@@ -320,12 +320,12 @@ class _Run:
                 return reason
 
     def _max_pass_count(self) -> int:
-        """Return the number of passes that the next turn may have."""
+        """Return the maximum number of passes in the next trial."""
         left = self._pass.method.rule.max_sample_count - self._pass.recorder.taken_count
         return max(1, min(MAX_TURN_COUNT, left))
 
     def _profile(self, pass_ns: float) -> Path:
-        """Take a turn under the profile, of as many passes as one without it; return the profile."""
+        """Run a profiled trial, with as many passes as one without profile; return the profile."""
         start_ns = time.perf_counter_ns()
         count = int(min(max(TURN_NS / pass_ns, 1), self._passes.profiled_count))
         if any(layer.launches_per_sample > 1 for layer in self._layers.values()):
@@ -344,7 +344,7 @@ class _Run:
         return profile
 
     def _store(self, profile: Path) -> None:
-        """Store the trace of the last turn."""
+        """Store the trace of the last trial."""
         self._sink.write(store_artifact(self._context.folder, TRACE_FILE, profile.read_bytes()))
         self._sink.write(TraceStored((TRACE_FILE,), FORMAT))
 

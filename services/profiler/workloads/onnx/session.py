@@ -1,4 +1,4 @@
-"""A model loaded into ONNX Runtime: on which provider, timed from outside or with the runtime's own profile."""
+"""A model in ONNX Runtime, timed from outside or by the runtime's own profile."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Provider:
 
 
 class OnnxSession:
-    """A model, ready to run. Loading it takes load_ns."""
+    """A model, ready to run. load_ns: the time to load it."""
 
     def __init__(self, path: Path, name: str, provider: Provider, *, profile: Path | None = None, optimized: Path | None = None) -> None:
-        """Load the model. profile: beginning of the path of a profile. optimized: file to write the graph to that is really run.
+        """Load the model. profile: path prefix for profiles. optimized: file for the optimized graph that is executed.
 
         Raises InvalidModelError, with ONNX Runtime's own words: it cannot run the model.
         """
@@ -100,12 +100,12 @@ class OnnxSession:
             )
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """Run one pass and return its outputs. Raises InvalidModelError with ONNX Runtime's own words."""
+        """Run one pass and return its outputs. Raises InvalidModelError with ONNX Runtime's message."""
         outputs: list[Any] = _translate_errors(self._name, lambda: self._session.run(None, dict(feeds)))
         return outputs
 
     def time(self, feeds: Feeds, duration_ns: int, max_count: int) -> Samples:
-        """Run passes until so much time is over, at least one: ns of each by the host's clock, inputs and outputs included."""
+        """Run passes, at least one, for the given time; return the host's ns of each, transfer of inputs and outputs included."""
         durations: list[int] = []
         while not durations or (sum(durations) < duration_ns and len(durations) < max_count):
             start_ns = time.perf_counter_ns()
@@ -142,7 +142,7 @@ MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are cut off to whole microsecond
 
 @dataclass(slots=True)
 class ProfiledNode:
-    """A node of the graph that was run. calls: of one pass, several of a node in a loop's body; None: shapes unknown."""
+    """A node of the executed graph. calls: per pass, several for a node in a loop's body; None: shapes unknown."""
 
     name: str
     operator: str
@@ -181,7 +181,7 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
 
 
 def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
-    """Return what the profile adds to each node.
+    """Return the time in ns that profiling adds to each node.
 
     That is by how much all together take longer than a pass without it, evenly, and no more than the quickest of them takes.
 
@@ -196,7 +196,7 @@ def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
 
 
 def _leaves(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield executions of nodes that hold no other, in order of start."""
+    """Yield the leaf nodes' executions in order of start: those that contain no other node."""
     nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_ENDING)]
     nodes.sort(key=lambda event: (event["ts"], -event["dur"]))
     for event, following in zip(nodes, [*nodes[1:], None], strict=True):
@@ -280,7 +280,7 @@ SLACK_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ResidentPeak:
-    """Peak from `begin` on. start_bytes: resident then; None: this system does not tell, or does not begin anew."""
+    """The peak of resident memory since `begin`. start_bytes: resident then; None where the system cannot measure a new peak."""
 
     start_bytes: int | None
 
@@ -295,12 +295,12 @@ class ResidentPeak:
             return cls(None)
 
     def grown_bytes(self) -> int | None:
-        """Return how much has been resident at most since `begin`."""
+        """Return the growth of the peak since `begin` in bytes, or None."""
         return None if self.start_bytes is None else max(0, _status_bytes("VmHWM") - self.start_bytes)
 
 
 def _status_bytes(name: str) -> int:
-    """Read a field of the process's status. Raises OSError: the system tells no such thing."""
+    """Read a field of the process's status in bytes. Raises OSError where the system does not have it."""
     for line in STATUS_FILE.read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:

@@ -1,4 +1,4 @@
-"""ONNX models as the service checks them: which names are taken, and what is refused before a run is queued."""
+"""ONNX models as the service checks them before a run is queued."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PROMPT_LENGTH: Final = 2**16
 
 
 class OnnxSpec:
-    """A small built-in BERT, and files of bundles, on ONNX Runtime."""
+    """The kind of ONNX models: a small built-in BERT, and files of bundles, on ONNX Runtime."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class OnnxSpec:
         return work.is_onnx
 
     def check(self, work: ModelRun) -> None:
-        """Check a request. Raises InvalidParameterError, and BackendUnavailableError where ONNX Runtime is not installed."""
+        """Raise InvalidParameterError for a bad request, and BackendUnavailableError where ONNX Runtime is not installed."""
         _check_packages()
         _check_files(work)
         _check_prompt(work)
@@ -89,7 +89,7 @@ def _check_files(work: ModelRun) -> None:
 
 
 def _check_prompt(work: ModelRun) -> None:
-    """Reject text without words, which is a slip; no text at all asks for random tokens."""
+    """Raise InvalidParameterError for a prompt of blanks only. An empty prompt means random tokens."""
     if work.prompt and not work.prompt.strip():
         raise _refused("prompt", work, f"{len(work.prompt)} blanks", "text", "Give some text, or none for random tokens.")
     if len(work.prompt) > MAX_PROMPT_LENGTH:

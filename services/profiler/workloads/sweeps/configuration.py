@@ -55,7 +55,11 @@ class MeasurementContext:
 
 
 class ConfigurationRun:
-    """Call `announce` first. Then `measure`; or, where others take turns on the device, `start`, `sample` and `finish`."""
+    """The measurement of one configuration.
+
+
+    Call `announce` first; then `measure` or, where others share the device, `start`, `sample` and `finish`.
+    """
 
     def __init__(self, planned: PlannedConfiguration, context: MeasurementContext) -> None:
         self.planned = planned
@@ -90,7 +94,7 @@ class ConfigurationRun:
         return self._plan
 
     def announce(self) -> None:
-        """Report the configuration, and refuse what cannot be launched."""
+        """Report the configuration. Raises KernalyseError where it cannot be launched."""
         self._context.sink.write(self.plan.configuration)
         check_requirement(self.plan)
         check_launch(self._context.session.device, self.plan.definition.kernel_name, self.plan.launch)
@@ -113,12 +117,12 @@ class ConfigurationRun:
         self._benchmark.start(lambda: self._verify(self._context.sweep.measuring.seed))
 
     def prepare(self) -> PreparedLaunch:
-        """Compile and fill buffers: a launch as the benchmark's, for whoever launches it without one."""
+        """Compile, fill buffers and return the launch, for callers that launch it without a benchmark."""
         self._kernel = self._context.compiler.compile(self.planned)
         return self._load()
 
     def reload(self) -> None:
-        """Load again before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
+        """Fill the buffers again before a further `sample` or `finish`, if another configuration has used them."""
         assert self._benchmark is not None
         start_ns = time.perf_counter_ns()
         launch = self._load()
@@ -127,7 +131,7 @@ class ConfigurationRun:
         self._further_ns += time.perf_counter_ns() - start_ns
 
     def unload(self) -> None:
-        """Drop inputs before another configuration takes the buffers: many that wait would fill the host's memory with theirs."""
+        """Drop the inputs before another configuration uses the buffers: those of many waiting ones would fill the host's memory."""
         self._loaded = None
 
     @property
@@ -238,7 +242,7 @@ class ConfigurationRun:
 
     @property
     def _reference(self) -> Reference | str | None:
-        """Return what tells one reference from another: the caller's own function, or the name that the definition has."""
+        """Return the identity of the reference: the caller's function, or its name in the definition."""
         return self.planned.kernel.callables.reference or self.plan.definition.reference
 
     def _expected(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -249,9 +253,9 @@ class ConfigurationRun:
         return reference(inputs, self.plan.scalars)
 
     def _recheck(self) -> Verification | None:
-        """Verify once more, with inputs that the kernel has never seen, over its results for those that it has.
+        """Verify once more with new inputs.
 
-        What it kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out.
+        The outputs still hold the results of the old ones, so results that the kernel cached or did not write are wrong now.
         """
         if self._context.sweep.measuring.skip_verification or self._reference is None:
             return None
@@ -307,7 +311,7 @@ def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:
 
 
 class SweepProgress:
-    """Attempts configurations and reports how far the sweep is.
+    """The attempts of a sweep's configurations, and their counts.
 
     reporter: earlier processes and an earlier run of the sweep are counted in.
     """
@@ -332,7 +336,7 @@ class SweepProgress:
         self._reporter.fail(planned.configuration_index, error)
 
     def attempt(self, run: ConfigurationRun, action: Callable[[], object]) -> bool:
-        """Return whether the action went through; what goes wrong is reported as the configuration's failure and goes no further.
+        """Return whether the action succeeded; an error is reported as the configuration's failure and not raised.
 
         Raises:
             KernalyseError: the session is lost with it, so nothing can be measured after it in this process.
@@ -356,7 +360,7 @@ class SweepProgress:
 
 
 def measure_configuration(planned: PlannedConfiguration, context: MeasurementContext, progress: SweepProgress) -> Measurement | None:
-    """Announce and measure one configuration. None: it failed, which is reported and goes no further."""
+    """Measure one configuration. Returns None where it failed, which is reported and not raised."""
     run = ConfigurationRun(planned, context)
 
     def measure() -> None:

@@ -27,7 +27,7 @@ MAX_EXTENT: Final = 2**31 - 1  # of CUDA's grid.x; what the contract's fields ho
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Everything about a configuration that its definition's expressions say."""
+    """The launch of a configuration, with all expressions of its definition evaluated."""
 
     planned: PlannedConfiguration
     configuration: Configuration
@@ -173,7 +173,7 @@ def _check(planned: PlannedConfiguration, device: Device) -> None:
 
 
 class SweepCompiler:
-    """Compiles the kernels of one process's configurations.
+    """The compiler of one process's configurations.
 
     Args:
         options: of the compiler, for all of them.
@@ -189,7 +189,7 @@ class SweepCompiler:
         self._reported: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
 
     def compile(self, planned: PlannedConfiguration) -> CompiledKernel:
-        """Compile one configuration. Raises what the session's compiler raises, and the same again for what was refused before."""
+        """Compile one configuration. Raises as the session's `compile`; a build that failed before fails again without a try."""
         build = self._build(planned)
         key = (build, planned.block)
         if key in self._refusals:  # a kernel that does not compile costs its compiler's time once
@@ -223,7 +223,7 @@ class SweepCompiler:
                 self._sink.write(store_artifact(self._folder, self._listing_name(planned, suffix), data))
 
     def _listing_name(self, planned: PlannedConfiguration, suffix: str) -> str:
-        """Return a name unique within the run: the plain one for the first listing, then with what made another one necessary."""
+        """Return a file name unique within the run: the plain one first, later ones with what differs."""
         stem = listing_stem(planned.kernel.definition.kernel_name)
         variant = listing_variant(planned.macros)
         names = (stem, f"{stem}.{variant}", f"{stem}.{variant}.{planned.block}", f"{stem}.{planned.configuration_index}")

@@ -62,7 +62,7 @@ def start_pair(baseline: ConfigurationRun, candidate: ConfigurationRun, on_activ
 
 
 class ProblemRun:
-    """Both sides of one problem. What goes wrong with one is told, and the other is measured by itself."""
+    """Both sides of one problem. If one of them fails, that is reported, and the other is measured by itself."""
 
     def __init__(self, sides: list[ConfigurationRun], context: MeasurementContext, progress: SweepProgress) -> None:
         self._sides = sides  # without those that have failed
@@ -85,7 +85,7 @@ class ProblemRun:
             self._context.sink.write(comparison)
 
     def _compare(self, block_count: int) -> PairedComparison | None:
-        """Compare both sides. None: one has failed meanwhile."""
+        """Compare both sides; None where one of them has failed."""
         baseline, candidate = self._sides
         note = CrashMarker(self._context.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
         turns = Turns(baseline, candidate, self._progress.report, note.write)
@@ -137,14 +137,14 @@ SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and bet
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration that may be the fastest of its contest."""
+    """A configuration that may be the fastest of its group."""
 
     planned: PlannedConfiguration
     duration_median_ns: float
 
 
 class Contests:
-    """Candidates for the fastest of each contest, measured in this run or in an earlier run of the sweep.
+    """The candidates of each tournament group, measured in this run or in an earlier run of the sweep.
 
     Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
     """
@@ -155,7 +155,7 @@ class Contests:
             self._enter(contender)
 
     def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
-        """Enter a measured configuration. None: it could not be measured."""
+        """Add a measured configuration. measurement: None where it could not be measured."""
         if measurement is not None and _can_win(measurement):
             self._enter(Candidate(planned, measurement.duration_median_ns))
 
@@ -163,7 +163,7 @@ class Contests:
         self._candidates[candidate.planned.tournament_group].append(candidate)
 
     def confirm(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
-        """Compare the fastest two of each contest, after everything is measured.
+        """Compare the fastest two of each group, after everything is measured.
 
         A comparison that takes longer than thought must cost no configuration its look.
 
@@ -178,22 +178,22 @@ class Contests:
             confirm_best(two, context, progress, budget.part(1 / (len(contested) - position), least_ns))
 
     def shortest_comparison_ns(self) -> float:
-        """Return the time of the shortest comparison. Infinity: there is none to make."""
+        """Return the time of the shortest comparison; infinity where there is none to make."""
         return min(map(_shortest_comparison_ns, self._contested()), default=math.inf)
 
     def _contested(self) -> list[Sequence[Candidate]]:
-        """Return the fastest two of each contest that has as many."""
+        """Return the fastest two of each group that has at least two."""
         ranked = (sorted(candidates, key=lambda one: one.duration_median_ns) for candidates in self._candidates.values())
         return [candidates[:2] for candidates in ranked if len(candidates) > 1]
 
 
 def confirming_ns(measuring_ns: float) -> float:
-    """Return the time for the comparisons of a sweep over everything, which took so long."""
+    """Return the time for the final comparisons of an exhaustive sweep that took `measuring_ns`."""
     return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
 
 
 def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
-    """Compare the fastest two of one contest, if the budget allows it; a search says so where it does not.
+    """Compare the fastest two of one group, if the budget allows it; a search warns where it does not.
 
     Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
 
@@ -234,7 +234,7 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
 
 
 def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, context: MeasurementContext) -> None:
-    """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
+    """Warn that a search's best was not confirmed. For an exhaustive sweep, table best says what the margins rest on."""
     if context.sweep.strategy is SearchStrategy.ALL:
         return
     line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"
@@ -258,14 +258,14 @@ ClockNs = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """Time that a search may take. end_ns: of the clock; infinity: no end."""
+    """The time that a search may take. end_ns: on the clock; infinity: no limit."""
 
     end_ns: float
     clock_ns: ClockNs = time.monotonic_ns
 
     @classmethod
     def of(cls, budget_ns: int | None, clock_ns: ClockNs) -> Self:
-        """Return a budget from now on. None: without end."""
+        """Return a budget that starts now; duration None: no limit."""
         return cls(math.inf if budget_ns is None else clock_ns() + budget_ns, clock_ns)
 
     def left_ns(self) -> float:
@@ -277,6 +277,6 @@ class SearchBudget:
         return self.left_ns() <= 0
 
     def part(self, ratio: float, least_ns: float = 0) -> Self:
-        """Return the first part of what is left; where that is less than `least_ns`, so much of it as there is."""
+        """Return a fraction of the time that is left, at least `least_ns` if there is as much."""
         left_ns = self.left_ns()
         return replace(self, end_ns=self.clock_ns() + max(left_ns * ratio, min(left_ns, least_ns)))

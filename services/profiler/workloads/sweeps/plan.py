@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KernelCallables:
-    """Python functions that a caller in this process may give a kernel in place of its definition's words.
+    """Python functions that a caller in this process may supply in place of a definition's expressions.
 
     No request can carry them. None: the definition counts.
     """
@@ -149,19 +149,19 @@ class PlannedConfiguration:
 
     @property
     def problem(self) -> tuple[object, ...]:
-        """Return what is computed, whoever computes it how: configurations of one problem compete with each other."""
+        """Return the key of the computed problem: configurations of one problem compete with each other."""
         return (tuple(sorted(self.values.items())), self.cache_mode, self.process_index)
 
     @property
     def tournament_group(self) -> tuple[object, ...]:
-        """Return what configurations of one problem share that do the same work: one kernel's variants, or kernels with equal counts."""
+        """Return the key of configurations of one problem with the same work: one kernel's, or kernels with equal counts."""
         definition = self.kernel.definition
         return (self.problem, definition.category, definition.flop, definition.bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """A sweep that can be run. `configuration_count` counts what `configurations` yields."""
+    """A sweep that is ready to run. `configuration_count` is the number of `configurations`."""
 
     kernels: tuple[PlannedKernel, ...]
     where: Expression | None
@@ -186,7 +186,7 @@ class SweepPlan:
                     index += 1
 
     def to_measure(self, process_index: int = 0) -> list[PlannedConfiguration]:
-        """Return what one process has left to do, in the order in which it is to do it."""
+        """Return the configurations that one process has left to measure, in order."""
         left = [
             planned
             for planned in self.configurations()
@@ -197,7 +197,7 @@ class SweepPlan:
         return left
 
     def completed_count(self, process_index: int) -> int:
-        """Return what an earlier run and the processes before this one have done."""
+        """Return the number of configurations that an earlier run and earlier processes have finished."""
         return len(self.skipped_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
 
     def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
@@ -313,7 +313,7 @@ def _short(block: Dim3) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedKernel:
-    """Definition and source of a selection. notices: what was assumed to derive the definition."""
+    """The definition and source of a selection. notices: assumptions behind a derived definition."""
 
     definition: KernelDefinition
     source: KernelSource
@@ -343,7 +343,7 @@ def resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[ResolvedKernel
 
 
 def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -> ResolvedKernel:
-    """Return definition and source, each its own or the catalogue's; a source alone has its definition derived."""
+    """Return definition and source, each from the request or the catalog; for a source alone the definition is derived."""
     source = selection.source if selection.source is not None else catalog.source(selection.kernel_name)
     macro_names = tuple(axis.name for axis in sweep.macro_axes)
     if selection.definition is not None:
@@ -381,7 +381,7 @@ def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
 
 
 def _check_macro_use(kernels: Sequence[ResolvedKernel], sweep: KernelSweep) -> None:
-    """Raise InvalidParameterError for an axis of constants that nothing uses: the same would be measured again and again."""
+    """Raise InvalidParameterError for a macro axis that nothing uses, whose configurations would all be the same."""
     for axis in sweep.macro_axes:
         if len(axis.values) > 1 and not any(_may_use(kernel, axis.name, sweep) for kernel in kernels):
             raise InvalidParameterError(
@@ -418,7 +418,7 @@ def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: K
 
 
 def ordered_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[Tie, ...]:
-    """Return sources before what is tied to them. Raises UnknownParameterError, and InvalidParameterError for a circle."""
+    """Return parameters so that each comes after its source. Raises UnknownParameterError; InvalidParameterError for a cycle."""
     names = {parameter.name for parameter in definition.parameters}
     for tie in ties:
         if tie.source_name not in names:
@@ -475,7 +475,7 @@ def values_checked(definition: KernelDefinition, axes: tuple[Axis, ...], ties: t
 
 
 def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
-    """Return the spec of a sweep with the sources and definitions that it took from the catalogue, or derived."""
+    """Return the spec of a sweep completed with its resolved sources and definitions."""
     sweep = spec.work
     assert isinstance(sweep, KernelSweep)
     kernels = tuple(

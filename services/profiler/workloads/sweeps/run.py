@@ -47,7 +47,7 @@ def run_sweep(
     process_index: int = 0,
     failed_count: int = 0,
 ) -> int:
-    """Measure what `plan` leaves to one process, on an open session, and write what happens to `sink`.
+    """Measure the configurations of one process on an open session, and write events to `sink`.
 
     A configuration that cannot be measured is told as ConfigurationFailed, and the sweep goes on.
 
@@ -113,7 +113,7 @@ def _measure_all(
 
 
 def _earlier_contenders(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
-    """Yield what an earlier run of the sweep has measured, as far as it may be the fastest."""
+    """Yield the fastest configurations of an earlier run of the sweep."""
     medians_ns = {contender.configuration_index: contender.duration_median_ns for contender in sweep.rivals}
     if medians_ns:
         for planned in plan.configurations():
@@ -164,7 +164,7 @@ def search_by_halving(
     groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
-    """Find the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
+    """Find the fastest configuration of each group; each group gets an equal fraction of the budget left when it begins."""
     by_group: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         by_group.setdefault(planned.tournament_group, []).append(planned)
@@ -183,7 +183,7 @@ def _searching_part(budget: SearchBudget, context: MeasurementContext) -> Search
 
 
 def _limited(context: MeasurementContext, left_ns: float) -> MeasurementContext:
-    """Return the context with no more time for the samples of a configuration than this, but enough for a look."""
+    """Return the context with a time limit per configuration, but never below that of a first look."""
     measuring = context.sweep.measuring
     if left_ns >= measuring.max_duration_ns:
         return context
@@ -208,7 +208,7 @@ def _report_left(left_count: int, context: MeasurementContext) -> None:
 
 
 class _Halving:
-    """Successive halving of one contest: configurations of which the fastest is sought."""
+    """Successive halving within one tournament group."""
 
     def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, groups: Contests) -> None:
         self._context = context
@@ -263,7 +263,7 @@ class _Halving:
         self._sample(run, FIRST_LOOK_COUNT)
 
     def _look_again(self, run: ConfigurationRun, count: int) -> bool:
-        """Return whether the run goes on. Without budget it does with what it has."""
+        """Sample a configuration again; return whether it stays in the search. Without budget it stays as it is."""
         return self._budget.is_spent() or self._progress.attempt(run, partial(self._sample, run, count))
 
     def _sample(self, run: ConfigurationRun, count: int) -> None:
@@ -292,7 +292,7 @@ class _Halving:
             self._progress.complete()
 
     def _bring(self, run: ConfigurationRun | None) -> None:
-        """Make the device's buffers those of `run`; None: they are about to become another one's."""
+        """Give the device's buffers to `run`; None: only unload the present one."""
         if self._on_device is not run:
             if self._on_device is not None:
                 self._on_device.unload()

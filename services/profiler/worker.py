@@ -349,7 +349,6 @@ TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
 class ProcessSeries:
     """The processes of a run, one after the other.
 
-
     Args:
         commands: of the processes, in their order.
     """

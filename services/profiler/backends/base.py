@@ -357,7 +357,6 @@ def may_hold_streams(environment: Mapping[str, str]) -> bool:
 def without_garbage_collector() -> Iterator[None]:
     """Switch Python's garbage collector off within the context.
 
-
     A collection can start at any time, takes milliseconds, and waits for the device where it frees device memory.
     """
     was_enabled = gc.isenabled()

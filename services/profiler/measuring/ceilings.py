@@ -128,7 +128,6 @@ def _stream(bench: CeilingBench, variant: StreamVariant, array_bytes: int) -> Ra
 def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
     """Write every array once.
 
-
     Host memory that was never written is one shared page of zeros, which reads far too quickly.
     """
     copy = STREAM_VARIANTS[0]

@@ -1,6 +1,5 @@
 """The process that launches configurations of a sweep once each under ncu.
 
-
 Run as `python -m kernalyse.services.profiler.workloads.counter_launcher`.
 
 Runs under ncu, started by the worker after the sweep. Each configuration is prepared as the sweep prepared it, on the same

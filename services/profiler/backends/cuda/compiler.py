@@ -50,7 +50,6 @@ def compiler_version(nvcc: str) -> str:
 class NvccCompiler:
     """The compiler nvcc, with a cache for its results.
 
-
     Args:
         cache: where cubins are stored between processes; None: nowhere.
     """
@@ -196,7 +195,6 @@ def reads_hidden_files(build: Build) -> bool:
 def build_key(build: Build, architecture: str, *parts: str) -> str:
     """Return the cache key of a build without its headers.
 
-
     Header folders have other paths in every run, so only their number is part of the key.
 
     Args:
@@ -210,7 +208,6 @@ def build_key(build: Build, architecture: str, *parts: str) -> str:
 
 def read_headers(listed: Path, folder: Path) -> list[Path]:
     """Return the headers listed in a make rule of nvcc -MD.
-
 
     Files in the folder that nvcc ran in, and names from #line directives, are skipped.
     """
@@ -343,7 +340,6 @@ def cache_key(*parts: str) -> str:
 
 def _place(header: Path, header_folders: Sequence[Path]) -> tuple[int | None, str]:
     """Return a header's path relative to its folder, with the position of that folder.
-
 
     The folder of a run's bundle has another path in every run, so the path itself would never match.
     """

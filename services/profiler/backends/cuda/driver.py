@@ -180,7 +180,6 @@ class ErrorClasses:
 class CudaLibrary:
     """NVIDIA's driver library, called directly.
 
-
     Raises:
         OSError: no driver, or one older than CUDA 11.4, which lacks some of these functions.
     """
@@ -265,7 +264,6 @@ class CudaLibrary:
 
 class DeviceErrors:
     """The translation of PyCUDA's errors for one device.
-
 
     Args:
         driver: the module pycuda.driver.

@@ -99,7 +99,6 @@ def check_limits(driver: Any, kernel: CudaKernel, configuration: LaunchConfigura
 def allow_shared_memory(driver: Any, kernel: CudaKernel, dynamic_bytes: int) -> None:
     """Allow the kernel more shared memory than the default.
 
-
     The limit is only ever raised, because a launch prepared earlier may need more than this one.
     """
     attributes = driver.function_attribute

@@ -105,7 +105,6 @@ class Builder(Protocol):
 class NvccBackend:
     """A backend that compiles each kernel into a program of its own.
 
-
     Args:
         cache_folder: where programs are stored between processes; None: nowhere.
 

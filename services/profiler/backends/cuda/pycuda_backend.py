@@ -80,7 +80,6 @@ class CudaLaunch:
 class PyCudaBackend:
     """A backend that launches kernels in this process through PyCUDA.
 
-
     Args:
         cache_folder: where cubins are stored between processes; None: nowhere.
 
@@ -130,7 +129,6 @@ def _load_driver() -> Any:
 
 class CudaSession:
     """An open context on one NVIDIA device.
-
 
     After a kernel that destroys the context (an illegal address, say) every call raises WorkerCrashedError.
     """
@@ -451,7 +449,6 @@ class NoRanges:
 
 class NvtxRanges:
     """NVTX ranges.
-
 
     Args:
         push: begins a range, with its name as bytes.

@@ -185,7 +185,6 @@ def timing_build() -> Build:
 def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any, flush: Callable[[], None]) -> SampleTimer:
     """Return a timer whose device code is loaded and has run once.
 
-
     Code that is loaded later would wait for the blocked stream, which waits for the host.
 
     Args:

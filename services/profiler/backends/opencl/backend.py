@@ -82,7 +82,6 @@ class OpenCLLaunch:
 class OpenCLBackend:
     """A backend that translates kernels to OpenCL.
 
-
     Args:
         runtime: "intel" or "pocl" to use only that one; None for all installed runtimes.
 

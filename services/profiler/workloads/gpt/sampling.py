@@ -123,7 +123,6 @@ FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a laten
 class PassRun:
     """The measurement of complete passes of one variant.
 
-
     Call `start`; then `sample`, or alternate two of them in interleaved trials; then `finish`.
     """
 

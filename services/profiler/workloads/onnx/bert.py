@@ -112,7 +112,7 @@ def _embeddings(graph: _Graph, vocabulary_size: int) -> str:
     path = "bert/embeddings"
     words = graph.weight("bert.embeddings.word_embeddings.weight", vocabulary_size, WIDTH)
     types = graph.weight("bert.embeddings.token_type_embeddings.weight", TOKEN_TYPE_COUNT, WIDTH)
-    positions = graph.weight("bert.embeddings.position_embeddings.weight", MAX_TOKEN_COUNT, WIDTH)
+    position_table = graph.weight("bert.embeddings.position_embeddings.weight", MAX_TOKEN_COUNT, WIDTH)
     sizes = graph.node(f"{path}/Shape", "Shape", "input_ids")
     length = graph.node(f"{path}/Gather", "Gather", sizes, graph.constant("index_1", [1], np.int64), axis=0)
     positions = graph.constant("bert.embeddings.position_ids", np.arange(MAX_TOKEN_COUNT)[np.newaxis], np.int64)
@@ -120,7 +120,7 @@ def _embeddings(graph: _Graph, vocabulary_size: int) -> str:
     word_rows = graph.node(f"{path}/word_embeddings/Gather", "Gather", words, "input_ids")
     type_rows = graph.node(f"{path}/token_type_embeddings/Gather", "Gather", types, "token_type_ids")
     both = graph.node(f"{path}/Add", "Add", word_rows, type_rows)
-    position_rows = graph.node(f"{path}/position_embeddings/Gather", "Gather", positions, used)
+    position_rows = graph.node(f"{path}/position_embeddings/Gather", "Gather", position_table, used)
     return graph.layer_norm(f"{path}/LayerNorm", graph.node(f"{path}/Add_1", "Add", both, position_rows))
 
 

@@ -38,7 +38,7 @@ class ModelInput:
 class ModelFile:
     """The contents of a model file. node_of_tensor: name of the node that outputs a tensor. module_of_node: by name, where known.
 
-    token_count, position_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
+    token_count, position_count: rows of the tables of words and positions; None: not found, as a model need not have them.
     parameter_count: numbers in its weights, single constants aside.
     """
 

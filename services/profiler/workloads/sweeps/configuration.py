@@ -57,7 +57,6 @@ class MeasurementContext:
 class ConfigurationRun:
     """The measurement of one configuration.
 
-
     Call `announce` first; then `measure` or, where others share the device, `start`, `sample` and `finish`.
     """
 

@@ -102,9 +102,7 @@ def _cpu_model() -> str | None:
 
 
 # ---------------------------------------------------------------- telemetry
-# Telemetry of devices and host, sampled at intervals.
-#
-# While runs go on their readings are journalled with them; those of an idle node stay in a ring of an hour in memory.
+# Readings are journaled with the active runs; those of an idle node stay in memory, in a ring of an hour.
 
 logger = logging.getLogger(__name__)
 

@@ -165,7 +165,7 @@ def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- servicer
-# The methods of ProfilerService: each decodes, calls, encodes.
+# Each RPC decodes, calls and encodes.
 
 WATCH_RESPONSE_BYTES: Final = 1024 * 1024
 """Of events in one response. Smaller ones cost more calls; larger ones hold more memory for each stalled watcher."""
@@ -273,7 +273,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         is_other_journal = request.journal_id not in ("", self._journal.journal_id)
         cursor = await self._journal.cursor(0 if is_other_journal else _event_index(request.next_event_index))
         telemetry_position = 0
-        reported_problem: str | None = None  # None: nothing of the node has been told
+        reported_problem: str | None = None  # None: the node has not been reported yet
         while True:
             news = self._news.next()
             node = None if self._journal.problem == reported_problem else self._described_node()
@@ -329,7 +329,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
 
 def _event_index(value: int) -> int:
     if value < 0:
-        raise InvalidRequestError("next_event_index", found=str(value), expected="0 or more", remedy="0 asks for the oldest event kept.")
+        raise InvalidRequestError("next_event_index", found=str(value), expected="0 or more", remedy="0 asks for the oldest stored event.")
     return value
 
 
@@ -341,8 +341,8 @@ def _run_number(page_token: str) -> int | None:
     return int(page_token)
 
 
-# ---------------------------------------------------------------- disk keeping
-# Keeps what runs and uploads leave on disk within the node's limits, beside the journal, which keeps to its own.
+# ---------------------------------------------------------------- disk limits
+# Artifacts and bundles are kept within the node's limits on disk; the journal has its own limits.
 
 INTERVAL_S: Final = 600.0
 """Between looks. What arrives in ten minutes may be over the limits for as long; looking walks over every file."""
@@ -352,7 +352,7 @@ async def keep_disk(runs: Runs, bundles: BundleStore, runs_folder: Path, artifac
     """Enforce the disk limits at intervals, without end."""
     while True:
         for digest in await asyncio.to_thread(bundles.expire, runs.bundle_digests):
-            logger.info("Bundle %s is deleted: nobody has used it for long, or others need the room.", digest)
+            logger.info("Bundle %s is deleted: it is long unused, or others need the space.", digest)
         active = (*runs.running_run_ids, *runs.queued_run_ids)
         for run_id in await asyncio.to_thread(drop_artifacts, runs_folder, artifacts_max_bytes, active):
             logger.info("Run %s loses its artifacts: all runs' together are over their limit.", run_id)

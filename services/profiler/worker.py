@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KernalyseError as error:
         sink.write(StateChanged(RunState.FAILED, run_error(error)))
         return FAILURE_EXIT_CODE
-    except BrokenPipeError:  # the service is gone: nobody is left to tell
+    except BrokenPipeError:  # the service is gone, so there is nobody to report to
         return FAILURE_EXIT_CODE
     except Exception as error:
         traceback.print_exc()
@@ -167,7 +167,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
-    # The first process tells the ceilings for all of them, and has counted what it measures.
+    # The first process reports the ceilings for all of them, and its configurations are the ones counted.
     are_complete = process_index > 0 or report_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
     if counting is not None:
@@ -274,7 +274,7 @@ def _open_session(backend: BackendName, device_id: str | None, cache_folder: Pat
     return open_backend_for(backend, device_id, cache_folder).open(device_id)
 
 
-# ---------------------------------------------------------------- being ended
+# ---------------------------------------------------------------- termination
 
 
 def _end_on_sigterm(sink: WholeEvents) -> None:
@@ -310,11 +310,11 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec")
     parser.add_argument("--events-fd", type=int, required=True, help="descriptor to write events to")
     parser.add_argument("--folder", type=Path, required=True, help="private working folder of the run")
-    parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
+    parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
     parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
-    parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
+    parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are stored between runs")
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
-    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parsed = parser.parse_args(arguments)
@@ -340,8 +340,8 @@ if __name__ == "__main__":
 # ---------------------------------------------------------------- process series
 # A run in several processes, one after the other: this process starts them and ends as the first one that fails.
 #
-# Each is a worker of its own with a device of its own opening, so that what drifts between processes shows. They write to the same
-# event pipe; this process writes nothing while one of them lives, for two writers could cut each other's frames.
+# Each is a worker that opens the device anew, so that differences between processes show. They write to the same event pipe; this
+# process writes nothing while one of them lives, because two writers could interleave their frames.
 
 TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
 
@@ -364,7 +364,7 @@ class ProcessSeries:
         for command in self._commands:
             # Not close_fds: the event pipe, and the lock by which the service knows that a process of the run still lives.
             self._child = subprocess.Popen(command, close_fds=False)
-            if self._is_ended:  # told while it was being started
+            if self._is_ended:  # SIGTERM came while the process was being started
                 self._child.terminate()
             exit_code = self._child.wait()
             if exit_code < 0:

@@ -207,7 +207,7 @@ def test_a_tokenizer_must_fit_the_model(tmp_path: Path) -> None:
     (folder / "bad.json").write_text("{}")
     fitting: dict[str, Any] = {"bundle_digest": DIGEST, "prompt": "hello"}
     assert prepared(tmp_path, tokenizer_file_name="t.json", **fitting).extents.sequence == 3
-    with pytest.raises(InvalidModelError, match=r"tokenizer file t\.json: found 1024 tokens; expected at most 1000, the rows"):
+    with pytest.raises(InvalidModelError, match=r"tokenizer file t\.json: found 1024 tokens; expected at most 1000, the vocabulary"):
         prepared(tmp_path, tokenizer_file_name="t.json", vocabulary_size=1000, **fitting)
     with pytest.raises(InvalidModelError, match=r"tokenizer file bad\.json"):
         prepared(tmp_path, tokenizer_file_name="bad.json", **fitting)
@@ -316,7 +316,7 @@ def test_nodes_that_are_only_launched_have_no_times_of_their_own(tmp_path: Path)
     plan = plan_pass(PreparedModel("m", file, {}, Extents(1, 2)), (node, other), {"/odd": "odd"})
     assert [planned.configuration.layer_path for planned in plan.nodes] == ["odd"]
     assert plan.configuration.flop is None  # not all of it is known
-    assert "No model tells the work of 1 Odd" in plan.notices[0]
+    assert "No cost model knows 1 Odd" in plan.notices[0]
     assert "1 nodes run on CUDAExecutionProvider, which launches kernels" in plan.notices[1]
 
 

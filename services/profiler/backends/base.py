@@ -268,7 +268,7 @@ def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
 
 
 # ---------------------------------------------------------------- passes
-# A model's forward pass as a backend sees it: launches that always follow each other in one order.
+# To a backend, the forward pass of an ML model is a fixed sequence of launches.
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class PassSession(DeviceSession, Protocol):
 
 
 # ---------------------------------------------------------------- arguments
-# Checks that kernel arguments fit the signature that the source declares; the same for every backend.
+# The check of kernel arguments against the source's signature is the same for every backend.
 
 
 def check_arguments(kernel: SourceFunction, arguments: Sequence[Argument]) -> None:
@@ -337,10 +337,10 @@ def _expected_kind(parameter: SourceParameter) -> str:
     return f"a scalar of type {parameter.dtype.value}"
 
 
-# ---------------------------------------------------------------- stream holding
-# Conditions for holding a stream while work is enqueued behind it, and what must not run meanwhile.
+# ---------------------------------------------------------------- blocked streams
+# Conditions under which a stream may be blocked while work is enqueued behind it.
 
-UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set by whoever starts this process under one
+UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set by the process that starts this one under a profiler
 REPLAYING: Final = ("NV_TPS_LAUNCH_", "NV_COMPUTE_PROFILER_", "NV_NSIGHT_INJECTION_", "NV_SANITIZER_", "CUDA_INJECTION64_PATH")
 """Set by ncu, compute-sanitizer and libraries that are loaded into every CUDA program: they may run kernels one at a time,
 and then a held stream waits for work that never gets to it."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------- registry
-# The backends of this machine, and opening one by name. Nothing is imported before it is asked for.
+# A backend is imported only when it is opened.
 
 CUDA_BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC)  # AUTO takes the first: it starts no programs
 
@@ -119,8 +119,8 @@ def _nothing_found(name: BackendName) -> str:
 # ---------------------------------------------------------------- probe
 # `python -m kernalyse.services.profiler.backends.discovery` prints this machine's devices as JSON.
 #
-# The profiler service asks in a process of its own: a runtime that crashes while it looks for devices takes nothing down, and none of
-# them stays in the service's memory.
+# The profiler service runs this in a separate process: a runtime that crashes while it looks for devices does no harm, and none stays
+# in the service's memory.
 
 
 def write_probe(devices: tuple[Device, ...], notices: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from kernalyse.services.core.errors import CollectorFailedError, KernalyseError
 PROGRAM_MARK: Final = "KERNALYSE_PROGRAM"
 """Variable that the program and what it starts have, and the processes of the tool have not: so one can be ended without the other."""
 
-SHOWN_LINE_COUNT: Final = 12  # of a tool's words in a message; the run's log has all of them
+SHOWN_LINE_COUNT: Final = 12  # of a tool's output in a message; the run's log has all of it
 
 
 @dataclass(frozen=True, slots=True)

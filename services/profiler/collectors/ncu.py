@@ -125,10 +125,10 @@ def _is_administrator(status: Path) -> bool:
 
 
 # ---------------------------------------------------------------- ncu metrics
-# Metrics that ncu is asked for, by compute capability: time, work, bytes at each memory level, use of the device.
+# Metrics by compute capability: time, operations, bytes at each memory level, use of the device.
 #
-# Names are those of the sections that ncu itself makes its rooflines of (SpeedOfLight*.section, ncu 2025). What the numbers come to is
-# the analyzer's to say.
+# Names are those of the sections from which ncu itself makes its rooflines (SpeedOfLight*.section, ncu 2025). The analyzer evaluates
+# the numbers.
 
 USE_METRICS: Final = (
     "gpu__time_duration.sum",
@@ -219,10 +219,10 @@ def _tensor_metrics(version: tuple[int, int]) -> tuple[str, ...]:
     return tuple(TENSOR.format(name) for name in TENSOR_PATHS[max(known)])
 
 
-# ---------------------------------------------------------------- ncu refusals
-# Why ncu did not count, in its own words, and what can be done.
+# ---------------------------------------------------------------- ncu errors
+# The reasons why ncu did not count, with its own message and a remedy.
 
-MAX_LINE_COUNT: Final = 12  # of ncu's words in a message; the report in the run's artifacts has all of them
+MAX_LINE_COUNT: Final = 12  # of ncu's output in a message; the report in the run's artifacts has all of it
 
 DCGM_REMEDY: Final = (
     "If DCGM watches this GPU, pause it as root while you count (dcgmi profile --pause), and let it go on after that "
@@ -283,7 +283,7 @@ def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
 
 
 # ---------------------------------------------------------------- ncu profile
-# Nsight Compute around a command: the call, its report, and the same as CSV for the analyzer.
+# The report of a profiled command is also printed as CSV, which the analyzer reads.
 
 NAME: Final = "ncu"
 REPORT: Final = "report.ncu-rep"
@@ -376,7 +376,7 @@ class NcuProfile:
             "printing the report",
         )
         if printing.exit_code != 0 or not table.is_file() or TABLE_MARK not in table.read_bytes():
-            remedy = "The report is kept as an artifact; it may be cut short. Try to open it by hand."
+            remedy = "The report is stored as an artifact; it may be cut short. Try to open it by hand."
             return Collected((report,), problem=no_trace("ncu --import", printing, "a report that it does not print", remedy))
         return Collected((report, KeptFile(TABLE, table)), ((TABLE,),), notices=notices)
 

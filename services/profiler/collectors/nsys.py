@@ -40,7 +40,7 @@ FILE_TYPE: Final = "sqlite"  # what every version exports
 
 PROBE_LIMIT_S: Final = 20.0  # --help takes tenths of a second; an installation that lacks libraries may take longer to say so
 REPORT: Final = "report.nsys-rep"
-LEFTOVER_REMEDY: Final = "The raw file is kept as an artifact: QdstrmImporter of the same nsys may still make a report of it."
+LEFTOVER_REMEDY: Final = "The raw file is stored as an artifact: QdstrmImporter of the same nsys may still make a report of it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Nsys:
         """Return the command line of nsys around `target`."""
         # Registered strings alone would open a range by default: most programs name theirs with plain ones.
         variables = f"{PROGRAM_MARK}=1,NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
-        # Its own CPU sampling is on unless told otherwise, and has been seen to hang for good in virtual machines.
+        # Its own CPU sampling is on by default, and has been seen to hang for good in virtual machines.
         sampling = () if self.profile.with_cpu_sampling else ("--sample=none", "--cpuctxsw=none")
         graphs = ("--cuda-graph-trace=node",) if self.program.can("--cuda-graph-trace") else ()
         return [
@@ -130,7 +130,7 @@ class Nsys:
                 "nsys export",
                 exporting,
                 f"a report of {self.report.stat().st_size} bytes that it does not export",
-                "The report is kept as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
+                "The report is stored as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
             )
             return Collected(files=(report,), problem=problem)
         files = tuple(KeptFile(str(path.relative_to(self.context.collected)), path) for path in found)

@@ -105,7 +105,7 @@ def find_command(name: str, folder: Path, environment: Mapping[str, str]) -> str
 
 
 # ---------------------------------------------------------------- command checks
-# Checks of a command to be profiled, before anything is looked up on the node.
+# These checks look only at the request, not at the node.
 
 COLLECTORS: Final = ("nsys", "ncu", "kineto", "proton")
 

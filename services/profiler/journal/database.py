@@ -15,11 +15,9 @@ from kernalyse.services.core.errors import InternalError, StorageFullError
 from kernalyse.services.core.model import CeilingMeasurement, Run, RunSpec
 from kernalyse.v1 import run_pb2
 
-# ---------------------------------------------------------------- journal database
-# The journal's SQLite file: its tables, and what is read from them.
-#
-# Runs keep their spec apart from the rest: it never changes and can be large, the rest is small and changes with every progress. Both
-# are serialized messages; the columns beside them are those that queries ask for.
+# ---------------------------------------------------------------- tables and queries
+# A run's spec has a table of its own: it never changes and can be large, while the rest is small and changes with every progress event.
+# Both are serialized messages; the other columns are those that queries filter and sort by.
 
 _PAGE_BYTES: Final = 8192
 """Two batches of 500 samples fit; with SQLite's 4096 each such event would waste most of a second page."""
@@ -201,7 +199,7 @@ def _decoded(run: bytes, spec: bytes) -> Run:
 
 
 # ---------------------------------------------------------------- event tail
-# The newest events of the journal, in memory, so that many watchers do not read the database for the same bytes.
+# The newest events are cached in memory, so that many watchers do not read the same bytes from the database.
 
 _EVENTS_FIELD_TAG: Final = b"\x0a"
 """Field 1, length-delimited: `events` of the responses of WatchRun and of WatchNode alike."""

@@ -30,7 +30,7 @@ from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_so
 __all__ = ["Catalog", "check_definition", "derive_definition", "load_catalog", "parse_catalog"]
 
 CATALOG_FILE_NAME: Final = "catalog.toml"
-MAX_CATALOG_BYTES: Final = 1024 * 1024  # far above any catalogue; a mistyped path to data is refused at once
+MAX_CATALOG_BYTES: Final = 1024 * 1024  # far above any catalog; a mistyped path to data is rejected at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Catalog:
             close = get_close_matches(kernel_name, self.kernel_names, n=3)
             raise UnknownKernelError(
                 f"kernel {kernel_name}",
-                found="no such kernel in the catalogue",
+                found="no such kernel in the catalog",
                 expected=f"perhaps {' or '.join(close)}" if close else f"one of {', '.join(self.kernel_names)}",
                 remedy="Check the spelling, or name a file: FILE.cu:KERNEL.",
             )
@@ -71,7 +71,7 @@ def catalog_folder() -> Path:
 
 @lru_cache(maxsize=4)
 def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read a catalogue; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
+    """Read a catalog; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -81,7 +81,7 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
     try:
         if path.stat().st_size > MAX_CATALOG_BYTES:
             raise InvalidCatalogError(
-                str(path), found=f"{path.stat().st_size} bytes", expected=f"at most {MAX_CATALOG_BYTES}", remedy="Name a catalogue file."
+                str(path), found=f"{path.stat().st_size} bytes", expected=f"at most {MAX_CATALOG_BYTES}", remedy="Name a catalog file."
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -91,11 +91,11 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
 
 
 def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read the text of a catalogue whose sources lie in `source_folder`. Raises as `load_catalog` does."""
+    """Read the text of a catalog whose sources lie in `source_folder`. Raises as `load_catalog` does."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidCatalogError(file_name, found=str(error), expected="TOML", remedy="Correct that place.") from error
+        raise InvalidCatalogError(file_name, found=str(error), expected="TOML", remedy="Correct the file there.") from error
     definitions: dict[str, KernelDefinition] = {}
     sources: dict[str, KernelSource] = {}
     for kernel_name, entry in document.items():
@@ -113,7 +113,7 @@ def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: t
 def _read_source(file_name: str, kernel_name: str, folder: Path, source_name: str) -> KernelSource:
     path = (folder / source_name).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise catalog_error(file_name, kernel_name, "source", source_name, "a file beside the catalogue or below it")
+        raise catalog_error(file_name, kernel_name, "source", source_name, "a file beside the catalog or below it")
     try:
         return KernelSource(source_name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -264,7 +264,7 @@ def _shown(value: Any) -> str:
 
 
 # ---------------------------------------------------------------- source kernels
-# The kernels of a source that nobody has described, for who chooses one of them.
+# Kernels of a source without a catalog, listed so that the user can choose among them.
 
 
 @dataclass(frozen=True, slots=True)

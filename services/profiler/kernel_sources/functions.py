@@ -31,7 +31,6 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
 from kernalyse.services.profiler.kernel_sources.syntax import replace as replace_text
 
 # ---------------------------------------------------------------- source functions
-# Functions of a .cu text: name, parameters, template parameters.
 
 DATA_TYPES: Final[dict[str, DataType]] = {
     "float": DataType.FLOAT32,
@@ -199,11 +198,9 @@ def _read_parameter(node: Node, index: int) -> SourceParameter:
     )
 
 
-# ---------------------------------------------------------------- kernel source
-# Declarations of a .cu text: its kernels, their parameters, and the `__device__` functions beside them.
-#
-# The text is parsed with tree-sitter's CUDA grammar. The parser is lenient: a place it cannot read becomes a `SyntaxProblem`, because
-# the compiler has the better words for it. Only when a kernel cannot be found at all is a problem an error here.
+# ---------------------------------------------------------------- parsed sources
+# The text is parsed with tree-sitter's CUDA grammar. The parser is lenient: what it cannot read becomes a `SyntaxProblem`, because the
+# compiler has better messages for it. A problem is an error here only when a kernel cannot be found at all.
 
 __all__ = ["MAX_SOURCE_BYTES", "ParsedSource", "SourceFunction", "SourceParameter", "SyntaxProblem", "parse_kernel_source"]
 
@@ -321,8 +318,8 @@ def _problems(root: Node) -> Iterator[SyntaxProblem]:
 # ---------------------------------------------------------------- template instances
 # Instances of template kernels, named as C++ names them: `scale<float, 4>`.
 #
-# The arguments are words: a type, a number, a macro. They are put in the place of the template's parameters, on the syntax tree, so
-# that members of the same name and text in comments stay what they are.
+# The arguments are text: a type, a number, a macro. They replace the template's parameters on the syntax tree, so that members of the
+# same name and text in comments are left alone.
 
 TYPE_PARAMETERS: Final = frozenset({"type_parameter_declaration", "optional_type_parameter_declaration"})
 VALUE_PARAMETERS: Final = frozenset({"parameter_declaration", "optional_parameter_declaration"})

@@ -178,9 +178,9 @@ def _guard(root: Node) -> Node | None:
 
 
 # ---------------------------------------------------------------- header bundle
-# The headers that a source really includes, as one archive that a node can unpack and search.
+# The headers that a source really includes are packed into one archive, which a node unpacks and searches.
 #
-# Files keep their places to each other, so that `#include "../common/x.h"` means the same file there as here. Which folders of the
+# Files keep their relative paths, so that `#include "../common/x.h"` means the same file there as here. Which folders of the
 # archive are searched, and in which order, its own file `.kernalyse/include_folders` says.
 
 
@@ -209,7 +209,7 @@ def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBu
     headers = sorted(_headers(_absolute(source_file), own_folder, folders))
     if not headers:
         return None
-    # The source's own folder too: on the node its text lies elsewhere, and "x.h" beside it has to be searched for.
+    # The source's own folder too: on the node its text lies elsewhere, so "x.h" from the same folder has to be searched for.
     searched = tuple(dict.fromkeys((own_folder, *folders)))
     root = Path(os.path.commonpath([*searched, *(header.parent for header in headers)]))
     listed = "".join(f"{folder.relative_to(root).as_posix()}\n" for folder in searched)

@@ -11,8 +11,7 @@ from typing import Final
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Tree
 
-# ---------------------------------------------------------------- source nodes
-# Places and parts of a syntax tree that tree-sitter's CUDA grammar has made of a .cu text.
+# ---------------------------------------------------------------- nodes
 
 ALIGNMENT: Final = re.compile(rb"__align__\s*\([^()]*\)")
 """The grammar lacks this attribute; it is hidden from the parser, byte positions kept."""
@@ -126,8 +125,8 @@ def is_dynamic_shared(node: Node) -> bool:
     return node.type == "declaration" and has_qualifier(node, "extern") and has_qualifier(node, "__shared__")
 
 
-# ---------------------------------------------------------------- source edits
-# Edits on a source text that leave every line where it is.
+# ---------------------------------------------------------------- edits
+# Edits keep every line of the source where it is.
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +167,8 @@ def apply_edits(text: bytes, start: int, end: int, edits: Iterable[Edit]) -> str
     return b"".join(parts).decode(errors="replace")
 
 
-# ---------------------------------------------------------------- source constants
-# Compile-time constants of a .cu text: those that -D may set, with the text's own values, and those that it fixes.
+# ---------------------------------------------------------------- constants
+# Compile-time constants of a .cu text: those that -D may set, and those that the text fixes.
 
 WORD: Final = re.compile(r"\w+")
 CONDITIONS: Final = frozenset({"preproc_ifdef", "preproc_if", "preproc_elif", "preproc_else"})

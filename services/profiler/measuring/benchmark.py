@@ -383,9 +383,7 @@ def _selected(block: TimedSamples, mask: npt.NDArray[np.bool_]) -> TimedSamples:
 
 
 # ---------------------------------------------------------------- timing rule
-# The choice of how samples of a kernel are taken, by how long it runs.
-#
-# The rule, where the request leaves it open (AUTO):
+# The timing method of AUTO, chosen by the duration of a launch:
 #
 # - cold samples: one launch each. The cache has to be flushed between launches, so there is nothing to batch.
 # - hot samples of kernels of 10 us and more: one launch each.
@@ -438,7 +436,7 @@ def _method(asked: TimingMethod, cache_mode: CacheMode, launch_ns: float, known:
 
 
 # ---------------------------------------------------------------- throttling
-# Throttling: which samples were taken at a reduced clock and do not count, and the error when none is left.
+# Samples that were taken at a reduced clock do not count; when too few are left, that is an error.
 
 MIN_CLOCK_RATIO: Final = 0.75
 """Of the clock seen so far. NVBench discards below 75 % of the default clock too; but a large GPU runs every dense kernel

@@ -19,7 +19,7 @@ from kernalyse.services.profiler.backends.base import Argument, DeviceBuffer, De
 from kernalyse.services.profiler.kernel_sources.functions import SourceParameter
 
 # ---------------------------------------------------------------- inputs
-# Contents of buffers before a launch: inputs that kernels read, and poison where they are to write.
+# Contents of buffers before a launch: inputs for reading, and poison values for outputs.
 
 Array = npt.NDArray[Any]
 
@@ -146,7 +146,7 @@ def poison_values(plan: BufferPlan) -> Array:
 
 
 # ---------------------------------------------------------------- device buffers
-# Device memory that outlives a configuration.
+# Device memory is reused from one configuration to the next.
 
 Key = tuple[str, int]  # name and size in bytes
 
@@ -202,7 +202,7 @@ def _key(plan: BufferPlan) -> Key:
 
 
 # ---------------------------------------------------------------- arguments
-# Puts a kernel's arguments in the order of its source: buffers by name, scalars with the source's own types.
+# A kernel's arguments in the order of its source: buffers by name, scalars converted to the source's types.
 
 
 def bind_arguments(
@@ -262,7 +262,7 @@ def _missing(kernel_name: str, parameter: SourceParameter, what: str, known: Map
     declared = f"{parameter.type_name}{' *' if parameter.is_pointer else ' '}{parameter.name}"
     return InvalidParameterError(
         f"argument {parameter.name} of kernel {kernel_name}",
-        found=f"no definition of it beside {', '.join(known)}" if known else "no definition of it",
+        found=f"only definitions of {', '.join(known)}" if known else "no definition of it",
         expected=f"{what} for '{declared}' in line {parameter.line}",
         remedy=f"Define it: {'--buffer' if parameter.is_pointer else '--arg'} {parameter.name}=….",
     )

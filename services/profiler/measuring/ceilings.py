@@ -30,7 +30,7 @@ from kernalyse.services.profiler.measuring.ceiling_bench import (
 from kernalyse.services.profiler.measuring.device_state import ClockMeter
 
 # ---------------------------------------------------------------- memory ceilings
-# Bandwidth of every memory level: streams through device memory and caches, and windows read again and again.
+# Bandwidth of every memory level: streams through device memory and caches, and windows that are read repeatedly.
 
 STREAM_FILE: Final = "memory.cu"
 CACHE_FILE: Final = "cache.cu"
@@ -227,8 +227,8 @@ def _within_memory(device: Device, array_bytes: int) -> int:
     return max(STRETCH_BYTES, min(array_bytes, *(limit for limit in (*limits, array_bytes) if limit is not None)))
 
 
-# ---------------------------------------------------------------- fma ceilings
-# Fused multiply-adds on registers alone: the peaks of the units that are not tensor cores.
+# ---------------------------------------------------------------- multiply-add ceilings
+# Peak rates of the ordinary arithmetic units: fused multiply-adds on registers alone.
 
 FMA_FILE: Final = "fma.cu"
 FLOP_PER_ROUND: Final = 16  # of a thread, as in fma.cu
@@ -281,7 +281,7 @@ def fma_plans(device: Device) -> tuple[CeilingPlan, ...]:
 
 
 # ---------------------------------------------------------------- tensor ceilings
-# Tensor cores: products of tiles that never leave registers or shared memory, checked before they are timed.
+# Peak rates of tensor cores: products of tiles in registers or shared memory, checked for correctness before they are timed.
 
 Array = npt.NDArray[Any]
 Capability = tuple[int, int]
@@ -464,7 +464,7 @@ def check_product(variant: TensorVariant, product: Array, values: Array) -> None
             f"form {variant.variant_name} of ceiling {variant.ceiling_name} tensor",
             found=f"a product that is off by {error_ratio:.3g} of its largest sum",
             expected=f"at most {tolerance:g}",
-            remedy="This ceiling is not kept; please report it with the device and its driver.",
+            remedy="This ceiling is dropped; please report it with the device and its driver.",
         )
 
 
@@ -477,7 +477,7 @@ def _storage_type(dtype: DataType) -> np.dtype[Any]:
     return np.dtype(dtype.value)
 
 
-# ---------------------------------------------------------------- ceilings
+# ---------------------------------------------------------------- all ceilings of a device
 
 SOURCE_FILES: Final = (STREAM_FILE, CACHE_FILE, FMA_FILE, MMA_FILE, MMA_FLOAT64_FILE, WGMMA_FILE)
 

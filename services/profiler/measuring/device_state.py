@@ -19,7 +19,6 @@ from kernalyse.services.core.errors import UnmetConditionError
 from kernalyse.services.core.model import BackendName, BusyPolicy, Device, DeviceKind
 
 # ---------------------------------------------------------------- clocks
-# The state of the device while samples are taken: clocks, temperature, power, and what holds the clock back.
 
 # Bits of NVML's clock event reasons. Names follow nvml.h, section "Clocks Event Reasons".
 REASON_NAMES: Final = {
@@ -156,8 +155,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-# ---------------------------------------------------------------- busy
-# Use of the device by others: other processes on a GPU, other work on the cores of a CPU device.
+# ---------------------------------------------------------------- other users of the device
+# Other processes on a GPU, or other work on the cores of a CPU device.
 
 WAIT_LIMIT_S: Final = 300.0  # then somebody has to decide; waiting on would look like a hang
 POLL_S: Final = 1.0
@@ -304,7 +303,7 @@ def _busy(use: DeviceUse, expected: str, remedy: str) -> UnmetConditionError:
 
 
 # ---------------------------------------------------------------- power
-# The power that an NVIDIA device draws. Without NumPy: the service reads it too.
+# This section does without NumPy, because the service reads the power too.
 
 
 def read_power_watts(nvml: Any, handle: Any) -> float | None:

@@ -17,22 +17,22 @@ from kernalyse.services.profiler.measuring.benchmark import Benchmark, throttled
 from kernalyse.services.profiler.measuring.stopping import StoppingRule
 
 TURN_NS: Final = 5_000_000
-"""Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
-sampling, turns of 5 ms gave intervals half as wide as turns of 60 ms on Intel's runtime, a third as wide on PoCL; one
-launch a turn, where launches are that long, was as good. Much shorter turns spend their time on the launch that warms the
+"""Wall clock of a trial. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
+sampling, trials of 5 ms gave intervals half as wide as trials of 60 ms on Intel's runtime, a third as wide on PoCL; one
+launch a trial, where launches are that long, was as good. Much shorter trials spend their time on the launch that warms the
 cache and on reading clocks."""
 
 CPU_BLOCK_NS: Final = 20_000_000
-"""Of one side, in several turns. On a CPU, other programs take a core for milliseconds at a time, which only ever adds to a
-sample: the fastest of a block is what the kernel takes by itself. With seven busy programs on two cores, four turns a block
-gave intervals of half a percent to 3 %, medians of single turns 1 to 9 %. Shorter blocks are often without an undisturbed
-sample, longer ones leave too few blocks. A GPU runs one program at a time: a block is one turn, and its median counts, for
-there a sample may also be too short by what the timer resolves."""
+"""Wall clock of one side's block, which has several trials. On a CPU, other programs take a core for milliseconds at a time,
+which only ever adds to a sample: the fastest of a block is what the kernel takes by itself. With seven busy programs on two
+cores, four trials a block gave intervals of half a percent to 3 %, medians of single trials 1 to 9 %. Shorter blocks are often
+without an undisturbed sample, longer ones leave too few blocks. A GPU runs one program at a time: a block is one trial, and its
+median counts, for there a sample may also be too short by what the timer resolves."""
 
 MIN_LOOK_COUNT: Final = 3  # samples that say how long one takes: fewer may all have been disturbed
-TELL_NS: Final = 40_000_000  # of turns in one event: an event per turn would cost a core what it is to measure with
+TELL_NS: Final = 40_000_000  # of trials in one event: an event per trial would take time from the core that is measured
 SIGN_OF_LIFE_NS: Final = 5_000_000_000
-"""Between words on what goes on. A comparison after the measurements tells no samples; a node takes a worker that is silent
+"""Interval of status messages. A comparison after the measurements reports no samples, and a node takes a worker that is silent
 for a minute (its configuration_time_limit_s) for one that hangs."""
 
 LOOK_GROWTH: Final = 4  # look at the interval after a quarter more pairs: each look resamples all of them
@@ -101,7 +101,7 @@ class Turns:
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
         """Alternate in the order ABBA, so that a steady drift adds as much to the one side as to the other.
 
-        max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
+        max_duration_ns: of all trials, even where `block_count` is not reached; infinity: what both sides may take by their own
             rules, once it is.
         """
         baseline, candidate = self._baseline, self._candidate
@@ -136,8 +136,8 @@ class Turns:
         """Choose how both sides are timed; return the number of trials in a block.
 
         A kernel just short enough for batches is not compared with one just too long for them in single launches. And
-        turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
-        where programs beside stretch some of them by far.
+        trials of both sides have as many samples: of two samples, the median and the fastest are other things than of four
+        where other programs lengthen some of them by far.
         """
         sides = (self._baseline, self._candidate)
         timings = [side.run.benchmark.timing for side in sides]
@@ -208,7 +208,7 @@ class _Operand:
         self.samples_per_trial = 1
         self.sample_count = 0
         self._statistic = statistic
-        self._pending: list[TimedSamples] = []  # turns
+        self._pending: list[TimedSamples] = []  # trials
         self._durations_ns: list[float] = []  # of blocks; NaN: no sample of it counts
         self._cycle_counts: list[float] = []  # of blocks; NaN: no clock is known
 

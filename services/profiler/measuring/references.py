@@ -15,8 +15,6 @@ import numpy.typing as npt
 from kernalyse.services.core.errors import InvalidCatalogError
 
 # ---------------------------------------------------------------- transformer references
-# References in NumPy of the operations of a transformer. Conventions as in `references`.
-#
 # B sequences of T tokens; H heads of D channels; M = B * T rows. qkv: queries, keys and values, shape (B, T, 3, H, D).
 
 Array = npt.NDArray[Any]
@@ -92,7 +90,7 @@ def residual_layernorm(inputs: Inputs, scalars: Scalars) -> Outputs:
     return {"x": x.astype(inputs["x"].dtype), "y": y.astype(inputs["x"].dtype)}
 
 
-# ---------------------------------------------------------------- float64 throughout
+# ---------------------------------------------------------------- float64 helpers
 
 
 def gelu_of(x: Array) -> Array:
@@ -152,7 +150,7 @@ TRANSFORMER_REFERENCES: Final[dict[str, Callable[[Inputs, Scalars], Outputs]]] =
 }
 
 
-# ---------------------------------------------------------------- references
+# ---------------------------------------------------------------- registry and elementary references
 
 Reference = Callable[[Inputs, Scalars], Outputs]
 

@@ -79,7 +79,7 @@ class StoppingCriterion:
         self._batches: list[Samples] = []
         self._count = 0
         self._next_check_count = rule.min_sample_count
-        self._doubling_count = 0  # samples when the figure was noted last
+        self._doubling_count = 0  # samples when the metric was last recorded
         self._noted_ratio: float | None = None
         self._idle_doublings = 0
 
@@ -165,8 +165,8 @@ class StoppingCriterion:
         self._noted_ratio, self._doubling_count = ratio, self._count
 
 
-# ---------------------------------------------------------------- stopping figures
-# Metrics that stopping criteria look at, each a function of the samples so far.
+# ---------------------------------------------------------------- stopping metrics
+# Each metric is a function of the samples so far.
 
 ENTROPY_BIN_RATIO: Final = 0.001  # of the median: finer bins hold single samples for ever, coarser ones hide a second mode
 ENTROPY_POINT_COUNT: Final = 24  # of the entropy's course over the second half of the samples

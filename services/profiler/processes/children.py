@@ -22,7 +22,7 @@ from kernalyse.services.core.errors import InternalError, TimeLimitError, Worker
 from kernalyse.services.profiler.processes import supervisor
 
 # ---------------------------------------------------------------- supervised process
-# A tool and the program under it, which end together: when they are told to, and when this process ends.
+# A tool and the program under it end together: on request, and when this process ends.
 
 NO_LIMIT_S: Final = 10.0**9
 NO_LIMIT_BYTES: Final = sys.maxsize
@@ -125,7 +125,7 @@ class SupervisedProcess:
 
 
 # ---------------------------------------------------------------- program process
-# A program that is driven by lines: one command goes in, one answer comes out, within a limit of time.
+# The protocol is line by line: one command in, one response out, within a time limit.
 
 SILENCE_LIMIT_VARIABLE: Final = "KERNALYSE_SILENCE_LIMIT_S"  # after which the service ends a worker that says nothing
 DEFAULT_SILENCE_LIMIT_S: Final = 60.0
@@ -242,7 +242,6 @@ def _signal_name(number: int) -> str:
 
 
 # ---------------------------------------------------------------- output lines
-# Output of a program, cut into lines, within a limit, with its last lines kept.
 
 MAX_LINE_BYTES: Final = 4096
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024

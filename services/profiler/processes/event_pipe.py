@@ -20,8 +20,6 @@ from kernalyse.services.core.model import EventPayload, RunEvent
 from kernalyse.v1 import run_pb2
 
 # ---------------------------------------------------------------- event channel
-# The pipe on which a worker tells its service what happens.
-#
 # A frame is a length (4 bytes, big endian) and a serialized RunEvent of which only the payload is set; the service adds index, journal,
 # run and time. The worker's side takes payloads of the model. The service's side stays with messages: it journals and forwards them
 # unread, and converting each into a dataclass and back would cost more than all the rest.
@@ -135,11 +133,11 @@ def _garbage(found: str, expected: str) -> WorkerCrashedError:
     )
 
 
-# ---------------------------------------------------------------- turn note
-# Crash marker: whose turn it is while two configurations alternate on the device, noted where it outlives the worker.
+# ---------------------------------------------------------------- crash marker
+# While two configurations alternate on the device, a file names the active one, so that a crash can be attributed to it.
 #
-# A turn takes milliseconds. An event for each would cost a core what it is to measure with; writing over some bytes of a file takes
-# about a microsecond, and what a process has written is there also after a kernel has ended it.
+# A trial takes milliseconds. An event for each would cost a core that is needed for measuring; overwriting some bytes of a file takes
+# about a microsecond, and the bytes survive the process.
 
 TURN_FILE: Final = "turn"  # in the run's working folder
 

@@ -149,7 +149,7 @@ class Supervisor:
         tree = descendants(os.getpid())
         resident_bytes = sum(map(_resident_bytes, tree))
         self._peak_resident_bytes = max(self._peak_resident_bytes, resident_bytes)
-        # Resident size counts shared pages once a process; the exact figure costs milliseconds, so only when it matters.
+        # Resident size counts shared pages once a process; the exact value costs milliseconds, so only when it matters.
         return resident_bytes > self._memory_limit_bytes and sum(map(_proportional_bytes, tree)) > self._memory_limit_bytes
 
     def _await_worker(self) -> None:
@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> None:
         grace_s=float(arguments[5]),
     )
     status = supervisor.run([int(fd) for fd in arguments[2].split(",") if fd])
-    with contextlib.suppress(BrokenPipeError):  # the service is gone; nobody is left to tell
+    with contextlib.suppress(BrokenPipeError):  # the service is gone, so there is nobody to report to
         os.write(status_fd, json.dumps(status).encode() + b"\n")
 
 

@@ -140,7 +140,7 @@ class Admission:
                 if has_source and not self.policy.allow_inline_source:
                     raise _forbidden("sources that travel with a request", "allow_inline_source")
                 if (has_source or has_definition) and self.policy.allow_catalog_only:
-                    raise _forbidden("kernels outside the catalogue", "allow_catalog_only")
+                    raise _forbidden("kernels outside the catalog", "allow_catalog_only")
                 if (spec.work.macro_axes or spec.work.compiler_options) and self.policy.allow_catalog_only:
                     raise _forbidden("macros and compiler options", "allow_catalog_only")
             case _:

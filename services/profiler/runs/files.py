@@ -26,7 +26,7 @@ from kernalyse.services.core.errors import ArtifactNotFoundError, BundleTooLarge
 from kernalyse.services.core.model import RunSpec
 
 # ---------------------------------------------------------------- run folder
-# Files of a run beside the journal: its spec for the worker, its working folder, and the artifacts it leaves.
+# A run's files: its spec for the worker, its working folder, and its artifacts.
 
 _LOCK_INTERVAL_S: Final = 0.05
 
@@ -119,11 +119,11 @@ class RunFolder:
 
 
 # ---------------------------------------------------------------- bundles
-# Uploaded folders: received in chunks, checked, unpacked once, named by their digest, and deleted when nobody wants them.
+# Uploaded folders are received in chunks, checked, unpacked once, named by their digest, and deleted when no longer used.
 #
-# An archive is a stranger's: nothing in it may name a place outside the folder, be anything but a file or a folder, or unpack to more
-# than the limits. What is written is counted, since an archive's headers can lie about sizes, a file with holes is larger than what was
-# sent of it, and a name implies the folders that it lies in.
+# An archive is not trusted: its entries must be files and folders, stay within the target folder, and unpack to no more than the
+# limits. What is written is counted, since headers can lie about sizes, a file with holes is larger than its archived data, and a name
+# implies the folders that it lies in.
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 100

@@ -36,7 +36,7 @@ from kernalyse.services.profiler.processes.event_pipe import event_message, open
 from kernalyse.v1 import run_pb2
 
 # ---------------------------------------------------------------- run process
-# A run in its processes, from exec to the end of the last of them, seen from the service.
+# The service's view of a run's processes, from exec to the end of the last of them.
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
@@ -274,7 +274,7 @@ class RunProcess:
 
     def _doing(self) -> str:
         activity, turn = self._activity() or "starting", read_crash_marker(self._folder)
-        return activity if turn is None else f"{activity}, in a turn of {turn.label}"
+        return activity if turn is None else f"{activity}, in a trial of {turn.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:
         if self._reported_error is not None:
@@ -325,10 +325,8 @@ async def _read_all(fd: int) -> bytes:
 
 
 # ---------------------------------------------------------------- run environment
-# The variables of the service's environment that the processes of a run get.
-#
-# Whatever a run executes was sent by somebody. Names are all there is to judge by, so what looks like a secret is withheld; a run that
-# needs such a variable carries its own value.
+# A run executes code that somebody has sent, so variables of the service's environment whose names look like secrets are withheld. A
+# run that needs such a variable brings its own value.
 
 OWN_PREFIX: Final = "KERNALYSE_"
 SECRET_NAME: Final = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_KEY$|(^|_)JWT$|^SSH_AUTH_SOCK$", re.IGNORECASE)

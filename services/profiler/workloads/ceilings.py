@@ -25,9 +25,9 @@ MAX_BUSY_AGE_NS: Final = 15 * 60 * 1_000_000_000
 """Of ceilings from a busy host: on one that stays busy, measuring them takes longer than many a run, and runs often follow one another."""
 
 BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
-CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
+CEILINGS_FOLDER: Final = "ceilings"  # below the catalog's
 ACTIVITY: Final = "measuring ceilings"
-METHOD: Final = 2  # counts up when ceilings come to mean more or another thing: kept ones of another method do not count
+METHOD: Final = 2  # counts up when the meaning of ceilings changes: stored ones of another method are ignored
 
 
 def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
@@ -151,7 +151,7 @@ def _host_busy_ratio(meter: UseMeter) -> float | None:
     return meter.read().host_busy_ratio
 
 
-# ---------------------------------------------------------------- the file
+# ---------------------------------------------------------------- stored ceilings
 
 
 def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = time.time_ns) -> tuple[Ceiling, ...]:
@@ -186,7 +186,7 @@ def write_ceilings(
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(json.dumps(entries, indent=1), encoding="utf-8")
-        unfinished.replace(file)  # whoever reads meanwhile sees the old file or the new one
+        unfinished.replace(file)  # a concurrent reader sees the old file or the new one
     return _of_host(ceilings, busy_ratio)
 
 
@@ -205,7 +205,7 @@ def _known_ceilings(file: Path, device: Device, now_unix_ns: int) -> _KnownCeili
         ceilings = tuple(Ceiling(**fields) for fields in entry["ceilings"])
         busy_ratio = entry["busy_ratio"]
         return _KnownCeilings(ceilings, None if busy_ratio is None else float(busy_ratio), entry["measured_unix_ns"])
-    except (KeyError, TypeError):  # a file of another version: as good as none
+    except (KeyError, TypeError):  # a file of another version: ignored
         return None
 
 

@@ -212,8 +212,7 @@ def _label(profile: CommandProfile) -> str:
     return text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 1]}…"
 
 
-# ---------------------------------------------------------------- choice
-# The collector of a command for which none was named.
+# ---------------------------------------------------------------- choice of a collector
 
 
 def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys_program: str | None) -> CommandProfile:

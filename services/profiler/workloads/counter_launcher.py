@@ -132,8 +132,8 @@ def _read_command_line(arguments: Sequence[str] | None) -> LaunchOrder:
     parser.add_argument("--configurations", type=Path, required=True, help="JSON file: indexes of configurations, in their order")
     parser.add_argument("--record", type=Path, required=True, help="file to write what was launched to")
     parser.add_argument("--folder", type=Path, required=True, help="private working folder")
-    parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
-    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
+    parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
     parsed = parser.parse_args(arguments)
     return LaunchOrder(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog, parsed.cache_folder)
 

@@ -56,7 +56,7 @@ SILENCE_LIMIT_S: Final = 300.0  # replays of one launch with much memory take mi
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0  # the service counts a worker without any event as hung
 MAX_REFUSAL_COUNT: Final = 12  # of metrics, one after the other; each costs a start of ncu
-MAX_FAILURE_COUNT: Final = 10  # told one by one
+MAX_FAILURE_COUNT: Final = 10  # reported one by one; the rest are only counted
 TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowhere in its messages
 
 
@@ -118,7 +118,7 @@ def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
         _warn(sink, f"No counters, timings alone: {error.message}")
         return None
     if (process_id := dcgm_process_id()) is not None:
-        _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU ncu is refused. {DCGM_REMEDY}")
+        _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU, ncu gets no counters. {DCGM_REMEDY}")
     return Counting(program, metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
 
 
@@ -305,8 +305,8 @@ def _warn(sink: EventSink, text: str) -> None:
     sink.write(LogLines(LogLevel.WARNING, "worker", tuple(text.splitlines())))
 
 
-# ---------------------------------------------------------------- counting trial
-# A small kernel under ncu before a sweep: what only ncu can say against counting is said before the hours that the sweep takes.
+# ---------------------------------------------------------------- trial count
+# A small kernel is counted before the sweep: problems that only ncu can show are reported before the hours that a sweep may take.
 
 KERNEL_NAME: Final = "saxpy"
 SIZE: Final = 1_024
@@ -339,8 +339,8 @@ def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: Eve
     return counting
 
 
-# ---------------------------------------------------------------- launch record
-# Record of counted launches, line by line in a file: a profiler stands between their process and the worker.
+# ---------------------------------------------------------------- launch log
+# Counted launches are logged to a file, because ncu stands between their process and the worker.
 
 
 class LaunchStep(StrEnum):

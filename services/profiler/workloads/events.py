@@ -123,5 +123,5 @@ class ModelContext:
     sink: EventSink
     folder: Path  # of the run: its artifacts, and its bundle if it has one
     limits: RunLimits
-    ceilings_file: Path | None  # where measured ceilings are kept between runs
-    cache_folder: Path | None  # where what is built is kept between runs
+    ceilings_file: Path | None  # where measured ceilings are stored between runs
+    cache_folder: Path | None  # where compiled kernels and built models are cached between runs

@@ -24,7 +24,6 @@ from kernalyse.services.profiler.backends.base import Build
 from kernalyse.services.profiler.kernel_sources.functions import compiled_name, parse_instance_name, parse_kernel_source
 
 # ---------------------------------------------------------------- nvcc compiler
-# The compiler nvcc: where it is, and how it compiles a .cu text.
 
 TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
 CUBIN_FILE: Final = "kernel.cubin"
@@ -154,13 +153,13 @@ def _qualified_instance(build: Build) -> str | None:
     return str(compiled_name(parse_kernel_source(build.source).kernel(build.function_name)))
 
 
-# ---------------------------------------------------------------- nvcc process
-# Calls of nvcc, and what a compilation has read and is known by.
+# ---------------------------------------------------------------- nvcc calls
+# Calls of nvcc, the headers that a compilation has read, and its cache key.
 
 COMPILE_LIMIT_S: Final = 300.0  # heavy templates take a minute; a compiler that hangs must not hold the device
 REPORT: Final = ("-Xptxas", "-v")
 ENVIRONMENT: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  # nvcc reads them; they change what it makes
-FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # options nobody sees here, so what they make is not kept
+FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # files of options: their content is unknown here, so the result is not cached
 
 
 def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) -> str:
@@ -217,7 +216,6 @@ def read_headers(listed: Path, folder: Path) -> list[Path]:
 
 
 # ---------------------------------------------------------------- nvcc options
-# The options with which nvcc builds a kernel.
 
 ARCHITECTURE_OPTIONS: Final = ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code")
 DEBUG_OPTIONS: Final = ("-G", "--device-debug")
@@ -251,10 +249,9 @@ def header_folders(build: Build) -> tuple[Path, ...]:
 
 
 # ---------------------------------------------------------------- code cache
-# Compiled kernels kept on disk by the content that they were made from.
-#
-# An entry is found by all that goes into a compilation and is known before it: source, options, architecture, compiler. Which headers
-# were read is known only afterwards; so an entry lists them with their digests, and counts only while they are the same.
+# Compiled kernels are cached on disk by their input. The key has everything that is known before a compilation: source, options,
+# architecture, compiler. Which headers were read is known only afterwards, so an entry lists them with their digests and is valid only
+# while they are unchanged.
 
 MAX_CACHE_BYTES: Final = 2**30  # a cubin with its listings takes 20 KB to a few MB: thousands of builds, and no disk is full of them
 
@@ -289,7 +286,7 @@ class CodeCache:
         for path in sorted(self._folder.glob(f"{key}-*.zip")):
             try:
                 compiled = _read(path, header_folders)
-            except (OSError, zipfile.BadZipFile, KeyError, ValueError):  # torn by a crash, or of another version: as good as none
+            except (OSError, zipfile.BadZipFile, KeyError, ValueError):  # torn by a crash, or of another version: ignored
                 with contextlib.suppress(OSError):
                     path.unlink()
                 continue
@@ -380,11 +377,9 @@ def _compared(headers: Sequence[tuple[int | None, str, str]], header_folders: Se
         yield digest, _digest(header) if header.is_file() else None
 
 
-# ---------------------------------------------------------------- instance entry
-# The entry of compiled code that is the requested instance of a template.
-#
-# The source gets a variable that holds the instance's address. So the compiler makes the instance, and its PTX names it in that
-# variable's initial value, whatever aliases or constant expressions the request wrote its arguments with.
+# ---------------------------------------------------------------- template instances
+# To find the entry of a template instance, the source gets a variable that holds its address. The compiler then makes the instance,
+# and the PTX names it in the variable's initial value, whatever aliases or constant expressions the request used.
 
 VARIABLE: Final = "kernalyse_instance"
 VARIABLE_LINE: Final = re.compile(rf"^.*\.global\b.*\b{VARIABLE}\b\s*=\s*([\w$.]+)\s*;.*$\n?", re.MULTILINE)
@@ -408,7 +403,7 @@ def without_variable(ptx: str) -> str:
 
 
 # ---------------------------------------------------------------- disassembly
-# The machine code of a cubin as text, where the toolkit's disassembler is installed.
+# SASS is available where the toolkit's disassembler is installed.
 
 DISASSEMBLERS: Final = (("cuobjdump", "-sass"), ("nvdisasm", "-c"))
 TIME_LIMIT_S: Final = 60.0  # megabytes of machine code take seconds; a listing is not worth a longer wait
@@ -435,8 +430,8 @@ def find_disassembler(program: str, toolkit_folder: Path) -> str | None:
     return str(beside) if beside.is_file() else shutil.which(program)
 
 
-# ---------------------------------------------------------------- ptxas report
-# Reports of ptxas on each kernel with `-v`: registers, spills, shared and constant memory.
+# ---------------------------------------------------------------- ptxas reports
+# ptxas -v reports registers, spills, shared and constant memory of each kernel.
 
 ENTRY: Final = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'")
 PROPERTIES: Final = re.compile(r"ptxas info\s*: Function properties for (\S+)")

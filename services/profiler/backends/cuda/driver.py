@@ -21,8 +21,8 @@ from kernalyse.services.core.errors import (
 from kernalyse.services.core.model import BackendName, Device, DeviceKind, Dim3
 from kernalyse.services.profiler.backends.cuda.compiler import toolkit_version
 
-# ---------------------------------------------------------------- cuda driver
-# NVIDIA's driver, asked for its devices without PyCUDA and without opening a context on any of them.
+# ---------------------------------------------------------------- devices
+# Devices are listed without PyCUDA, and without opening a context on any of them.
 
 LIBRARY: Final = "libcuda.so.1"
 REMEDY: Final = "Install NVIDIA's driver, or use --backend opencl."
@@ -138,11 +138,10 @@ def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
     return uuid, driver_version
 
 
-# ---------------------------------------------------------------- cuda library
-# The functions of NVIDIA's driver that PyCUDA does not offer: occupancy and graphs, called in libcuda itself.
-#
-# PyCUDA 2026.1 has neither, nor the handle of a function, which occupancy asks for. NVIDIA's own cuda-bindings has all of it, and would
-# be 20 MB and a second set of contexts and streams for a dozen calls. All calls are for the thread's current context.
+# ---------------------------------------------------------------- occupancy and graphs
+# PyCUDA 2026.1 has neither occupancy nor graphs, nor the handle of a function, which occupancy needs: they are called in libcuda
+# itself. NVIDIA's own cuda-bindings has all of it, but would be 20 MB and a second set of contexts and streams for a dozen calls. All
+# calls are for the thread's current context.
 
 LIBRARY_NAME: Final = "libcuda.so.1"
 
@@ -258,8 +257,8 @@ class CudaLibrary:
         return text.value.decode() if text.value else f"error {status}"
 
 
-# ---------------------------------------------------------------- cuda errors
-# Errors of PyCUDA as errors of this project; and whether the device's context has survived them.
+# ---------------------------------------------------------------- errors of PyCUDA
+# PyCUDA's errors become errors of this project; some of them destroy the device's context.
 
 
 class DeviceErrors:
@@ -333,8 +332,8 @@ class DeviceErrors:
         return False
 
 
-# ---------------------------------------------------------------- nvcc failures
-# Errors of CUDA as the user sees them: a limit, a fault of the kernel, or something that this machine lacks.
+# ---------------------------------------------------------------- errors of measuring programs
+# A CUDA error is a limit, a fault of the kernel, or something that this machine lacks.
 
 # Numbers as driver_types.h has them; they have not changed since CUDA 11.
 OWN_CODE: Final = 0  # of the program, not of CUDA

@@ -15,8 +15,7 @@ from kernalyse.services.profiler.backends.cuda.compiler import NOTHING, KernelUs
 from kernalyse.services.profiler.backends.cuda.driver import CudaLibrary
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, parse_kernel_source
 
-# ---------------------------------------------------------------- cuda kernels
-# Kernels on an NVIDIA device: compiled, loaded, and what they take of a multiprocessor.
+# ---------------------------------------------------------------- kernels
 
 DEFAULT_SHARED_BYTES: Final = 48 * 1024  # of a block, static and dynamic together; above, a kernel has to opt in
 
@@ -143,7 +142,7 @@ def _occupancy(driver: Any, handle: Any, block_count: int, block: Dim3) -> float
 
 
 # ---------------------------------------------------------------- mangled names
-# The name under which a compiled module carries a kernel: as written after `extern "C"`, else mangled as C++ does.
+# A compiled module has a kernel under its plain name after `extern "C"`, else under its mangled C++ name.
 
 ENTRY = re.compile(rb"\.text\.([A-Za-z_$][\w$.]*)")  # every kernel of a cubin has a code section of its own
 
@@ -190,8 +189,8 @@ def _plain_name(entry: str) -> str | None:
     return name
 
 
-# ---------------------------------------------------------------- launch needs
-# Launch requirements that a kernel's PTX states: all of its blocks at once, or in clusters of blocks.
+# ---------------------------------------------------------------- launch requirements
+# A kernel's PTX states whether all of its blocks must run at once, and whether they form clusters.
 
 FUNCTION: Final = re.compile(r"^[^\n;{]*\.(entry|func)\b", re.MULTILINE)
 ENTRY_NAME: Final = re.compile(r"\.entry\s+([\w$]+)")

@@ -46,10 +46,9 @@ from kernalyse.services.profiler.backends.cuda.nvcc_programs import (
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction
 from kernalyse.services.profiler.processes.children import command_limit_s
 
-# ---------------------------------------------------------------- nvcc
-# Backend NVCC: every kernel becomes a C++ program of its own, compiled by nvcc and driven from here. Needs no PyCUDA.
-#
-# A fault of a kernel ends its program and nothing else: the next configuration gets a fresh one.
+# ---------------------------------------------------------------- sessions
+# Every kernel becomes a C++ program of its own, compiled by nvcc and driven from here, without PyCUDA. A fault of a kernel ends only
+# its program: the next configuration gets a fresh one.
 
 MAX_PROGRAM_COUNT: Final = 4
 """Programs at once, each with a CUDA context of some 0.5 GB. Two take turns in a paired comparison; fewer than the kernels of
@@ -397,8 +396,8 @@ def _value(argument: Argument) -> int | np.generic:
     return argument.number
 
 
-# ---------------------------------------------------------------- nvcc buffers
-# Device memory of the NVCC backend: in one program at a time, and on its way from one to the next.
+# ---------------------------------------------------------------- buffers
+# A buffer's device memory is in one program at a time; its contents move from one program to the next.
 
 
 @dataclass(slots=True, eq=False)
@@ -502,7 +501,6 @@ class ProgramBuffer:
 
 
 # ---------------------------------------------------------------- transfer file
-# Transfer of arrays between this process and a program that it drives.
 
 
 class TransferFile:

@@ -39,15 +39,15 @@ from kernalyse.services.profiler.backends.cuda.timing import sample_clocks
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, compiled_name, parse_kernel_source, without_arguments
 from kernalyse.services.profiler.processes.children import ProgramProcess
 
-# ---------------------------------------------------------------- nvcc build
-# Makes programs with nvcc: the measuring part once for an architecture, then one small file for each kernel.
+# ---------------------------------------------------------------- building
+# nvcc compiles the measuring part once for an architecture, then one small file for each kernel.
 
 MEASURING_FILE: Final = "measuring_program.cu"
 MEASURING_OBJECT: Final = "measuring_program.o"
 MEASURING_OPTIONS: Final = ("-O2", "-std=c++17")
 PROGRAM_FILE: Final = "program"
 HEADERS_FILE: Final = "headers.d"
-AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # in nvcc's words: no instance of it does, because the name has several overloads
+AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # nvcc's message when no instance matches because the name has several overloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +181,10 @@ def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, byte
     return {suffix: listing for suffix, listing in found.items() if listing}
 
 
-# ---------------------------------------------------------------- nvcc program
-# The C++ text of a program that measures one kernel.
-#
-# The kernel's file is included as it is, so that the compiler's lines are its own; what follows tells the measuring part, which is
-# compiled apart, where the kernel is and what it takes. Macros of the kernel's file therefore never meet other code. Device code alone
-# may print without a header; as a whole program it needs one, which comes first.
+# ---------------------------------------------------------------- program text
+# The kernel's file is included unchanged, so that the compiler's line numbers are its own. The text after it gives the measuring part,
+# which is compiled separately, the kernel's address and parameters; so macros of the kernel's file never meet other code. Device code
+# may print without a header, but a complete program needs one, which comes first.
 
 MAIN_FILE: Final = "kernalyse_program.cu"
 DEFAULT_FILE: Final = "kernel.cu"
@@ -243,8 +241,8 @@ def _entry_text() -> str:
     return (MEASURING_FOLDER / ENTRY_FILE).read_text(encoding="utf-8")
 
 
-# ---------------------------------------------------------------- measuring program
-# The commands of a measuring program, as device_code/measuring_program/measuring_program.cu serves them.
+# ---------------------------------------------------------------- driving
+# The commands are those of device_code/measuring_program/measuring_program.cu.
 
 SAMPLES_FILE: Final = "samples.bin"
 NUMBERS_PER_SAMPLE: Final = 5  # of 8 bytes: its duration, and two stamps of two

@@ -48,15 +48,13 @@ from kernalyse.services.profiler.backends.cuda.modules import (
 )
 from kernalyse.services.profiler.backends.cuda.timing import SampleTimer, SampleWork, launcher, open_timer, pack_arguments
 
-# ---------------------------------------------------------------- pycuda
-# Backend PYCUDA: kernels compiled by nvcc and launched through CUDA's driver API.
-#
-# Imports pycuda only when a backend is created, and names what is missing.
+# ---------------------------------------------------------------- sessions
+# Kernels are compiled by nvcc and launched through CUDA's driver API. pycuda is imported only when a backend is created.
 
 EXTRA: Final = "Install the extra: pip install 'kernalyse[cuda]'. It is built on the spot and needs the CUDA toolkit."
 DRIVER: Final = "Install NVIDIA's driver, or use --backend opencl."
 
-MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not tell the size of its L2 cache
+MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not report the size of its L2 cache
 
 
 @dataclass(slots=True)
@@ -387,8 +385,8 @@ def _packed(argument: Argument) -> int | np.generic:
     return int(argument.handle)
 
 
-# ---------------------------------------------------------------- cuda graph
-# Launches of one kernel as a CUDA graph: one call starts them all, and the device goes from one to the next by itself.
+# ---------------------------------------------------------------- graphs
+# Launches of one kernel as a CUDA graph: one call starts them all, and the device runs them without the host.
 
 
 class LaunchGraph:
@@ -419,10 +417,8 @@ class LaunchGraph:
         self._library.destroy_graph(self._instance)
 
 
-# ---------------------------------------------------------------- ranges
-# NVTX ranges around launches, where a tool is there to see them.
-#
-# Through the C interface: Python's nvtx package (0.2.14 to 0.2.17) writes events that Nsight Systems up to 2023.4 does not record.
+# ---------------------------------------------------------------- NVTX ranges
+# The C interface is used because Python's nvtx package (0.2.14 to 0.2.17) writes events that Nsight Systems up to 2023.4 does not record.
 
 logger = logging.getLogger(__name__)  # of the worker's run: its warnings go to stderr, and so into the run's log
 

@@ -19,8 +19,8 @@ from kernalyse.services.profiler.backends.base import Build, LaunchConfiguration
 from kernalyse.services.profiler.backends.cuda.compiler import NvccCompiler
 from kernalyse.services.profiler.backends.cuda.modules import architecture_of
 
-# ---------------------------------------------------------------- cuda timing
-# Samples on one CUDA stream: flush, clock, event, launches, event, clock, with the stream held while all that is enqueued.
+# ---------------------------------------------------------------- samples
+# A sample on a stream: flush, clock, event, launches, event, clock. The stream is blocked while all that is enqueued.
 
 logger = logging.getLogger(__name__)  # of the worker's run: what it warns of goes to stderr, and so into the run's log
 
@@ -106,8 +106,8 @@ class SampleTimer:
                 return taken
             self._blocker = None  # whatever it was would happen again, and cost the time limit again
             logger.warning(
-                "Held up for the whole time limit, the stream ran on while samples were being enqueued: "
-                "from here on samples are taken without holding it, and launch overhead of short kernels is in them."
+                "Blocked for the full time limit, the stream ran on while samples were being enqueued: "
+                "from here on samples are taken without blocking it, and launch overhead of short kernels is in them."
             )
         return take(None)
 
@@ -164,8 +164,8 @@ def _joined(batches: list[TimedSamples]) -> TimedSamples:
     )
 
 
-# ---------------------------------------------------------------- cuda timing code
-# The device code of timing: compiled once a process, loaded once a session, and put to use.
+# ---------------------------------------------------------------- device code
+# The timing kernels are compiled once a process and loaded once a session.
 
 SOURCE_FILE: Final = Path(__file__).parent / "device_code" / "measuring_program" / "timing_kernels.cuh"
 HOLD, STAMP, STEP = FUNCTION_NAMES = ("kernalyse_hold_stream", "kernalyse_write_stamp", "kernalyse_measure_timer_step")
@@ -234,11 +234,11 @@ def _timer_step_ns(driver: Any, stream: Any, enqueue: Callable[[int], None]) -> 
     return int(step_ns[0])
 
 
-# ---------------------------------------------------------------- cuda blocking
+# ---------------------------------------------------------------- blocked streams
 # A stream that waits while samples are enqueued behind it, so that no launch overhead falls between their events.
 #
-# After NVBench's blocking kernel, with a time-out in the kernel itself: whatever makes the host wait for the stream before it has
-# released it (a module loaded late, a tool that serializes launches) costs the time-out and not the run.
+# As NVBench's blocking kernel, with a time-out in the kernel itself: if the host waits for the stream before it has released it (a
+# module loaded late, a tool that serializes launches), that costs the time-out and not the run.
 
 MAX_QUEUED_COUNT: Final = 512
 """Operations behind a blocked stream. The driver's queue holds about 1024: a full one makes the host wait for the stream that
@@ -290,7 +290,7 @@ class StreamBlocker:
         self._enqueue(self._address + RELEASED * flag_bytes, self._address + TIMED_OUT * flag_bytes, self._time_limit_ns)
 
 
-# ---------------------------------------------------------------- cuda clock
+# ---------------------------------------------------------------- clock stamps on the device
 # The multiprocessors' clock during each sample: cycles of one of them over nanoseconds of the device's global timer.
 
 STAMP_BYTES: Final = 16  # two 64-bit counters: cycles, then nanoseconds
@@ -338,8 +338,7 @@ class SampleClock:
         self._buffer.free()
 
 
-# ---------------------------------------------------------------- clock stamps
-# The SM clock during each sample, from stamps of a multiprocessor's cycles and the device's time.
+# ---------------------------------------------------------------- clocks from stamps
 
 MIN_STEP_COUNT: Final = 100
 """Steps of the device's timer between two stamps for a clock to be told. Each stamp is off by up to one step, so the clock is
@@ -371,8 +370,7 @@ def sample_clocks(stamps: npt.NDArray[np.uint64], timer_step_ns: int) -> npt.NDA
     return clocks_hz
 
 
-# ---------------------------------------------------------------- cuda arguments
-# Kernel arguments as the driver takes them, and the launch itself.
+# ---------------------------------------------------------------- arguments and launches
 
 PackedArgument = int | np.generic
 """A device address, or a scalar of the parameter's own type."""

@@ -29,16 +29,15 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     type_node,
 )
 
-# ---------------------------------------------------------------- opencl spaces
-# Address spaces for OpenCL C, which has no generic pointers.
-#
-# Every pointer says whether it points to global, local, private or constant memory. The kernel's pointer parameters are global,
-# `__shared__` arrays local, other arrays private. From there the space follows initializers, assignments and casts; a helper gets one
-# overload per combination of spaces that it is called with. A pointer that cannot be placed is refused by line.
+# ---------------------------------------------------------------- inference
+# OpenCL C has no generic pointers: every pointer declares whether it points to global, local, private or constant memory. The kernel's
+# pointer parameters are global, `__shared__` arrays local, other arrays private. From there the space follows initializers,
+# assignments and casts; a helper gets one overload per combination of spaces that it is called with. A pointer whose space is unclear
+# is an error that names its line.
 
 Spaces = tuple[str, ...]
 
-MAX_VARIANTS: Final = 64  # of one helper; more would multiply the compile time, fewer would refuse real sources
+MAX_VARIANTS: Final = 64  # of one helper; more would multiply the compile time, fewer would reject real sources
 WHOLE_TYPES: Final = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.UINT32)  # what an enum constant can stand for
 
 
@@ -162,7 +161,7 @@ class _Placement:
         """Return the address space that an expression points into. Raises UnsupportedConstructError."""
         space = self._infer(node)
         if space is None:
-            self._functions.refuse(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) cannot be told")
+            self._functions.refuse(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) is unclear")
         return space or ""
 
     def _declaration(self, node: Node) -> Iterator[Edit]:
@@ -187,7 +186,7 @@ class _Placement:
                 space = self._infer(value) if value is not None else None
                 space = space or self._first_assignment(key)
                 if space is None:
-                    self._functions.refuse(node, f"the pointer {key}, whose memory (global, shared or local) cannot be told")
+                    self._functions.refuse(node, f"the pointer {key}, whose memory (global, shared or local) is unclear")
                 self._pointees[key] = space or ""
                 found.append(space)
             elif "array_declarator" in inner:
@@ -200,7 +199,7 @@ class _Placement:
                     self._pointees[key] = space
                 found.append(None)
         if len(set(found)) > 1:
-            self._functions.refuse(node, f"'{node_text(node)}', which declares pointers into different memories or values beside them")
+            self._functions.refuse(node, f"'{node_text(node)}', which declares pointers into different memories or values as well")
         elif found and found[0] is not None:
             yield insert_before(node, found[0] + " ")
         yield from (replace(child, "__auto_type") for child in node.children if node_text(child) == "auto")
@@ -339,8 +338,8 @@ def _constant_edits(node: Node, *, at_file_scope: bool) -> Iterator[Edit]:
             yield replace(child, "" if is_constexpr or node_text(child) == "static" else "__constant")
 
 
-# ---------------------------------------------------------------- opencl scope
-# The part of a .cu file that belongs to one kernel: the definitions it reaches, without everything else (host code above all).
+# ---------------------------------------------------------------- reachable definitions
+# Only the definitions that a kernel reaches are translated; host code above all is left out.
 
 CONTAINERS: Final = frozenset(
     {"translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification", "declaration_list"}

@@ -11,10 +11,10 @@ from tree_sitter import Node
 from kernalyse.services.core.errors import UnsupportedConstructError
 from kernalyse.services.profiler.kernel_sources.syntax import descendants, node_text, place_of
 
-# ---------------------------------------------------------------- opencl prelude
-# OpenCL text that goes before a translated kernel: CUDA's names in terms of OpenCL's.
+# ---------------------------------------------------------------- prelude
+# The prelude goes before a translated kernel and defines CUDA's names in terms of OpenCL's.
 #
-# `CPLUSPLUS` is for runtimes that take C++ for OpenCL 2021, `C` for those that take OpenCL C 1.2. Names come as macros where OpenCL has
+# `CPLUSPLUS` is for runtimes with C++ for OpenCL 2021, `C` for those with OpenCL C 1.2. Names come as macros where OpenCL has
 # the same thing under another name, and as overloads where CUDA accepts types that OpenCL finds ambiguous.
 
 _ONE_ARGUMENT_MATH: Final = """
@@ -229,8 +229,8 @@ CPLUSPLUS: Final = "\n".join((_COMMON, _math_macros(), _vector_macros("({type})(
 C: Final = "\n".join((_COMMON, _math_macros(), _vector_macros("(({type})({values}))"), _C_ONLY))
 
 
-# ---------------------------------------------------------------- opencl constructs
-# Constructs of CUDA sources that an OpenCL runtime cannot take: found by construct and line, and refused by name.
+# ---------------------------------------------------------------- unsupported constructs
+# Constructs of CUDA sources that an OpenCL runtime does not support are reported by name and line.
 
 
 class Dialect(StrEnum):

@@ -40,9 +40,7 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     type_node,
 )
 
-# ---------------------------------------------------------------- opencl translation
-# Translation of a CUDA kernel, and what it needs of its file, to OpenCL text with the lines of the .cu file.
-#
+# ---------------------------------------------------------------- translation
 # Most of CUDA's vocabulary is covered by the prelude's macros. What macros cannot do is edited on the syntax tree: address spaces of
 # kernel parameters, `__shared__` in nested scopes, dynamic shared memory, types that OpenCL names otherwise. For the C dialect
 # `opencl_spaces` adds the address space of every other pointer.
@@ -305,11 +303,9 @@ def _declared(node: Node) -> Node | None:
     return declarator_name(node) if node.type in ("identifier", "init_declarator") or node.type.endswith("declarator") else None
 
 
-# ---------------------------------------------------------------- opencl instances
-# Instances of template kernels as kernels without template, for runtimes that know no template kernels.
-#
-# Its arguments are written into the text on the syntax tree, and the text is read anew: from there on it is an ordinary kernel, with
-# the types that its declarations really have.
+# ---------------------------------------------------------------- template instances
+# For runtimes without template kernels, an instance becomes an ordinary kernel: its arguments are written into the text on the syntax
+# tree, and the text is parsed again, which gives the real types of its declarations.
 
 MACRO_NODES: Final = ("preproc_def", "preproc_function_def")
 WORD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -373,7 +369,7 @@ def _words(node: Node) -> Iterator[str]:
     yield from (node_text(child) for child in descendants(node) if child.type in ("identifier", "type_identifier"))
 
 
-# ---------------------------------------------------------------- opencl indices
+# ---------------------------------------------------------------- index types
 # `threadIdx.x` and its like as direct OpenCL calls, signed where CUDA's unsigned value cannot differ.
 #
 # CUDA's built-in indices are unsigned. Unsigned arithmetic may wrap around, and a CPU compiler that must expect that loads element by

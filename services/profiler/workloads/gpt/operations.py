@@ -98,7 +98,7 @@ def _fused(problem: Problem) -> Iterator[Operation]:
     yield _product(problem, "logits", "normed", "logits", width, problem.vocabulary_size, "")
 
 
-# ---------------------------------------------------------------- in both variants
+# ---------------------------------------------------------------- operations of both variants
 
 
 def _embedding(problem: Problem) -> Operation:
@@ -122,7 +122,7 @@ def _layernorm(problem: Problem, path: str) -> Operation:
     )
 
 
-# ---------------------------------------------------------------- baseline
+# ---------------------------------------------------------------- operations of the baseline
 
 
 def _linear(problem: Problem, path: str, source: str, target: str, in_width: int, out_width: int) -> Iterator[Operation]:
@@ -144,7 +144,7 @@ def _residual(problem: Problem, path: str) -> Operation:
     return Operation(path, "add_residual", {"N": problem.row_count * problem.architecture.width}, {"x": "x", "delta": "delta"})
 
 
-# ---------------------------------------------------------------- fused
+# ---------------------------------------------------------------- operations of the fused variant
 
 
 def _product(problem: Problem, path: str, source: str, target: str, in_width: int, out_width: int, epilogue: str) -> Operation:
@@ -173,7 +173,7 @@ def _residual_layernorm(problem: Problem, path: str) -> Operation:
     )
 
 
-# ---------------------------------------------------------------- extents and names
+# ---------------------------------------------------------------- dimensions and tensor names
 
 
 def _extents(problem: Problem, in_width: int, out_width: int) -> dict[str, int]:
@@ -200,8 +200,8 @@ def _norm_block(problem: Problem) -> int:
     return min(MAX_NORM_BLOCK, 1 << (problem.architecture.width.bit_length() - 1))
 
 
-# ---------------------------------------------------------------- launches
-# The launches of one variant worked out from the catalogues: kernels, extents, counts, and the memory that they need.
+# ---------------------------------------------------------------- planned launches
+# The launches of one variant, resolved from the catalogs: kernels, dimensions, counts and memory.
 
 MODEL_CATEGORY: Final = "model"
 

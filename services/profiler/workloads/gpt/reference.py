@@ -19,7 +19,6 @@ from kernalyse.services.profiler.measuring.references import attention_of, gelu_
 from kernalyse.services.profiler.workloads.gpt.operations import PlannedPass, Problem, plan_pass
 
 # ---------------------------------------------------------------- weights
-# Random weights and tokens of a GPT, from a seed.
 
 Array = npt.NDArray[Any]
 
@@ -88,10 +87,10 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 
 # ---------------------------------------------------------------- reference
 
-EPSILON: Final = 1e-5  # of layer norms: the catalogue's
+EPSILON: Final = 1e-5  # of layer norms, as in the catalog
 LOGITS: Final = "logits"
 TOLERANCE: Final = 1e-4  # max|difference| / max|reference|: float32 sums in another order stay at 1e-6, a wrong kernel far above
-CHUNK_ROWS: Final = 4_096  # of activations at once, at least one sequence: what float64 takes of memory, and how often it tells
+CHUNK_ROWS: Final = 4_096  # of activations at once, at least one sequence: more take more float64 memory, fewer report progress more often
 
 
 def reference_logits(problem: Problem, weights: Mapping[str, Array], tokens: Array) -> Iterator[tuple[slice, Array]]:
@@ -156,7 +155,7 @@ class LogitsCheck:
         )
 
 
-# ---------------------------------------------------------------- memory
+# ---------------------------------------------------------------- memory need
 # Device and host memory of a GPT run, and the largest input that fits.
 
 WORKER_BYTES: Final = 512 * 2**20  # interpreter, NumPy and a runtime with its compiler, on Intel's the largest

@@ -101,7 +101,7 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
         report_ceilings_after_sweep(session, sources, context.sink, context.ceilings_file)
 
 
-# ---------------------------------------------------------------- before anything is timed
+# ---------------------------------------------------------------- preparation
 
 
 def _pass_session(session: DeviceSession) -> PassSession:

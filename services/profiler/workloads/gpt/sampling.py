@@ -35,7 +35,6 @@ from kernalyse.services.profiler.workloads.sweeps.configuration import ActivityS
 from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
 # ---------------------------------------------------------------- loading
-# A GPT on the device: its tensors, and the passes that use them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,7 @@ class LoadedModel:
         self._tensors.clear()
 
 
-# ---------------------------------------------------------------- pass bench
-# State that all measurements of one model run share.
+# ---------------------------------------------------------------- measurement context
 
 INPUT_DISTRIBUTION: Final = "normal"  # of the weights
 
@@ -114,8 +112,8 @@ class PassContext:
     seed: int
 
 
-# ---------------------------------------------------------------- pass run
-# Complete passes of one variant, without events between their launches: the model's latency.
+# ---------------------------------------------------------------- complete passes
+# The latency of a model: complete passes of one variant, without events between their launches.
 
 FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a latency to look at, soon over in a large model
 
@@ -201,8 +199,8 @@ class _PassTimer:
         return self._session.time_passes(launch, timing.cache_mode, count)
 
 
-# ---------------------------------------------------------------- step samples
-# Samples of every launch of a pass: complete passes, launch by launch, until their sum is known well enough.
+# ---------------------------------------------------------------- single launches
+# Every launch is timed within complete passes, until the sum of the launches is known well enough.
 
 TARGET_BATCH_NS: Final = 200_000_000
 """Wall clock of the passes between two events for each launch. A pass has a hundred launches: shorter batches flood whoever watches with

@@ -20,7 +20,6 @@ from kernalyse.services.profiler.workloads.onnx.model_file import WORDS_INPUT, M
 from kernalyse.services.profiler.workloads.sweeps.configuration import RECHECK_SEED_STEP
 
 # ---------------------------------------------------------------- prompt
-# A prompt as the tokens of a model.
 
 PADDING_TOKENS: Final = ("[PAD]", "<pad>")
 OWN_TOKENIZER: Final = Path(__file__).with_name("tokenizer.json")
@@ -66,7 +65,7 @@ def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int
         raise InvalidModelError(
             f"vocabulary of {tokenizer_name}",
             found=f"{size} tokens",
-            expected=f"at most {token_count}, the rows of the table of words in {model_name}",
+            expected=f"at most {token_count}, the vocabulary size of {model_name}",
             remedy="Give the tokenizer that the model was trained with.",
         )
 
@@ -103,13 +102,13 @@ def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_cou
     )
 
 
-# ---------------------------------------------------------------- feeds
-# Inputs of a model: arrays for all of them, of tokens where it takes some, else of seeded random numbers.
+# ---------------------------------------------------------------- input tensors
+# Arrays for all inputs of a model: tokens where it takes them, seeded random numbers elsewhere.
 
 Feeds = Mapping[str, npt.NDArray[Any]]
 
 DEFAULT_TOKEN_COUNT: Final = 1000
-"""Random tokens of a model whose table of words is not found are below it: every vocabulary in use is larger."""
+"""Limit of random tokens for a model whose vocabulary size is not found: every vocabulary in use is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def takes_tokens(model: ModelFile) -> bool:
 def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
     """Return the sizes that the model's file fixes, else those that were requested.
 
-    Raises InvalidParameterError: a sequence longer than the model has places for.
+    Raises InvalidParameterError: a sequence longer than the model's position table.
     """
     length = len(tokens.ids) if tokens is not None else model.sequence_length or work.sequence_length
     if takes_tokens(model) and model.position_count is not None and length > model.position_count:
@@ -191,8 +190,8 @@ def _shape(part: ModelInput, size: Extents) -> tuple[int, ...]:
     )
 
 
-# ---------------------------------------------------------------- preparing
-# A model made ready: its file found or built, the prompt turned into tokens, its inputs filled.
+# ---------------------------------------------------------------- preparation
+# The model file is found or built, the prompt tokenized, and the inputs filled.
 
 BUILT_FOLDER: Final = "models"
 MAX_SHOWN_COUNT: Final = 40  # tokens in the log: a line that can still be read

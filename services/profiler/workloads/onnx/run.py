@@ -60,8 +60,8 @@ from kernalyse.services.profiler.workloads.onnx.session import (
     verify,
 )
 
-# ---------------------------------------------------------------- announcing
-# The configurations of an ONNX model: the whole pass, and a layer for each node that is told apart.
+# ---------------------------------------------------------------- configurations
+# The complete pass is one configuration, and each node with a layer of its own is another.
 
 PASS_INDEX: Final = 0
 MODEL_CATEGORY: Final = "model"
@@ -140,7 +140,7 @@ def _configuration(
     work: Work | None,
     layer_path: str,
 ) -> Configuration:
-    # What moves nothing, a reshape, has no place under a roofline.
+    # An operator that neither computes nor moves data, such as a reshape, has no point in a roofline.
     has_cost = work is not None and bool(work.flop or work.bytes)
     return Configuration(
         configuration_index=index,
@@ -168,13 +168,13 @@ def _notices(nodes: Sequence[ProfiledNode], work: Mapping[str, Work | None]) -> 
     unknown = Counter(node.operator for node in nodes if work[node.name] is None)
     if unknown:
         names = ", ".join(f"{count} {name}" for name, count in unknown.items())
-        yield f"No model tells the work of {names}: the model's flop and bytes are not known either."
+        yield f"No cost model knows {names}: the model's flop and bytes are not known either."
     launching = Counter(node.provider for node in nodes if node.provider in LAUNCHING_PROVIDERS)
     for provider, count in launching.items():
         yield f"{count} nodes run on {provider}, which launches kernels: their own times need nsys. The pass's are exact."
 
 
-# ---------------------------------------------------------------- run
+# ---------------------------------------------------------------- interleaved measurement
 
 TURN_NS: Final = 100_000_000
 """Duration of the timed passes of a turn. Shorter turns load the model more often than they run it, in longer ones layers move seldom."""
@@ -203,7 +203,7 @@ def run_onnx(work: ModelRun, context: ModelContext) -> None:
         _Run(work, context, device, passes, plan, progress).measure()
     if not are_complete:
         report_ceilings_after_sweep(device_session, load_sources(), sink, context.ceilings_file)
-    with suppress(Exception):  # what has been measured is told; a runtime's trouble at its end changes nothing
+    with suppress(Exception):  # the measurements are reported already, so errors at the runtime's end do not matter
         device_session.close()
 
 
@@ -284,7 +284,7 @@ class _Run:
         self._recheck: Verification | None = None
         self._start_ns = time.perf_counter_ns()
         self._profile_costs_ns: list[float] = []
-        self._profiled_ns = 0  # in turns under the profile, loading the model and reading it included
+        self._profiled_ns = 0  # in trials under the profile, loading the model and reading the profile included
 
     def measure(self) -> None:
         self._contention.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
@@ -356,7 +356,7 @@ class _Run:
             self._sink.write(self._measurement(part, stop_reason, use))
         if self._layers:
             cost_us = float(np.median(self._profile_costs_ns)) / NS_PER_US
-            text = f"ONNX Runtime's profile makes each node {cost_us:.1f} us longer; layers are told without that, the trace with it."
+            text = f"ONNX Runtime's profile makes each node {cost_us:.1f} us longer; layer times exclude that, the trace includes it."
             self._sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
         self._progress.complete(len(measured))
 

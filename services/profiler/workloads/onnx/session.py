@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 CUDA_PROVIDER: Final = "CUDAExecutionProvider"
-ERRORS_ONLY: Final = 3  # of the runtime's log: its warnings tell how a graph was made faster
+ERRORS_ONLY: Final = 3  # log level of the runtime: its warnings are about graph optimizations
 
 WEIGHTS_FILE_KEY: Final = "session.optimized_model_external_initializers_file_name"
 WEIGHTS_SIZE_KEY: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
@@ -53,7 +53,7 @@ class Provider:
                 f"ONNX Runtime on device {device.device_id}",
                 found=f"providers {', '.join(available)}",
                 expected=name if is_cuda else "a CPU or an NVIDIA device",
-                remedy="Install onnxruntime-gpu in the place of onnxruntime, or choose the CPU device.",
+                remedy="Install onnxruntime-gpu instead of onnxruntime, or choose the CPU device.",
             )
         return cls(name, int(device.device_id.partition(":")[2]) if is_cuda else None)
 
@@ -131,13 +131,11 @@ def _translate_errors(name: str, action: Callable[[], Value]) -> Value:
 
 
 # ---------------------------------------------------------------- profile
-# A profile of ONNX Runtime as times of nodes, pass by pass.
-#
-# The runtime takes the time at which a node ends after it has put together what it writes of the node: each node is longer by that,
-# some microseconds, which for small ones is most of it. What it comes to follows from the same pass without a profile.
+# The runtime takes the end time of a node after it has assembled the node's profile record. Each node is longer by that, some
+# microseconds, which is most of the time of a small node. The difference to the same pass without a profile gives that cost.
 
 RESOLUTION_NS: Final = float(NS_PER_US)
-MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are cut off to whole microseconds: of less than half of one they tell nothing
+MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are truncated to whole microseconds, so shorter ones mean nothing
 
 
 @dataclass(slots=True)
@@ -215,8 +213,8 @@ def _start(event: Mapping[str, Any]) -> int:
     return start_us
 
 
-# ---------------------------------------------------------------- layers
-# Paths of layers, from the names that exporters give to nodes.
+# ---------------------------------------------------------------- layer paths
+# Layer paths follow from the names that exporters give to nodes.
 
 SEPARATOR: Final = "."
 BLOCKED: Final = "_nchwc"
@@ -266,8 +264,7 @@ def _unique(path: str, taken: set[str]) -> str:
     return next(numbered for number in range(1, len(taken) + 1) if (numbered := f"{path}_{number}") not in taken)
 
 
-# ---------------------------------------------------------------- memory
-# Peak of the resident memory of this process.
+# ---------------------------------------------------------------- peak memory
 
 PEAK_RESET_FILE: Final = Path("/proc/self/clear_refs")
 PEAK_RESET: Final = "5"
@@ -308,8 +305,8 @@ def _status_bytes(name: str) -> int:
     raise OSError(f"{STATUS_FILE} has no {name}")
 
 
-# ---------------------------------------------------------------- verifying
-# Verification of a built-in model: ONNX's own reference implementation, in NumPy, says what its answer should be.
+# ---------------------------------------------------------------- verification
+# A built-in model is verified against ONNX's reference implementation in NumPy.
 
 NOT_VERIFIED: Final = Verification(VerificationState.NO_REFERENCE, message="Nothing to compare with: a node, or a model of a bundle.")
 RELATIVE_TOLERANCE: Final = 1e-4  # of logits in float32, summed in another order

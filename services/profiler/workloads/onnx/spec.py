@@ -9,7 +9,7 @@ from typing import Final
 from kernalyse.services.core.errors import BackendUnavailableError, InvalidParameterError
 from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, BackendName, CacheMode, Device, DeviceKind, ModelRun
 
-INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
+INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu instead of onnxruntime for NVIDIA GPUs."
 PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")
 CUDA_PROVIDER_FILE: Final = "capi/libonnxruntime_providers_cuda.so"
 """Of the package onnxruntime-gpu. Looked for, since asking the package means loading it into the service."""
@@ -55,7 +55,7 @@ class OnnxSpec:
         if work.variants:
             raise _refused("variants", work, ", ".join(work.variants), "none: ONNX Runtime chooses its kernels itself")
         if work.measuring.cache_mode not in (CacheMode.DEFAULT, CacheMode.HOT):
-            raise _refused("cache_mode", work, work.measuring.cache_mode.value, "HOT: nobody gets between the nodes of a pass")
+            raise _refused("cache_mode", work, work.measuring.cache_mode.value, "HOT: caches cannot be flushed between the nodes of a pass")
         _check_dimension("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
         _check_dimension("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
 

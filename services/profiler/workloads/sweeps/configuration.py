@@ -31,8 +31,7 @@ from kernalyse.services.profiler.workloads.sweeps.launches import (
 )
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
-# ---------------------------------------------------------------- configuration run
-# Measurement of one configuration of a sweep, from its definition to its result.
+# ---------------------------------------------------------------- one configuration
 
 RECHECK_SEED_STEP: Final = 1_000_003  # to the seed of the fresh inputs: any other seed would do
 
@@ -70,7 +69,7 @@ class ConfigurationRun:
         self._kernel: CompiledKernel | None = None
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
-        self._further_ns = 0  # wall clock beside the benchmark's
+        self._further_ns = 0  # wall clock outside the benchmark
         self.measurement: Measurement | None = None  # when finished
         self.companions: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
@@ -265,7 +264,7 @@ class ConfigurationRun:
         self._loaded = replace(loaded, inputs=self._fill_inputs(loaded.plans, loaded.buffers, seed + RECHECK_SEED_STEP))
         return self._verify(seed + RECHECK_SEED_STEP)
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ events
 
     def _report_batch(self, batch: Batch) -> None:
         self._context.sink.write(batch.event(self.planned.configuration_index))
@@ -306,7 +305,6 @@ def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:
 
 
 # ---------------------------------------------------------------- sweep progress
-# Progress of a sweep: what is measured, what has failed, and which failure ends the process.
 
 
 class SweepProgress:

@@ -20,7 +20,6 @@ from kernalyse.services.profiler.workloads.events import EventSink, store_artifa
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
 # ---------------------------------------------------------------- launch plan
-# Launch plan of a configuration: its grid, its buffers, its counts.
 
 MAX_EXTENT: Final = 2**31 - 1  # of CUDA's grid.x; what the contract's fields hold
 
@@ -117,7 +116,7 @@ def _count(formula: str | None, subject: str, names: Mapping[str, int]) -> float
 
 
 # ---------------------------------------------------------------- fitting sizes
-# Check that a device holds a configuration's buffers; where it does not, the largest sizes that it would hold.
+# Where a device cannot hold a configuration's buffers, the error names the largest sizes that would fit.
 
 
 def check_device_memory(planned: PlannedConfiguration, device: Device) -> None:
@@ -169,7 +168,7 @@ def _check(planned: PlannedConfiguration, device: Device) -> None:
 
 
 # ---------------------------------------------------------------- sweep compiler
-# Compiling for a sweep: what does not compile is tried once, and what the compiler says is told once.
+# What does not compile is tried only once, and each compiler message is reported only once.
 
 
 class SweepCompiler:
@@ -199,7 +198,7 @@ class SweepCompiler:
         except KernalyseError as error:
             self._refusals[key] = error
             raise
-        if planned.process_index == 0:  # later processes would tell the same
+        if planned.process_index == 0:  # later processes would report the same
             self._report(planned, compiled)
         return compiled
 

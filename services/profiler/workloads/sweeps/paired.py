@@ -30,8 +30,8 @@ from kernalyse.services.profiler.workloads.sweeps.checks import MIN_BLOCK_COUNT
 from kernalyse.services.profiler.workloads.sweeps.configuration import ActivitySink, ConfigurationRun, MeasurementContext, SweepProgress
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
-# ---------------------------------------------------------------- pairing
-# `bench A B --paired`: the two configurations of each problem, measured in alternating blocks of one process.
+# ---------------------------------------------------------------- paired problems
+# `bench A B --paired`: the two configurations of each problem, measured in interleaved trials of one process.
 
 
 def measure_pairs(
@@ -119,11 +119,11 @@ def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:
     first.companions, second.companions = second.plan.buffers(), first.plan.buffers()
 
 
-# ---------------------------------------------------------------- confirming
-# The best configuration once more against the runner-up, in alternating blocks: is it really faster?
+# ---------------------------------------------------------------- confirmation of the best
+# The best configuration is compared once more with the runner-up, in interleaved trials.
 #
-# A sweep measures one after the other, and the fastest of many is taken: the winner is also the luckiest. Only a comparison that is
-# made after the choice, and under equal conditions, says what the margin is.
+# A sweep measures one configuration after the other and takes the fastest of many, so the winner is also the luckiest. Only a
+# comparison made after that choice, under equal conditions, gives the real margin.
 
 CONFIRMING_RATIO: Final = 0.2
 """Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
@@ -174,7 +174,7 @@ class Contests:
             return
         contested = self._contested()
         for position, two in enumerate(contested):
-            least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
+            least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few complete comparisons are worth more than many begun ones
             confirm_best(two, context, progress, budget.part(1 / (len(contested) - position), least_ns))
 
     def shortest_comparison_ns(self) -> float:
@@ -251,7 +251,6 @@ class _WithoutSamples:
 
 
 # ---------------------------------------------------------------- search budget
-# The time that a search may take.
 
 ClockNs = Callable[[], int]
 

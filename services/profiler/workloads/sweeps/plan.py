@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------- sweep plan
-# Plan of a sweep: kernels x axes x macros x blocks x caches x processes, checked before anything runs.
-#
-# The server imports this to refuse a request at once, so it needs neither NumPy nor a device.
+# A sweep is kernels x axes x macros x blocks x caches x processes. The server imports this module to reject bad requests at once, so
+# it needs neither NumPy nor a device.
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class PlannedConfiguration:
     block: Dim3
     cache_mode: CacheMode  # DEFAULT: the device's
     process_index: int
-    variant: str  # what tells it from others of the same kernel and parameters
+    variant: str  # distinguishes it from others of the same kernel and parameters
 
     @property
     def parameters(self) -> tuple[ParameterValue, ...]:
@@ -215,7 +214,7 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
     """Expand and check a sweep. A sweep over the limit is refused without being listed.
 
     Raises:
-        UnknownKernelError: not in the catalogue; names the closest that are.
+        UnknownKernelError: not in the catalog; names the closest that are.
         UnknownParameterError: an axis, tie, argument or constraint names what the kernels do not have.
         InvalidParameterError: a value no run could use, a name given twice, nothing left to run.
         InvalidExpressionError: the constraint is not arithmetic.
@@ -308,7 +307,7 @@ def _short(block: Dim3) -> str:
 
 
 # ---------------------------------------------------------------- sweep kernels
-# The kernels of a sweep: their definitions and sources, and what the request says of their parameters and arguments.
+# Definitions and sources of a sweep's kernels, merged with the parameters and arguments of the request.
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,8 +469,8 @@ def values_checked(definition: KernelDefinition, axes: tuple[Axis, ...], ties: t
     return axes
 
 
-# ---------------------------------------------------------------- resolved spec
-# A run's spec with everything settled, kept as an artifact: from it a run can be repeated or continued exactly.
+# ---------------------------------------------------------------- resolved specs
+# A run's completed spec is stored as an artifact, from which the run can be repeated or continued exactly.
 
 
 def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:

@@ -35,7 +35,7 @@ from kernalyse.services.profiler.workloads.sweeps.paired import (
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, SweepPlan
 
 # ---------------------------------------------------------------- sweep
-# Runs a sweep: one configuration after the other, or two in turns, each measured or failed for a reason of its own.
+# An exhaustive sweep measures one configuration after the other, or two in interleaved trials. Each may fail for its own reason.
 
 
 def run_sweep(
@@ -122,19 +122,19 @@ def _earlier_contenders(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candida
 
 
 # ---------------------------------------------------------------- search
-# Searches: how a sweep spends a budget of time where it cannot measure everything.
+# Searches spend a time budget where a sweep cannot measure everything.
 #
 # RANDOM measures in random order until the budget is spent. HALVING is successive halving: a short look at every configuration, then
 # the faster half goes on with twice the samples, and so on; the last two are measured as thoroughly as in a sweep over everything. Both
-# keep a part of the budget to compare the best of each contest with its runner-up. Source: K. Jamieson and A. Talwalkar, "Non-
+# keep a part of the budget to compare the best of each group with its runner-up. Source: K. Jamieson and A. Talwalkar, "Non-
 # stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016, algorithm 1.
 #
-# Own code, because what is spent here are samples of one configuration, which come in any number and add up: libraries such as Optuna
-# prune a trial for good, but cannot come back to one for more samples.
+# This is own code because the budget is spent on samples, which add up over several looks at a configuration. Libraries such as
+# Optuna prune a trial for good and cannot return to it for more samples.
 
 FIRST_LOOK_COUNT: Final = 8  # samples: below six the median has no 95 % interval, many more would make the first look dear
 FIRST_LOOK_NS: Final = 200_000_000  # of sampling: slow kernels get fewer samples, for the first look is at all of them
-FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to tell
+FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to report
 
 
 def search_at_random(

@@ -204,7 +204,7 @@ class TelemetrySampler:
     Args:
         running: tells whether any run goes on.
         record: journals readings with the runs that go on.
-        announce: tells watchers that the ring has grown.
+        notify: notifies watchers that the ring has grown.
     """
 
     def __init__(
@@ -215,14 +215,14 @@ class TelemetrySampler:
         idle_interval_s: float,
         running: Callable[[], bool],
         record: Callable[[Sequence[Telemetry]], Awaitable[None]],
-        announce: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
         self._readers = list(readers)
         self._interval_s = interval_s
         self._idle_interval_s = idle_interval_s
         self._running = running
         self._record = record
-        self._announce = announce
+        self._notify = notify
         self._ring: deque[tuple[Telemetry, ...]] = deque(maxlen=max(1, int(RING_DURATION_S / idle_interval_s)))
         self._reading_count = 0  # ever put into the ring
 
@@ -237,7 +237,7 @@ class TelemetrySampler:
                 next_idle_time = started + self._idle_interval_s
                 self._ring.append(tuple(await self._read()))
                 self._reading_count += 1
-                self._announce()
+                self._notify()
             await asyncio.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
 
     def idle_after(self, position: int) -> tuple[list[Telemetry], int]:

@@ -136,7 +136,7 @@ async def _open_service(
             idle_interval_s=settings.idle_telemetry_interval_s,
             running=lambda: bool(runs.running_run_ids),
             record=runs.record_telemetry,
-            announce=news.announce,
+            notify=news.notify,
         )
         await _background(stack, await runs.recover())
         await _background(stack, asyncio.create_task(telemetry.sample()))
@@ -158,10 +158,10 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
-    kept = ("--ceilings-file", str(settings.ceilings_file), "--cache-folder", str(settings.data_folder / "cubins"))
+    caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-folder", str(settings.data_folder / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
-    return (*WORKER_COMMAND, *runtime, *kept, *nsys, *grace)
+    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace)
 
 
 # ---------------------------------------------------------------- servicer
@@ -200,7 +200,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     def close_watches(self) -> None:
         """End every watch stream that has nothing left to send."""
         self._is_closing = True
-        self._news.announce()
+        self._news.notify()
 
     async def GetNode(self, request: messages.GetNodeRequest, context: Any) -> messages.GetNodeResponse:
         """Return the node with its devices, limits and the state of its queues."""

@@ -1,7 +1,7 @@
 """The process that executes one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
 
 Only here are NumPy and the GPU runtimes loaded. What happens goes as events to the given descriptor; the exit status says
-how it ended: 0 success, 1 a failure told in the last event, 143 ended by SIGTERM. Anything else is a crash.
+how it ended: 0 success, 1 a failure reported in the last event, 143 ended by SIGTERM. Anything else is a crash.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     from kernalyse.services.profiler.workloads.sweeps.plan import kept_headers, plan_sweep, resolved_spec
     from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
-    plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
+    plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has checked the limit
     process_index = order.process_index or 0
     counts = FailedCounts(order.folder, len(sweep.failed_configuration_indexes))
     if process_index == 0:
@@ -368,7 +368,7 @@ class ProcessSeries:
                 self._child.terminate()
             exit_code = self._child.wait()
             if exit_code < 0:
-                _die_of(-exit_code)
+                _end_by_signal(-exit_code)
             if exit_code != 0 or self._is_ended:
                 return exit_code or TERMINATED_EXIT_CODE
         return 0
@@ -380,7 +380,7 @@ class ProcessSeries:
                 self._child.terminate()
 
 
-def _die_of(number: int) -> None:
+def _end_by_signal(number: int) -> None:
     """End by the signal that has ended the child, so that the supervisor sees the crash."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left its own
     if number != signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""The interface of backends, and the checks that are the same for all of them."""
+"""The interface of backends, and the checks that all of them share."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ class TimedSamples:
     """Consecutive samples.
 
     duration_ns: device time of one launch, shape (n,), by the runtime's own events; with several launches a sample, their
-    mean. sm_clock_hz: during each sample, shape (n,), NaN where it could not be told; None: the device tells none.
+    mean. sm_clock_hz: during each sample, shape (n,), NaN where it is unknown; None: the device reports none.
     """
 
     duration_ns: npt.NDArray[np.float64]
     sm_clock_hz: npt.NDArray[np.float64] | None = None
-    is_blocked: bool = False  # the stream was held while the samples were enqueued
+    is_blocked: bool = False  # the stream was blocked while the samples were enqueued
 
 
 class LaunchTimer(Protocol):

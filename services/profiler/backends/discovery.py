@@ -1,4 +1,4 @@
-"""Which backends and devices this machine has; each backend is imported when it is opened."""
+"""The backends and devices of this machine. Each backend is imported only when it is opened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
     """Return the backend of that name; AUTO is PYCUDA or NVCC where an NVIDIA device answers, else OPENCL.
 
     Args:
-        cache_folder: where compiled kernels are kept between processes; None: nowhere.
+        cache_folder: where compiled kernels are cached between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: a library or a driver is missing; names it and what brings it.

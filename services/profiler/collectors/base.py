@@ -1,4 +1,4 @@
-"""The interface of tools that collect around a command, and what is the same for all of them."""
+"""The interface of collectors, the tools that profile a command, and what all of them share."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Collector(Protocol):
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables for that command, beside the program's own."""
+        """Return additional environment variables for that command."""
         ...
 
     def is_finishing(self) -> bool:

@@ -1,4 +1,4 @@
-"""Nsight Compute: where it is, whether it may count, and the command that does it."""
+"""Nsight Compute: its installation, its permissions, and its calls."""
 
 from __future__ import annotations
 

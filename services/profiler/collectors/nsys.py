@@ -1,4 +1,4 @@
-"""Nsight Systems around a command: where it is, what it can, the call, and its report with an export that the analyzer reads."""
+"""Nsight Systems around a command: its installation, its options, and its report with an export that the analyzer reads."""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ class PythonCollector:
         if not found:
             problem = self._problem(end)
             return Collected(problem=problem, is_within_program=not isinstance(problem, CollectorUnavailableError))
-        kept = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
+        files = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
         failures = tuple(str(note["error"]) for note in self._notes() if note.get("state") == "failed")
-        return Collected(kept, tuple((file.artifact_name,) for file in kept), is_within_program=True, notices=failures)
+        return Collected(files, tuple((file.artifact_name,) for file in files), is_within_program=True, notices=failures)
 
     def install(self) -> None:
         """Put the hook where the program's PYTHONPATH has it."""

@@ -1,4 +1,4 @@
-"""The journal of this node: what has happened, on disk before anyone sees it.
+"""The journal of this node: events are on disk before anyone sees them.
 
 Events are numbered through the whole journal. A watcher holds a cursor and reads at its own pace, from the memory of recent
 events or from the database; nothing is pushed, so a watcher that stalls costs nothing.
@@ -41,7 +41,7 @@ class News:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
-    def announce(self) -> None:
+    def notify(self) -> None:
         """Wake everybody who waits."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -55,7 +55,7 @@ class Cursor:
     """A watcher's place in the journal."""
 
     def __init__(self, position: int, run_id: str | None, expired_index: int) -> None:
-        self.position = position  # the next index wanted
+        self.position = position  # the next index to read
         self.run_id = run_id
         self.expired_index = expired_index  # of what had been dropped when the watcher began
 
@@ -69,7 +69,7 @@ class Journal:
         self._writer = JournalWriter(self._path, limits, publish=self._publish, forget=forget)
         self._tail = EventTail(self._writer.head.reserved_index, TAIL_BYTES)
         self._news = news
-        self.problem = ""  # why the last write was refused; empty: it was not
+        self.problem = ""  # why the last write failed; empty: it did not
         self._idle_readers = [database.open_for_reading(self._path) for _ in range(_READER_COUNT)]
         self._reading = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="journal-reader")
 
@@ -78,7 +78,7 @@ class Journal:
         """Open the journal in `folder`, which is made where it is missing.
 
         Args:
-            news: told of every commit.
+            news: notified of every commit.
             forget: called with the id of each run that leaves the journal.
 
         Raises:
@@ -147,16 +147,16 @@ class Journal:
     def _report_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
-            self._news.announce()
+            self._news.notify()
 
     def _publish(self, events: Sequence[JournalEvent]) -> None:
         self._tail.extend(events)
-        self._news.announce()
+        self._news.notify()
 
     # ------------------------------------------------------------ watching
 
     async def cursor(self, next_event_index: int, run_id: str | None = None) -> Cursor:
-        """Return a cursor at an index, 0 for the oldest kept; over one run's events or, without `run_id`, over all.
+        """Return a cursor at an index, 0 for the oldest stored one, over one run's events or, without `run_id`, over all.
 
         Raises:
             RunNotFoundError: there is no such run.

@@ -1,4 +1,4 @@
-"""The one thread that writes the journal.
+"""The thread that alone writes the journal.
 
 It takes whatever has been asked for since the last commit and commits it together: one sync serves many. A commit that
 carries a change of state is synced to disk before anybody hears of it (synchronous=FULL); one of samples and progress is
@@ -97,7 +97,7 @@ class JournalWriter(threading.Thread):
         self._requests.put(request)
 
     def run(self) -> None:
-        """Commit requests and expire old runs until told to finish."""
+        """Commit requests and expire old runs until None is submitted."""
         while (requests := self._take()) is not None:
             if requests:
                 self._write(requests)
@@ -129,7 +129,7 @@ class JournalWriter(threading.Thread):
             events = self._commit(requests)
         except sqlite3.Error as error:
             logger.error("The journal could not be written: %s", error)
-            self._call(self._refuse, requests, database.storage_error(error, self._path))
+            self._call(self._fail, requests, database.storage_error(error, self._path))
         else:
             self._call(self._answer, requests, events)
 
@@ -262,7 +262,7 @@ class JournalWriter(threading.Thread):
             if not request.committed.done():
                 request.committed.set_result(None)
 
-    def _refuse(self, requests: list[WriteRequest], error: KernalyseError) -> None:
+    def _fail(self, requests: list[WriteRequest], error: KernalyseError) -> None:
         for request in requests:
             if not request.committed.done():
                 request.committed.set_exception(error)

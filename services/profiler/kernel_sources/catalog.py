@@ -71,7 +71,7 @@ def catalog_folder() -> Path:
 
 @lru_cache(maxsize=4)
 def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read a catalog; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
+    """Read a catalog; None: the packaged one. Sources lie in the file's folder. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -145,7 +145,7 @@ def _read_definition(file_name: str, kernel_name: str, entry: dict[str, Any]) ->
         relative_tolerance=fields.number("relative_tolerance", 1e-5),
         path=fields.text("path", ""),
     )
-    fields.refuse_unknown()
+    fields.reject_unknown()
     return definition
 
 
@@ -156,7 +156,7 @@ def _read_parameters(fields: _Fields) -> tuple[ParameterDefinition, ...]:
         if isinstance(value, dict):
             inner = fields.table(name)
             parameters.append(ParameterDefinition(name, inner.integers("values"), inner.integer("min", 1)))
-            inner.refuse_unknown()
+            inner.reject_unknown()
         else:
             parameters.append(ParameterDefinition(name, fields.integers(name)))
     return tuple(parameters)
@@ -173,7 +173,7 @@ def _read_buffer(fields: _Fields) -> BufferDefinition:
         dtype=DataType(fields.choice("dtype", [dtype.value for dtype in DataType], DataType.FLOAT32.value)),
         role=BufferRole(fields.choice("role", [role.value for role in BufferRole], None)),
     )
-    fields.refuse_unknown()
+    fields.reject_unknown()
     return buffer
 
 
@@ -241,7 +241,7 @@ class _Fields:
             raise self._error(name, _shown(value), 'a list of expressions, for example ["M", "N"]')
         return tuple(str(one) for one in value)
 
-    def refuse_unknown(self) -> None:
+    def reject_unknown(self) -> None:
         for name in self.entry:
             if name not in self._read:
                 known = sorted(self._read)

@@ -1,4 +1,4 @@
-"""Check kernel definitions, and derive what a source leaves open."""
+"""Kernel definitions: their checks, and their derivation from a source alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expe
 def check_definition(
     definition: KernelDefinition, source: KernelSource | None = None, file_name: str = "request", *, macro_names: tuple[str, ...] = ()
 ) -> None:
-    """Check one definition, against its source where there is one. macro_names: that its expressions may use beside the source's own.
+    """Check one definition, against its source where there is one. macro_names: further macros that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.

@@ -438,7 +438,7 @@ def compiled_name(function: SourceFunction) -> InstanceName:
 
 
 def argument_edits(instance: SourceFunction, root: Node) -> Iterator[Edit]:
-    """Yield the edits that put the arguments of an instance in the place of its template parameters, below `root`."""
+    """Yield the edits that replace template parameters by the arguments of an instance, below `root`."""
     values = _texts(instance)
     for node in descendants(root):
         if node.type in NAME_NODES and node_text(node) in values and not _is_member(node):

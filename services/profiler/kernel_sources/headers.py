@@ -52,7 +52,7 @@ def includes_of(root: Node) -> Iterator[Include]:
 
 
 def find_header(include: Include, own_folder: Path | None, folders: Sequence[Path]) -> Path | None:
-    """Return the file that an #include means: beside the including file where it is quoted, then in the folders; None: in none of them."""
+    """Return the file that an #include means, or None. A quoted name is searched in the including file's folder first."""
     if PurePosixPath(include.header).is_absolute():
         return None
     searched = [own_folder, *folders] if include.is_quoted and own_folder is not None else folders
@@ -61,7 +61,7 @@ def find_header(include: Include, own_folder: Path | None, folders: Sequence[Pat
 
 
 def expand_headers(source: KernelSource, folders: Sequence[Path], known: frozenset[str]) -> KernelSource:
-    """Return the source with the text of its headers in their place. An #include that is found nowhere stays.
+    """Return the source with its headers expanded. An #include that is not found stays.
 
     Args:
         folders: searched in their order.
@@ -198,7 +198,7 @@ class HeaderBundle:
 
 
 def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBundle | None:
-    """Return the source's headers that lie beside it or in these folders, and what those include; None: there are none.
+    """Return a bundle of all headers that the source includes from its own or these folders; None where there are none.
 
     What is found nowhere is left to the node: a header of its compiler, or an error there.
 

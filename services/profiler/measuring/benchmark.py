@@ -251,10 +251,10 @@ class Benchmark:
     def run(self, check: Callable[[], Verification]) -> BenchmarkResult:
         """Check, warm up, take samples until there are enough, and sum them up.
 
-        A failed check is kept in the result: a wrong kernel is measured all the same.
+        A failed check is part of the result: a wrong kernel is still measured.
 
         Raises:
-            UnmetConditionError: the device's clock was held back the whole time, so no sample could be kept.
+            UnmetConditionError: the device's clock was throttled all the time, so no sample counts.
             InvalidParameterError: the timing method that was asked for does not go with the rest.
         """
         self.start(check)
@@ -305,13 +305,13 @@ class Benchmark:
         """Return the wall clock of all sampling so far."""
         return self._criterion.elapsed_ns
 
-    def take_method(self, method: TimingMethod) -> None:
+    def change_method(self, method: TimingMethod) -> None:
         """Switch to another timing method: benchmarks that are compared have to be timed alike."""
         self._timing = choose_timing(method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
         self._time(1)  # as in `_warm_up`
 
     def take_block(self, count: int) -> TimedSamples:
-        """Take `count` samples while another benchmark alternates on the device; `keep_blocks` makes them count.
+        """Take `count` samples while another benchmark alternates on the device; `report_blocks` makes them count.
 
         A hot block begins with a launch that is not timed: the other one may have taken the cache.
         """
@@ -320,7 +320,7 @@ class Benchmark:
                 self._session.run(self._launch)
             return self._time(count)
 
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+    def report_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
         """Report consecutive blocks as one batch, and return the samples of each that count."""
         counted_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
         counted = tuple(_selected(block, mask) for block, mask in zip(blocks, counted_masks, strict=True))

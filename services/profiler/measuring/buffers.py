@@ -1,4 +1,4 @@
-"""Plan, allocate and fill the buffers of a kernel, and bind its arguments."""
+"""The buffers of a kernel: planned, allocated, filled, and bound to its arguments."""
 
 from __future__ import annotations
 

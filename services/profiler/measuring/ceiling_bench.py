@@ -171,7 +171,7 @@ class CeilingBench:
         return rounds
 
     def unit_count(self) -> int:
-        """Return the number of compute units; 1 where the device does not tell it."""
+        """Return the number of compute units; 1 where the device does not report it."""
         return self.device.compute_unit_count or 1
 
     @contextmanager
@@ -187,7 +187,7 @@ class CeilingBench:
                 self.session.release(buffer)
 
     def _clock_of(self, samples: TimedSamples, position: int) -> float | None:
-        """Return the clock of the sample itself where the backend tells it, else that of the device just after."""
+        """Return the SM clock of the sample where the backend measures it, else the device's clock just after."""
         if samples.sm_clock_hz is not None and math.isfinite(samples.sm_clock_hz[position]):
             return float(samples.sm_clock_hz[position])
         reading = self.clock_meter.read()

@@ -1,4 +1,4 @@
-"""Measured ceilings of a device's roofline: what it reaches on copies, multiply-adds and tile products.
+"""Measured ceilings of a device's roofline: the rates of its best copies, multiply-adds and tile products.
 
 A ceiling is a maximum, so each is the best of several launches, and the best of several ways to write the same work.
 """

@@ -1,4 +1,4 @@
-"""State of a device while it is measured: clocks, power, throttle reasons, other users."""
+"""The state of a device during measurement: clocks, power, throttle reasons, other users."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class NvidiaClockMeter:
         self._handle = handle
 
     def read(self) -> ClockReading | None:
-        """Return clocks, temperature, power and throttle reasons now; fields that NVML does not tell are None."""
+        """Return clocks, temperature, power and throttle reasons; fields that NVML does not report are None."""
         nvml, handle = self._nvml, self._handle
         sm_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         memory_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
@@ -224,7 +224,7 @@ class NvidiaUseMeter:
         self._own_ids = {os.getpid(), *(parent.pid for parent in own.parents())}
 
     def read(self) -> DeviceUse:
-        """Return the number of other processes with a context on the device; unknown where NVML may not tell."""
+        """Return the number of other processes with a context on the device; unknown where NVML is not permitted to list them."""
         try:
             found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except self._nvml.NVMLError:  # not permitted in this container
@@ -280,7 +280,7 @@ class Neighbours:
         return self._meter.read()
 
     def wait_or_refuse(self, policy: BusyPolicy, on_activity: Callable[[str], None]) -> None:
-        """Wait for a quiet device. Raises UnmetConditionError: it is busy and the policy refuses that, or it stayed busy."""
+        """Wait for an idle device as the policy asks. Raises UnmetConditionError: busy under REFUSE, or busy for too long."""
         if policy is BusyPolicy.RECORD:  # a reading takes a tenth of what a short configuration costs; the one after it is enough
             return
         use = self._meter.read()

@@ -120,8 +120,8 @@ class Turns:
             is_over = now_ns - start_ns >= max_duration_ns
             is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
             if is_over or pair_count >= next_look_count or now_ns - last_report_ns >= TELL_NS:
-                baseline.keep_blocks(trials_per_block)
-                candidate.keep_blocks(trials_per_block)
+                baseline.report_blocks(trials_per_block)
+                candidate.report_blocks(trials_per_block)
                 last_report_ns = now_ns
             if now_ns - last_heartbeat_ns >= SIGN_OF_LIFE_NS:
                 self._on_activity(activity)
@@ -144,7 +144,7 @@ class Turns:
         batching = next((timing.method for timing in timings if timing.launches_per_sample > 1), None)
         for side, timing in zip(sides, timings, strict=True):
             if batching is not None and timing.method is not batching:
-                self._with_device(side).run.benchmark.take_method(batching)
+                self._with_device(side).run.benchmark.change_method(batching)
         sample_ns = sum(self._with_device(side).time_sample() for side in sides) / len(sides)
         samples_per_trial = max(1, round(TURN_NS / sample_ns))
         for side in sides:
@@ -224,8 +224,8 @@ class _Operand:
     def take_trial(self) -> None:
         self._pending.append(self.run.benchmark.take_block(self.samples_per_trial))
 
-    def keep_blocks(self, trials_per_block: int) -> None:
-        usable = self.run.benchmark.keep_blocks(self._pending) if self._pending else ()
+    def report_blocks(self, trials_per_block: int) -> None:
+        usable = self.run.benchmark.report_blocks(self._pending) if self._pending else ()
         for first in range(0, len(usable), trials_per_block):
             trials = usable[first : first + trials_per_block]
             durations_ns = np.concatenate([trial.duration_ns for trial in trials])

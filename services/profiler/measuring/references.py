@@ -1,4 +1,4 @@
-"""References in NumPy of what kernels should compute: from input arrays and scalars by name to output arrays by name.
+"""NumPy references of kernels: functions from input arrays and scalars by name to output arrays by name.
 
 Sums are accumulated in float64 and rounded once at the end, so that a reference is at least as exact as any kernel it
 judges; elementwise work stays in the type of the inputs.
@@ -57,21 +57,21 @@ def matmul_bias_gelu(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def attention_scores(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute scale * q @ k^T for keys up to each query's place, the rest as it was; scores (B, H, T, T)."""
+    """Compute scale * q @ k^T for keys up to each query's position, the rest unchanged; scores (B, H, T, T)."""
     queries, keys, _ = _heads(inputs["qkv"])
     scores = scalars["scale"] * (queries @ keys.swapaxes(-1, -2))
     return {"scores": np.where(_causal(scores.shape[-1]), scores, inputs["scores"]).astype(inputs["qkv"].dtype)}
 
 
 def causal_softmax(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute the softmax over the first r % T + 1 scores of row r, the rest as it was; shape (R, T)."""
+    """Compute the softmax over the first r % T + 1 scores of row r, the rest unchanged; shape (R, T)."""
     scores = inputs["scores"]
     is_seen = np.arange(scores.shape[1]) <= (np.arange(scores.shape[0]) % scores.shape[1])[:, None]
     return {"scores": np.where(is_seen, _softmax(np.where(is_seen, scores, -np.inf)), scores).astype(scores.dtype)}
 
 
 def attention_values(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Return the values weighted by the scores up to each query's place; output (B, T, H, D)."""
+    """Return the values weighted by the scores up to each query's position; output (B, T, H, D)."""
     _, _, values = _heads(inputs["qkv"])
     weights = np.tril(inputs["scores"].astype(np.float64))
     return {"output": np.ascontiguousarray((weights @ values).swapaxes(1, 2)).astype(inputs["qkv"].dtype)}
@@ -223,7 +223,7 @@ def transpose(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def reduce_sum(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute partial[b] = sum of the b-th share of ceil(N / blocks) elements of x; shapes (N,), (blocks,)."""
+    """Compute partial[b] = sum of the b-th chunk of ceil(N / blocks) elements of x; shapes (N,), (blocks,)."""
     x, blocks = inputs["x"], int(scalars["blocks"])
     shares = np.zeros(blocks * -(-x.size // blocks), x.dtype)
     shares[: x.size] = x

@@ -1,4 +1,4 @@
-"""Child processes: supervised ones, ones that speak a line protocol, and the splitting of output into lines."""
+"""Child processes: supervised ones, ones with a line protocol, and the splitting of output into lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of events from a worker to the service, and the marker that a crash leaves."""
+"""The event pipe from a worker to the service, and the crash marker."""
 
 from __future__ import annotations
 
@@ -156,15 +156,15 @@ class Turn:
 
 
 class CrashMarker:
-    """A file that names the configuration on the device, written at each change while two alternate.
+    """A file that names the configuration on the device while two of them alternate.
 
     Args:
         folder: of the run.
     """
 
-    def __init__(self, folder: Path, turns: Sequence[Turn]) -> None:
-        length = max(len(turn.record()) for turn in turns)
-        self._records = {turn.configuration_index: turn.record().ljust(length) for turn in turns}  # each covers the other
+    def __init__(self, folder: Path, trials: Sequence[Turn]) -> None:
+        length = max(len(trial.record()) for trial in trials)
+        self._records = {trial.configuration_index: trial.record().ljust(length) for trial in trials}  # each covers the other
         self._file = folder / TURN_FILE
         self._descriptor = -1
 
@@ -182,7 +182,7 @@ class CrashMarker:
 
 
 def read_crash_marker(folder: Path) -> Turn | None:
-    """Return the turn in which the run's worker has ended. None: nothing alternated then."""
+    """Return the trial in which the run's worker ended; None where it was in none."""
     try:
         index, is_measurement, label = (folder / TURN_FILE).read_text().split(maxsplit=2)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The parent of one run's processes: sole reaper, sole killer, and the one that keeps the limits.
+"""The parent of one run's processes, which alone reaps and kills them and enforces the limits.
 
 Started by the service as a script of its own (`python -I -S supervisor.py …`, standard library only, so that it starts in
 milliseconds and holds little memory). It makes itself child subreaper, starts the worker in a session of its own, and
@@ -45,7 +45,7 @@ _HAS_CHILDREN_FILES: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/chil
 
 
 class Supervisor:
-    """Runs one command under limits.
+    """One command under limits.
 
     Args:
         command: program and arguments.

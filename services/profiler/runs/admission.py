@@ -92,7 +92,7 @@ class Admission:
         return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
-        """Return where an admitted spec runs, with the node's present devices."""
+        """Return the placement of an admitted spec on the node's present devices."""
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)
@@ -113,7 +113,7 @@ class Admission:
         )
 
     def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
-        """Place a command in the queue of the node's first device: it may use any device, and runs beside it would disturb it."""
+        """Place a command in the queue of the node's first device: it may use any device, and concurrent runs would disturb it."""
         device = self.devices[0] if self.devices else None
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)

@@ -1,4 +1,4 @@
-"""The directory of a run, and uploaded bundles."""
+"""The folder of a run, and uploaded bundles."""
 
 from __future__ import annotations
 
@@ -201,18 +201,18 @@ class BundleStore:
             in_use: digests that queued and running runs name.
         """
         with self._lock:
-            kept = sorted((_StoredBundle.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
-            total_bytes = sum(one.size_bytes for one in kept)
-            leaving: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
+            stored = sorted((_StoredBundle.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
+            total_bytes = sum(one.size_bytes for one in stored)
+            to_delete: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
             digests: list[str] = []
-            for one in kept:
+            for one in stored:
                 digest, unused_s = f"sha256:{one.path.name}", now_s() - one.used_s
                 is_over = unused_s > self._limits.max_age_s or total_bytes > self._limits.max_total_bytes
                 if is_over and unused_s > MIN_KEPT_S and digest not in in_use:
                     total_bytes -= one.size_bytes
                     digests.append(digest)
-                    leaving.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))
-        for path in leaving:
+                    to_delete.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))
+        for path in to_delete:
             shutil.rmtree(path, ignore_errors=True)
         return tuple(digests)
 
@@ -297,16 +297,16 @@ class _Unpacking:
                 self._count_entry()
                 self._copy(members, member, self._content.joinpath(*parts))
             else:
-                raise _refused(member.name, _kind(member), "files and folders only")
+                raise _invalid(member.name, _kind(member), "files and folders only")
         except OSError as error:
             if error.errno not in _NAME_ERRORS:
                 raise
-            raise _refused(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
+            raise _invalid(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
 
     def _make_folder(self, name: str, parts: Sequence[str]) -> None:
         """Create the folder and its missing parents, and count each."""
         if len(parts) > MAX_DEPTH:
-            raise _refused(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
+            raise _invalid(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
         path = self._content
         for part in parts:
             path /= part
@@ -326,7 +326,7 @@ class _Unpacking:
     def _copy(self, members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
         source = members.extractfile(member)
         if source is None:
-            raise _refused(member.name, "no content", "a file")
+            raise _invalid(member.name, "no content", "a file")
         # O_EXCL: a second member of one name must not write through what the first has left.
         mode = 0o700 if member.mode & 0o100 else 0o600
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
@@ -360,7 +360,7 @@ def _check_size(size_bytes: int, limits: BundleLimits) -> None:
 def _safe_parts(name: str) -> tuple[str, ...]:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise _refused(name, "a path out of the bundle", "paths below its top folder")
+        raise _invalid(name, "a path out of the bundle", "paths below its top folder")
     return path.parts
 
 
@@ -370,7 +370,7 @@ def _kind(member: tarfile.TarInfo) -> str:
     return "a device or pipe" if member.isdev() else f"an entry of type {member.type!r}"
 
 
-def _refused(name: str, found: str, expected: str) -> InvalidBundleError:
+def _invalid(name: str, found: str, expected: str) -> InvalidBundleError:
     return InvalidBundleError(f"member {name} of the bundle", found=found, expected=expected, remedy="Pack the folder without it.")
 
 

@@ -1,4 +1,4 @@
-"""Supervise the process of one run from the service, with the environment that it inherits."""
+"""The service's side of a run's processes: their supervision, and the environment that they inherit."""
 
 from __future__ import annotations
 
@@ -166,16 +166,16 @@ class RunProcess:
             transport.close()
 
     def _note_progress(self, events: Sequence[run_pb2.RunEvent]) -> None:
-        told = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
-        self._progress = next(told, self._progress)
+        progresses = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
+        self._progress = next(progresses, self._progress)
 
     async def _report_failed(self, error: RunError) -> None:
         """Report the configuration in progress, if any, as failed."""
         progress = None if self._progress is None else protobuf.decode(self._progress, Progress)
         if progress is None:
             return
-        turn = read_crash_marker(self._folder)
-        failed_index = turn.configuration_index if turn is not None and turn.is_measurement else progress.configuration_index
+        trial = read_crash_marker(self._folder)
+        failed_index = trial.configuration_index if trial is not None and trial.is_measurement else progress.configuration_index
         if failed_index is None:
             return
         await self._pass_payload(ConfigurationFailed(failed_index, error))
@@ -273,8 +273,8 @@ class RunProcess:
                 return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
 
     def _doing(self) -> str:
-        activity, turn = self._activity() or "starting", read_crash_marker(self._folder)
-        return activity if turn is None else f"{activity}, in a trial of {turn.label}"
+        activity, trial = self._activity() or "starting", read_crash_marker(self._folder)
+        return activity if trial is None else f"{activity}, in a trial of {trial.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:
         if self._reported_error is not None:

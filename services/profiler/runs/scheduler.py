@@ -97,7 +97,7 @@ class ActiveRun:
 
 @dataclass(slots=True)
 class DeviceQueue:
-    """Runs that follow each other on one device."""
+    """The runs of one device, which run one after the other."""
 
     pending: deque[ActiveRun] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None

@@ -96,7 +96,7 @@ def launch_once(planned: PlannedConfiguration, context: MeasurementContext, reco
     try:
         label = run.label
         record.write(LaunchNote(index, LaunchStep.PREPARING, label))
-        run.announce()
+        run.report_configuration()
         launch = run.prepare()
         if has_ranges:
             context.session.run(launch)

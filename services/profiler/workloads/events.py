@@ -117,7 +117,7 @@ def _media_type(artifact_name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What the worker gives an ML model to run with."""
+    """The context that the worker gives an ML model to run in."""
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
     sink: EventSink

@@ -94,7 +94,7 @@ class Watcher:
     """The supervisor of a command's tools, which run one after the other.
 
     Args:
-        report_activity: says what is being done, now and again while it is.
+        report_activity: gets a status message at intervals.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Compile kernels with nvcc: options, cached results, and what ptxas and the disassembler report."""
+"""Compilation with nvcc: options, the cache, and the reports of ptxas and the disassembler."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class NvccCompiler:
 
 
 class _Job:
-    """A compilation in a temporary folder of its own."""
+    """One compilation, in a temporary folder of its own."""
 
     def __init__(self, nvcc: str, build: Build, architecture: str) -> None:
         self._nvcc = nvcc

@@ -1,4 +1,4 @@
-"""NVIDIA's driver library through ctypes, and what its errors mean."""
+"""NVIDIA's driver library through ctypes, and the translation of CUDA errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CudaDriver:
             raise BackendUnavailableError(subject, found=f"NVIDIA's driver cannot be loaded: {error}", remedy=REMEDY) from error
         status = self._library.cuInit(0)
         if status != 0:
-            raise BackendUnavailableError(subject, found=f"NVIDIA's driver says: {self._words(status)}", remedy=REMEDY)
+            raise BackendUnavailableError(subject, found=f"NVIDIA's driver says: {self._message(status)}", remedy=REMEDY)
 
     def version(self) -> tuple[int, int]:
         """Return the major and minor number of the newest CUDA that the driver knows."""
@@ -113,12 +113,12 @@ class CudaDriver:
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
         if status != 0:
-            raise InternalError("NVIDIA's driver", found=f"{name}: {self._words(status)}", remedy="Check it with nvidia-smi.")
+            raise InternalError("NVIDIA's driver", found=f"{name}: {self._message(status)}", remedy="Check it with nvidia-smi.")
 
-    def _words(self, status: int) -> str:
-        words = ctypes.c_char_p()
-        self._library.cuGetErrorString(ctypes.c_int(status), ctypes.byref(words))
-        return (words.value or b"unknown error").decode(errors="replace") + f" ({status})"
+    def _message(self, status: int) -> str:
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
+        return (text.value or b"unknown error").decode(errors="replace") + f" ({status})"
 
 
 def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:

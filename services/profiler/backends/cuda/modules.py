@@ -1,4 +1,4 @@
-"""Load compiled kernels: entry names, what a launch needs, occupancy."""
+"""Compiled kernels in PyCUDA's context: entry names, launch requirements, occupancy."""
 
 from __future__ import annotations
 

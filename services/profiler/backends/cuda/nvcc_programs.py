@@ -1,4 +1,4 @@
-"""Build and drive one measuring program of the backend NVCC."""
+"""The measuring programs of the backend NVCC: how they are built and driven."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ProgramBuilder:
 
     Args:
         architecture: e.g. "sm_90".
-        cache: where programs, and their measuring part, are kept from one process to the next; None: nowhere.
+        cache: where programs, and their measuring part, are cached between processes; None: nowhere.
     """
 
     def __init__(self, architecture: str, cache: CodeCache | None = None) -> None:
@@ -343,8 +343,8 @@ class MeasuringProgram:
         return self._ask(f"occupancy {configuration.block.count} {configuration.dynamic_shared_memory_bytes}", 1)[0]
 
     def entry(self) -> str | None:
-        """Return the kernel's name in machine code; None: a CUDA runtime before 12.3, which does not tell it."""
-        words = self._answer("entry")
+        """Return the kernel's mangled name; None for CUDA runtimes before 12.3, which do not report it."""
+        words = self._response("entry")
         return words[0] if words else None
 
     def end(self) -> None:
@@ -353,13 +353,13 @@ class MeasuringProgram:
 
     def _ask(self, command: str, count: int) -> tuple[int, ...]:
         """Send a command and return the `count` numbers of the response."""
-        words = self._answer(command)
+        words = self._response(command)
         if len(words) != count or not all(word.isdigit() for word in words):
             raise self._broken(f"the answer {' '.join(('ok', *words))[:200]!r} to {command.partition(' ')[0]}")
         return tuple(map(int, words))
 
-    def _answer(self, command: str) -> list[str]:
-        """Return the words of the response. After a fault the program is ended, because its context is lost."""
+    def _response(self, command: str) -> list[str]:
+        """Send a command and return the fields of the response. A program with a fault is ended, because its context is lost."""
         answer = self._process.ask(self._subject, command)
         kind, *words = answer.split(" ")
         if kind == "error" and len(words) >= 3 and words[0].isdigit():

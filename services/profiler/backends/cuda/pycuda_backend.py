@@ -136,7 +136,7 @@ class CudaSession:
         self._device = device
         self._compiler = compiler
         self._handle = driver.Device(index)
-        self._context = self._handle.make_context(driver.ctx_flags.MAP_HOST)  # the flags of a held stream lie in host memory
+        self._context = self._handle.make_context(driver.ctx_flags.MAP_HOST)  # the flags that release a blocked stream lie in host memory
         self._pop_at_exit = atexit.register(partial(_pop, driver, self._context))  # PyCUDA aborts a process that ends with it
         self._stream = driver.Stream()
         self._errors = DeviceErrors(driver, device.name)

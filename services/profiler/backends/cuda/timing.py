@@ -1,4 +1,4 @@
-"""Time launches on an NVIDIA device: events, a kernel that blocks the stream, stamps of the SM clock."""
+"""Timing of launches on an NVIDIA device: events, a kernel that blocks the stream, stamps of the SM clock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SampleTimer:
     Args:
         driver: of PyCUDA.
         flush: overwrites the L2 cache, on the same stream.
-        blocker: None: nothing can hold this stream.
+        blocker: None: this stream cannot be blocked.
         clock: None: this device's global timer cannot be read.
     """
 
@@ -79,11 +79,11 @@ class SampleTimer:
         steps: each puts one launch on the stream; all have run before.
         """
         operation_count = len(steps) * OPERATIONS_PER_STEP + 1
-        return np.stack([self._hold(operation_count, partial(self._take_pass, steps, is_cold)) for _ in range(count)])
+        return np.stack([self._run_blocked(operation_count, partial(self._take_pass, steps, is_cold)) for _ in range(count)])
 
     def _take_pass(self, steps: Sequence[Callable[[], None]], is_cold: bool, blocker: StreamBlocker | None) -> npt.NDArray[np.float64]:
         events = self._take_events(len(steps))
-        with blocker.held() if blocker is not None else nullcontext():
+        with blocker.blocked() if blocker is not None else nullcontext():
             if is_cold:
                 self._flush()
             for enqueue, (start, end) in zip(steps, events, strict=True):
@@ -96,9 +96,9 @@ class SampleTimer:
     def _take_batch(self, work: SampleWork, count: int, *, can_block: bool) -> TimedSamples:
         if not can_block:
             return self._take(work, count, None)
-        return self._hold(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
+        return self._run_blocked(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
 
-    def _hold(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
+    def _run_blocked(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
         """Return the result of `take`, behind a blocked stream where its operations fit."""
         if self._blocker is not None and operation_count < MAX_QUEUED_COUNT:
             taken = take(self._blocker)
@@ -115,7 +115,7 @@ class SampleTimer:
         events = self._take_events(count)
         if self._clock is not None:
             self._clock.clear(count)
-        with blocker.held() if blocker is not None else nullcontext():
+        with blocker.blocked() if blocker is not None else nullcontext():
             for index, (start, end) in enumerate(events):
                 if work.is_cold:
                     self._flush()
@@ -270,7 +270,7 @@ class StreamBlocker:
         self._launch()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def blocked(self) -> Iterator[None]:
         """Block the stream, which must be idle, until the context ends."""
         self._flags[:] = 0
         with without_garbage_collector():  # what it frees on the device would wait for the stream that waits for the host

@@ -1,4 +1,4 @@
-"""Infer the address spaces of pointers, and the definitions that a kernel reaches."""
+"""Inference of the address spaces of pointers, and of the definitions that a kernel reaches."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class SpacedFunctions:
         self._runtime = runtime
         self._helpers: dict[str, list[Item]] = {}
         self._variants: dict[tuple[str, int], list[Spaces]] = {}
-        for item in scope.kept:
+        for item in scope.reached:
             if item.is_function and item.inner.id != scope.kernel.node.id:
                 self._helpers.setdefault(item.name or "", []).append(item)
-        self.file_storage = {name: "__constant" for item in scope.kept if not item.is_function for name in (item.name or "",)}
+        self.file_storage = {name: "__constant" for item in scope.reached if not item.is_function for name in (item.name or "",)}
 
     def all_edits(self) -> list[Edit]:
-        """Return the translation's edits and those that place pointers. Raises UnsupportedConstructError."""
+        """Return the translation's edits and those that declare address spaces. Raises UnsupportedConstructError."""
         kernel = self._scope.kernel.node
         edits = [*self._edits, *_Placement(self, kernel, None).edits()]
         bodies: dict[tuple[int, Spaces], str] = {}
@@ -77,7 +77,7 @@ class SpacedFunctions:
                 place = place_of(item.node, self._file_name)
                 again = f'\n#line {place.line} "{place.file_name}"\n'
                 edits.append(replace(item.node, again.join(texts)) if texts else remove(item.node))
-        for item in self._scope.kept:
+        for item in self._scope.reached:
             if not item.is_function:
                 edits.extend(_file_scope_edits(item))
         return edits
@@ -363,7 +363,7 @@ class KernelScope:
     """The items of a .cu file, divided by whether the kernel reaches them."""
 
     kernel: SourceFunction
-    kept: tuple[Item, ...]  # in the order of the file, the kernel included
+    reached: tuple[Item, ...]  # in the order of the file, the kernel included
     dropped: tuple[Item, ...]
     includes: tuple[Node, ...]
     linkages: tuple[Node, ...]  # extern "C"
@@ -371,7 +371,7 @@ class KernelScope:
 
 
 def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
-    """Follow names from the kernel's definition; overloads of one name are kept together."""
+    """Return what the kernel reaches by the names in its definition; overloads of one name stay together."""
     items = tuple(_items(root))
     macros: dict[str, set[str]] = {}
     for node in descendants(root):
@@ -382,24 +382,24 @@ def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
     for item in items:
         if item.name is not None and not has_qualifier(item.inner, "__global__"):
             definitions.setdefault(item.name, []).append(item)
-    kept: set[int] = {item.node.id for item in items if _always_kept(item)}
-    reached: set[str] = set()
-    waiting = [name for item in items if item.node.id in kept or item.inner.id == kernel.node.id for name in _names(item.node)]
+    reached: set[int] = {item.node.id for item in items if _is_always_reached(item)}
+    seen: set[str] = set()
+    waiting = [name for item in items if item.node.id in reached or item.inner.id == kernel.node.id for name in _names(item.node)]
     while waiting:
         name = waiting.pop()
-        if name in reached:
+        if name in seen:
             continue
-        reached.add(name)
+        seen.add(name)
         waiting.extend(macros.get(name, ()))
         for item in definitions.get(name, ()):
             if not _is_host_only(item):
-                kept.add(item.node.id)
+                reached.add(item.node.id)
                 waiting.extend(_names(item.node))
-    kept |= {item.node.id for item in items if item.inner.id == kernel.node.id}
+    reached |= {item.node.id for item in items if item.inner.id == kernel.node.id}
     return KernelScope(
         kernel=kernel,
-        kept=tuple(item for item in items if item.node.id in kept),
-        dropped=tuple(item for item in items if item.node.id not in kept and not is_dynamic_shared(item.inner)),
+        reached=tuple(item for item in items if item.node.id in reached),
+        dropped=tuple(item for item in items if item.node.id not in reached and not is_dynamic_shared(item.inner)),
         includes=tuple(node for node in descendants(root) if node.type == "preproc_include"),
         linkages=tuple(node for node in descendants(root) if node.type == "linkage_specification"),
         file_dynamic_shared=tuple(item.inner for item in items if is_dynamic_shared(item.inner)),
@@ -454,7 +454,7 @@ def _declared_name(node: Node) -> Node | None:
     return None
 
 
-def _always_kept(item: Item) -> bool:
+def _is_always_reached(item: Item) -> bool:
     if item.name is not None:
         return False
     if item.is_function:

@@ -1,4 +1,4 @@
-"""Backend OPENCL: .cu kernels translated to OpenCL, on CPUs through Intel's runtime or PoCL, and on any GPU with a driver."""
+"""The backend OPENCL: .cu kernels translated to OpenCL, on CPUs through Intel's runtime or PoCL, and on GPUs with a driver."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class OpenCLSession:
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
-        """Return what the runtime tells of the kernel, found when it was compiled."""
+        """Return the resources that the runtime reported when the kernel was compiled."""
         assert isinstance(kernel, OpenCLKernel)
         return kernel.resources
 
@@ -223,8 +223,8 @@ class OpenCLSession:
 
     def _available_bytes(self) -> int:
         """Return the device's memory less what this session has allocated; on a CPU at most the machine's free memory."""
-        held = sum(buffer.size_bytes for buffer in self._buffers.values())
-        stated = (self.device.memory_bytes or 0) - held
+        allocated_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
+        stated = (self.device.memory_bytes or 0) - allocated_bytes
         if self.device.kind is DeviceKind.CPU:
             import psutil
 

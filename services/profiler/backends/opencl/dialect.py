@@ -1,4 +1,4 @@
-"""The prelude that gives OpenCL the words of CUDA, and the constructs that it cannot express."""
+"""The prelude that defines CUDA's names in OpenCL, and the constructs that OpenCL cannot express."""
 
 from __future__ import annotations
 

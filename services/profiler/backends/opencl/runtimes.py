@@ -52,7 +52,7 @@ def check_runtime(runtime: str | None) -> None:
 
 
 def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
-    """Return the module pyopencl, with the wanted runtimes registered. Only the first call of a process registers any.
+    """Return the module pyopencl, with the requested runtimes registered. Only the first call of a process registers any.
 
     Raises BackendUnavailableError when pyopencl is missing or broken.
     """

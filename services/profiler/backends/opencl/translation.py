@@ -1,4 +1,4 @@
-"""Translate CUDA kernels to OpenCL C by edits that keep every line."""
+"""The translation of CUDA kernels to OpenCL C by edits that keep every line."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     elif "<" in kernel.name:
         refuse(kernel.node, f"the specialization {kernel.name}", file_name, target.runtime, possible=PYCUDA)
     scope = scope_of(parsed.tree.root_node, kernel)
-    kept = [item.node for item in scope.kept]
-    _refuse_headers(scope, file_name, target)
-    refuse_unsupported(kept, target.dialect, file_name, target.runtime)
-    _refuse_variables(scope, file_name, target)
-    warp_call = first_warp_call(kept)
+    reached = [item.node for item in scope.reached]
+    _reject_headers(scope, file_name, target)
+    refuse_unsupported(reached, target.dialect, file_name, target.runtime)
+    _reject_variables(scope, file_name, target)
+    warp_call = first_warp_call(reached)
     if warp_call is not None:
         _check_warps(warp_call, block, file_name, target)
 
@@ -102,8 +102,8 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     edits = [
         *_scope_edits(scope),
         *_kernel_edits(kernel, scope, text, file_name, target, uses_warps=warp_call is not None),
-        *(edit for node in kept for edit in _shared_text_edits(node)),
-        *(edit for item in scope.kept if item.is_function for edit in index_edits(item.inner)),
+        *(edit for node in reached for edit in _shared_text_edits(node)),
+        *(edit for item in scope.reached if item.is_function for edit in index_edits(item.inner)),
     ]
     if target.dialect is Dialect.C:
         edits = SpacedFunctions(scope, text, edits, file_name, target.runtime).all_edits()
@@ -119,7 +119,7 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     )
 
 
-def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
+def _reject_headers(scope: KernelScope, file_name: str, target: Target) -> None:
     for include in scope.includes:
         path = include.child_by_field_name("path")
         header = node_text(path).strip('<>"') if path is not None else node_text(include)
@@ -134,9 +134,9 @@ def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
             )
 
 
-def _refuse_variables(scope: KernelScope, file_name: str, target: Target) -> None:
+def _reject_variables(scope: KernelScope, file_name: str, target: Target) -> None:
     """Raise UnsupportedConstructError for memory that CUDA reserves outside kernels, and for shared memory outside of them."""
-    for item in scope.kept:
+    for item in scope.reached:
         if not item.is_function and has_qualifier(item.inner, "__device__"):
             refuse(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
         if not item.is_function and has_qualifier(item.inner, "__constant__") and "=" not in node_text(item.node):
@@ -245,7 +245,7 @@ def _parameter_edits(declarator: Node, file_name: str, target: Target) -> Iterat
 
 def _dynamic_shared(kernel: SourceFunction, scope: KernelScope) -> list[Node]:
     inside = [node for node in descendants(kernel.node) if is_dynamic_shared(node)]
-    used = {node_text(node) for item in scope.kept for node in descendants(item.node) if node.type == "identifier"}
+    used = {node_text(node) for item in scope.reached for node in descendants(item.node) if node.type == "identifier"}
     outside = [node for node in scope.file_dynamic_shared if (name := declarator_name(node)) is not None and node_text(name) in used]
     return inside + outside
 
@@ -316,7 +316,7 @@ def without_template(parsed: ParsedSource, instance: SourceFunction, runtime: st
 
     Raises UnsupportedConstructError for a macro that means the template's parameters: its text is not the kernel's.
     """
-    _refuse_macros(parsed, instance, runtime)
+    _reject_macros(parsed, instance, runtime)
     text = parsed.source.text.encode()
     edits = [*_template_edits(instance), *argument_edits(instance, instance.node)]
     rewritten = parse_kernel_source(KernelSource(parsed.source.file_name, apply_edits(text, 0, len(text), edits)))
@@ -329,7 +329,7 @@ def _template_edits(instance: SourceFunction) -> Iterator[Edit]:
     yield from (remove(child) for child in template.children if child.id != instance.node.id)
 
 
-def _refuse_macros(parsed: ParsedSource, instance: SourceFunction, runtime: str) -> None:
+def _reject_macros(parsed: ParsedSource, instance: SourceFunction, runtime: str) -> None:
     parameters = {name for name, _ in instance.template_arguments}
     macros = _macros(parsed.tree.root_node)
     waiting, reached = list(_words(instance.node)), set[str]()

@@ -160,7 +160,7 @@ def _load(
         found.append(model.logits(one))
     verifications = _verify(problem, weights, tokens, found, progress)
     for one, verification in zip(loaded, verifications, strict=True):
-        _refuse_wrong(one.planned, verification)
+        _raise_if_wrong(one.planned, verification)
     return loaded, verifications
 
 
@@ -175,7 +175,7 @@ def _verify(
     return [check.verification() for check in checks]
 
 
-def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
+def _raise_if_wrong(planned: PlannedPass, verification: Verification) -> None:
     if verification.state is not VerificationState.PASSED:
         raise VerificationFailedError(
             f"logits of {planned.name}",

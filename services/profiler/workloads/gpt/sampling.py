@@ -1,4 +1,4 @@
-"""Load a GPT on a device, and time whole passes and single launches."""
+"""A GPT on a device: its loading, and the timing of complete passes and single launches."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class PassRun:
         """Warm up, choose the timing, and take the first few passes."""
         self.benchmark.start(lambda: self.verification)
         count = min(FIRST_PASS_COUNT, self.rule.max_sample_count - 1)
-        self.benchmark.keep_blocks([self.benchmark.take_block(count)])
+        self.benchmark.report_blocks([self.benchmark.take_block(count)])
 
     def sample(self) -> StopReason:
         """Take passes until there are enough."""
@@ -299,7 +299,7 @@ class StepSampling:
 
 
 class _LaunchSamples:
-    """Samples of one launch, or of all launches of a pass together, and why they are enough."""
+    """The samples of one launch, or of all launches of a pass together, and their stop reason."""
 
     def __init__(self, rule: StoppingRule) -> None:
         self.recorder = Recorder(rule)

@@ -1,4 +1,4 @@
-"""Prepare an ONNX model: prompt, input tensors and files."""
+"""The preparation of an ONNX model: prompt, input tensors and files."""
 
 from __future__ import annotations
 

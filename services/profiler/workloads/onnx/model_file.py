@@ -1,4 +1,4 @@
-"""Contents of an ONNX file without its weights: inputs, nodes, and the sizes of its vocabulary and position table."""
+"""The contents of an ONNX file without its weights: inputs, nodes, and the sizes of vocabulary and position table."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def read_model_file(path: Path, name: str) -> ModelFile:
     graph = _graph(path, name)
     _check_external_data(graph, path, name)
     weights = {weight.name: weight for weight in graph.initializer}
-    words, positions = _looked_up(graph.node, weights)
+    tokens, positions = _looked_up(graph.node, weights)
     return ModelFile(
         path=path,
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights),
         node_of_tensor={output: node.name for node in graph.node for output in node.output if node.name},
         node_names=frozenset(node.name for node in graph.node if node.name),
         module_of_node={node.name: module for node in graph.node if node.name and (module := _module(node)) is not None},
-        token_count=words,
+        token_count=tokens,
         position_count=positions,
         parameter_count=sum(math.prod(weight.dims) for weight in graph.initializer if weight.dims and weight.data_type in FLOATS),
     )
@@ -134,9 +134,9 @@ def _input(value: onnx.ValueInfoProto) -> ModelInput:
 
 def _module(node: onnx.NodeProto) -> str | None:
     """Return the module of a node; empty for nodes of the root module, None where the file does not say."""
-    told = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
+    recorded = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
     try:
-        scopes = ast.literal_eval(told)
+        scopes = ast.literal_eval(recorded)
     except (ValueError, SyntaxError):
         return None
     has_scopes = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes) and "" in scopes[:-1]
@@ -144,14 +144,14 @@ def _module(node: onnx.NodeProto) -> str | None:
 
 
 def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]) -> tuple[int | None, int | None]:
-    """Return the number of rows of the tables of words and of positions."""
-    words = positions = None
+    """Return the number of rows of the token table and of the position table; None where one is not found."""
+    tokens = positions = None
     for node in nodes:
         table = weights.get(node.input[0]) if node.op_type == LOOKUP and len(node.input) > 1 else None
         if table is None or len(table.dims) != 2:
             continue
         if node.input[1] == WORDS_INPUT:
-            words = table.dims[0]
+            tokens = table.dims[0]
         elif PLACES_WORD in table.name or PLACES_WORD in node.name:
             positions = table.dims[0]
-    return words, positions
+    return tokens, positions

@@ -74,7 +74,7 @@ class OnnxSession:
     def __init__(self, path: Path, name: str, provider: Provider, *, profile: Path | None = None, optimized: Path | None = None) -> None:
         """Load the model. profile: path prefix for profiles. optimized: file for the optimized graph that is executed.
 
-        Raises InvalidModelError, with ONNX Runtime's own words: it cannot run the model.
+        Raises InvalidModelError, with ONNX Runtime's message: it cannot run the model.
         """
         options = onnxruntime.SessionOptions()
         options.log_severity_level = ERRORS_ONLY

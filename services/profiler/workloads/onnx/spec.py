@@ -53,9 +53,9 @@ class OnnxSpec:
         _check_files(work)
         _check_prompt(work)
         if work.variants:
-            raise _refused("variants", work, ", ".join(work.variants), "none: ONNX Runtime chooses its kernels itself")
+            raise _invalid("variants", work, ", ".join(work.variants), "none: ONNX Runtime chooses its kernels itself")
         if work.measuring.cache_mode not in (CacheMode.DEFAULT, CacheMode.HOT):
-            raise _refused("cache_mode", work, work.measuring.cache_mode.value, "HOT: caches cannot be flushed between the nodes of a pass")
+            raise _invalid("cache_mode", work, work.measuring.cache_mode.value, "HOT: caches cannot be flushed between the nodes of a pass")
         _check_dimension("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
         _check_dimension("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
 
@@ -79,29 +79,29 @@ def _check_packages() -> None:
 def _check_files(work: ModelRun) -> None:
     is_file = work.model_name != BUILT_IN_ONNX_MODEL
     if is_file and not work.bundle_digest:
-        raise _refused("bundle_digest", work, "none", "the digest of the bundle that has the file", "Upload the file's folder first.")
+        raise _invalid("bundle_digest", work, "none", "the digest of the bundle that has the file", "Upload the file's folder first.")
     if work.tokenizer_file_name and not work.bundle_digest:
-        raise _refused("tokenizer_file_name", work, work.tokenizer_file_name, "a bundle that has the file", "Upload its folder first.")
+        raise _invalid("tokenizer_file_name", work, work.tokenizer_file_name, "a bundle that has the file", "Upload its folder first.")
     for name in (work.model_name, work.tokenizer_file_name):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\0" in name:
-            raise _refused("file name", work, repr(name), "a path below the bundle's top folder")
+            raise _invalid("file name", work, repr(name), "a path below the bundle's top folder")
 
 
 def _check_prompt(work: ModelRun) -> None:
     """Raise InvalidParameterError for a prompt of blanks only. An empty prompt means random tokens."""
     if work.prompt and not work.prompt.strip():
-        raise _refused("prompt", work, f"{len(work.prompt)} blanks", "text", "Give some text, or none for random tokens.")
+        raise _invalid("prompt", work, f"{len(work.prompt)} blanks", "text", "Give some text, or none for random tokens.")
     if len(work.prompt) > MAX_PROMPT_LENGTH:
-        raise _refused("prompt", work, f"{len(work.prompt)} characters", f"at most {MAX_PROMPT_LENGTH}", "Shorten it.")
+        raise _invalid("prompt", work, f"{len(work.prompt)} characters", f"at most {MAX_PROMPT_LENGTH}", "Shorten it.")
 
 
 def _check_dimension(name: str, value: int, limit: int, work: ModelRun) -> None:
     if not 1 <= value <= limit:
-        raise _refused(name, work, str(value), f"1 to {limit}")
+        raise _invalid(name, work, str(value), f"1 to {limit}")
 
 
-def _refused(what: str, work: ModelRun, found: str, expected: str, remedy: str = "Correct it.") -> InvalidParameterError:
+def _invalid(what: str, work: ModelRun, found: str, expected: str, remedy: str = "Correct it.") -> InvalidParameterError:
     return InvalidParameterError(f"{what} of model {work.model_name}", found=found, expected=expected, remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""Measure one configuration of a sweep, and report progress."""
+"""The measurement of one configuration of a sweep, and the sweep's progress."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MeasurementContext:
 class ConfigurationRun:
     """The measurement of one configuration.
 
-    Call `announce` first; then `measure` or, where others share the device, `start`, `sample` and `finish`.
+    Call `report_configuration` first; then `measure` or, where others share the device, `start`, `sample` and `finish`.
     """
 
     def __init__(self, planned: PlannedConfiguration, context: MeasurementContext) -> None:
@@ -91,7 +91,7 @@ class ConfigurationRun:
             self._plan = replace(plan, configuration=replace(plan.configuration, cache_mode=self._method.cache_mode))
         return self._plan
 
-    def announce(self) -> None:
+    def report_configuration(self) -> None:
         """Report the configuration. Raises KernalyseError where it cannot be launched."""
         self._context.sink.write(self.plan.configuration)
         check_requirement(self.plan)
@@ -361,7 +361,7 @@ def measure_configuration(planned: PlannedConfiguration, context: MeasurementCon
     run = ConfigurationRun(planned, context)
 
     def measure() -> None:
-        run.announce()
+        run.report_configuration()
         run.measure(progress.report)
 
     if progress.attempt(run, measure):

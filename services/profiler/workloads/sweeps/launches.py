@@ -1,4 +1,4 @@
-"""Plan and compile launches, and check that they fit a device's memory."""
+"""The launches of a sweep: planned, checked against the device's memory, and compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare configurations in paired trials: problems, confirmation of the best, and its budget of time."""
+"""Comparisons in interleaved trials: paired problems, confirmation of the best, and the time budget of a search."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ProblemRun:
 
     def measure(self, block_count: int) -> None:
         """Measure both sides in alternating blocks, and report measurements and comparison."""
-        self._each(ConfigurationRun.announce)
+        self._each(ConfigurationRun.report_configuration)
         if len(self._sides) == 2:
             _share_device(*self._sides)
         self._each(lambda side: side.start(self._progress.report))
@@ -195,7 +195,7 @@ def confirming_ns(measuring_ns: float) -> float:
 def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
     """Compare the fastest two of one group, if the budget allows it; a search warns where it does not.
 
-    Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
+    Samples of the comparison are not reported: the measurements of both are complete, and stand on their own.
 
     Raises:
         KernalyseError: a kernel has taken the session with it.

@@ -1,4 +1,4 @@
-"""Expand a sweep into configurations, and resolve its spec."""
+"""The plan of a sweep: its configurations, its kernels, and its resolved spec."""
 
 from __future__ import annotations
 
@@ -400,7 +400,7 @@ def _may_use(kernel: ResolvedKernel, macro_name: str, sweep: KernelSweep) -> boo
 
 
 def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: KernelSweep) -> tuple[ArgumentDefinition, ...]:
-    """Return the definition's arguments, those of the request in their place. Raises UnknownParameterError for a name in them."""
+    """Return the definition's arguments with those of the request replaced. Raises UnknownParameterError for a name in them."""
     known = {parameter.name for parameter in definition.parameters} | {axis.name for axis in sweep.macro_axes} | set(BLOCK_NAMES)
     known |= parse_kernel_source(source).constants.keys()
     chosen = {override.name: override for override in sweep.arguments}

@@ -1,4 +1,4 @@
-"""Run a sweep over all configurations, or search them at random or by halving."""
+"""The run of a sweep: exhaustive, at random, or by successive halving."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_sweep(
 ) -> int:
     """Measure the configurations of one process on an open session, and write events to `sink`.
 
-    A configuration that cannot be measured is told as ConfigurationFailed, and the sweep goes on.
+    A configuration that cannot be measured is reported as ConfigurationFailed, and the sweep continues.
 
     Args:
         failed_count: configurations that failed in the processes before.
@@ -149,7 +149,7 @@ def search_at_random(
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
     budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
-    searching = _searching_part(budget, context)
+    searching = _search_share(budget, context)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
         groups.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
@@ -169,16 +169,16 @@ def search_by_halving(
     for planned in configurations:
         by_group.setdefault(planned.tournament_group, []).append(planned)
     budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
-    searching = _searching_part(budget, context)
+    searching = _search_share(budget, context)
     left_count = 0
     for position, tournament_group in enumerate(by_group.values()):
         halving = _Halving(context, progress, searching.part(1 / (len(by_group) - position)), groups)
-        left_count += halving.hold(tournament_group)
+        left_count += halving.search(tournament_group)
     _report_left(left_count, context)
     groups.confirm(context, progress, budget)
 
 
-def _searching_part(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
+def _search_share(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
     return budget if context.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
 
 
@@ -217,8 +217,8 @@ class _Halving:
         self._on_device: ConfigurationRun | None = None
         self._groups = groups
 
-    def hold(self, tournament_group: Sequence[PlannedConfiguration]) -> int:
-        """Measure until two are left and thoroughly known, or the budget is spent; return how many had no look at all."""
+    def search(self, tournament_group: Sequence[PlannedConfiguration]) -> int:
+        """Search until two are left and thoroughly measured, or the budget is spent; return how many had no look at all."""
         waiting, contenders = list(tournament_group), list[ConfigurationRun]()
         while waiting and not self._budget.is_spent():
             run = ConfigurationRun(waiting.pop(0), self._context)
@@ -228,19 +228,19 @@ class _Halving:
         contenders = self._without(contenders, wrong)
         look_count = FIRST_LOOK_COUNT
         while len(contenders) > FINALIST_COUNT and not self._budget.is_spent():
-            kept = [contenders[position] for position in faster_half([median_interval(run.samples()) for run in contenders])]
-            contenders = self._without(contenders, [run for run in contenders if run not in kept])
+            remaining = [contenders[position] for position in faster_half([median_interval(run.samples()) for run in contenders])]
+            contenders = self._without(contenders, [run for run in contenders if run not in remaining])
             look_count *= 2
             contenders = [run for run in contenders if self._look_again(run, look_count)]
         for position, run in enumerate(contenders):
             self._finish(run, partial(self._last_samples, len(contenders) - position))
         return len(waiting)
 
-    def _without(self, contenders: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
+    def _without(self, contenders: Sequence[ConfigurationRun], excluded: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
         """Return the configurations that go on; the others' measurements are reported as they are."""
-        for run in leaving:
+        for run in excluded:
             self._finish(run, lambda _: StopReason.ELIMINATED)
-        return [run for run in contenders if run not in leaving]
+        return [run for run in contenders if run not in excluded]
 
     def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
         """Sample as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
@@ -256,8 +256,8 @@ class _Halving:
         return StopReason.BUDGET_SPENT if reason is StopReason.TIME_LIMIT else reason
 
     def _first_look(self, run: ConfigurationRun) -> None:
-        self._bring(None)
-        run.announce()
+        self._give_buffers(None)
+        run.report_configuration()
         run.start(self._progress.report)
         self._on_device = run
         self._sample(run, FIRST_LOOK_COUNT)
@@ -269,7 +269,7 @@ class _Halving:
     def _sample(self, run: ConfigurationRun, count: int) -> None:
         """Take samples up to this many in all."""
         self._progress.report(f"looking at {run.label}")
-        self._bring(run)
+        self._give_buffers(run)
         rule = run.rule
         if run.samples().size < min(count, rule.max_sample_count):
             share = count / FIRST_LOOK_COUNT
@@ -284,14 +284,14 @@ class _Halving:
     def _finish(self, run: ConfigurationRun, ending: Callable[[ConfigurationRun], StopReason]) -> None:
         def finish() -> None:
             self._progress.report(f"measuring {run.label}")
-            self._bring(run)
+            self._give_buffers(run)
             run.finish(ending(run))
 
         if self._progress.attempt(run, finish):
             self._groups.enter(run.planned, run.measurement)
             self._progress.complete()
 
-    def _bring(self, run: ConfigurationRun | None) -> None:
+    def _give_buffers(self, run: ConfigurationRun | None) -> None:
         """Give the device's buffers to `run`; None: only unload the present one."""
         if self._on_device is not run:
             if self._on_device is not None:

@@ -99,7 +99,7 @@ class SpacedFunctions:
             if len(variants) > MAX_VARIANTS:
                 self.refuse(call, f"more than {MAX_VARIANTS} combinations of memory that {name} is called with")
 
-    def refuse(self, node: Node, construct: str) -> None:
+    def reject(self, node: Node, construct: str) -> None:
         """Raise UnsupportedConstructError for a construct at `node`."""
         refuse(node, construct, self._file_name, self._runtime, possible=f"{INTEL} and on {PYCUDA}")
 
@@ -161,7 +161,7 @@ class _Placement:
         """Return the address space that an expression points into. Raises UnsupportedConstructError."""
         space = self._infer(node)
         if space is None:
-            self._functions.refuse(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) is unclear")
+            self._functions.reject(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) is unclear")
         return space or ""
 
     def _declaration(self, node: Node) -> Iterator[Edit]:
@@ -182,11 +182,11 @@ class _Placement:
             if "pointer_declarator" in inner:
                 pointer = next(child for child in (declarator, *declarator.children) if child.type == "pointer_declarator")
                 if any(child.type in ("array_declarator", "pointer_declarator") for child in pointer.children):
-                    self._functions.refuse(node, f"'{node_text(node)}', an array of pointers or a pointer to pointers")
+                    self._functions.reject(node, f"'{node_text(node)}', an array of pointers or a pointer to pointers")
                 space = self._infer(value) if value is not None else None
                 space = space or self._first_assignment(key)
                 if space is None:
-                    self._functions.refuse(node, f"the pointer {key}, whose memory (global, shared or local) is unclear")
+                    self._functions.reject(node, f"the pointer {key}, whose memory (global, shared or local) is unclear")
                 self._pointees[key] = space or ""
                 found.append(space)
             elif "array_declarator" in inner:
@@ -199,7 +199,7 @@ class _Placement:
                     self._pointees[key] = space
                 found.append(None)
         if len(set(found)) > 1:
-            self._functions.refuse(node, f"'{node_text(node)}', which declares pointers into different memories or values as well")
+            self._functions.reject(node, f"'{node_text(node)}', which declares pointers into different memories or values as well")
         elif found and found[0] is not None:
             yield insert_before(node, found[0] + " ")
         yield from (replace(child, "__auto_type") for child in node.children if node_text(child) == "auto")
@@ -219,7 +219,7 @@ class _Placement:
             return
         before, after = self._pointees[node_text(left)], self._infer(right)
         if after is not None and after != before and right.type != "subscript_expression":
-            self._functions.refuse(node, f"the pointer {node_text(left)}, which points to {before} and to {after} memory")
+            self._functions.reject(node, f"the pointer {node_text(left)}, which points to {before} and to {after} memory")
 
     def _cast(self, node: Node) -> Iterator[Edit]:
         target, value = node.child_by_field_name("type"), node.child_by_field_name("value")

@@ -204,7 +204,7 @@ class PreparedModel:
     name: str
     file: ModelFile
     feeds: Feeds
-    extents: Extents
+    dimensions: Extents
 
 
 def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: EventSink) -> PreparedModel:
@@ -222,7 +222,7 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
 
 def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
     """Return inputs of the same shapes that the model has not seen: random tokens, whatever the prompt."""
-    return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.extents, None)
+    return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.dimensions, None)
 
 
 def _report_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:

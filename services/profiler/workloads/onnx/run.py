@@ -108,8 +108,8 @@ def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mappin
 
 def _parameters(model: PreparedModel) -> tuple[ParameterValue, ...]:
     """Return parameters by the names that all models have for them; a model without tokens has no sequence."""
-    batch = ParameterValue("batch_size", model.extents.batch)
-    return (batch, ParameterValue("sequence_length", model.extents.sequence)) if takes_tokens(model.file) else (batch,)
+    batch = ParameterValue("batch_size", model.dimensions.batch)
+    return (batch, ParameterValue("sequence_length", model.dimensions.sequence)) if takes_tokens(model.file) else (batch,)
 
 
 def _work(node: ProfiledNode) -> Work | None:

@@ -317,7 +317,7 @@ def verify(work: ModelRun, model: PreparedModel, session: OnnxSession, feeds: Fe
     """Return the logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
     if work.measuring.skip_verification:
         return SWITCHED_OFF
-    if work.model_name != BUILT_IN_ONNX_MODEL or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:
+    if work.model_name != BUILT_IN_ONNX_MODEL or model.dimensions.batch * model.dimensions.sequence > MAX_TOKEN_COUNT:
         return NOT_VERIFIED
     reference = ReferenceEvaluator(str(model.file.path))
     expected = cast(list[Array], reference.run(None, dict(feeds)))

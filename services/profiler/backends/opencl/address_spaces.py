@@ -97,7 +97,7 @@ class SpacedFunctions:
             if spaces not in variants:
                 variants.append(spaces)
             if len(variants) > MAX_VARIANTS:
-                self.refuse(call, f"more than {MAX_VARIANTS} combinations of memory that {name} is called with")
+                self.reject(call, f"more than {MAX_VARIANTS} combinations of memory that {name} is called with")
 
     def reject(self, node: Node, construct: str) -> None:
         """Raise UnsupportedConstructError for a construct at `node`."""
@@ -107,9 +107,9 @@ class SpacedFunctions:
         node = item.inner
         declarator = function_declarator(node)
         if item.name is None:
-            self.refuse(node, "an operator")
+            self.reject(node, "an operator")
         if declarator is not None and declarator.parent is not None and declarator.parent.type == "pointer_declarator":
-            self.refuse(node, f"the function {item.name}, which returns a pointer")
+            self.reject(node, f"the function {item.name}, which returns a pointer")
         edits = [edit for edit in self._edits if node.start_byte <= edit.start and edit.end <= node.end_byte]
         for child in node.children:
             if node_text(child) == "__device__":

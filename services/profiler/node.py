@@ -1,4 +1,4 @@
-"""This node, as it describes itself."""
+"""The description of this node, and its telemetry."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PROBE_TIME_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProbedDevices:
-    """Devices that were found. notices: what is missing and its remedy, one sentence each."""
+    """The devices of this node. notices: one sentence with its remedy for everything missing."""
 
     devices: tuple[Device, ...]
     notices: tuple[str, ...]
 
 
 async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
-    """Ask a process of its own, so that a runtime that crashes takes nothing down and none stays in the service's memory."""
+    """Find the node's devices in a separate process, so that a crashing runtime does no harm and none stays in memory."""
     process = await asyncio.create_subprocess_exec(
         *(command or (sys.executable, "-P", "-m", "kernalyse.services.profiler.backends.discovery")),
         stdin=asyncio.subprocess.DEVNULL,
@@ -102,9 +102,7 @@ def _cpu_model() -> str | None:
 
 
 # ---------------------------------------------------------------- telemetry
-# Telemetry of devices and host, sampled at intervals.
-#
-# While runs go on their readings are journalled with them; those of an idle node stay in a ring of an hour in memory.
+# Readings are journaled with the active runs; those of an idle node stay in memory, in a ring of an hour.
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +112,9 @@ RING_DURATION_S: Final = 3600.0
 class TelemetryReader(Protocol):
     """A source of telemetry, the host or one device."""
 
-    def read(self) -> Telemetry: ...
+    def read(self) -> Telemetry:
+        """Return the readings of now."""
+        ...
 
 
 class HostReader:
@@ -124,6 +124,7 @@ class HostReader:
         psutil.cpu_percent()  # the first call has nothing to compare with and answers 0
 
     def read(self) -> Telemetry:
+        """Return the host's processor load, memory and clock."""
         memory = psutil.virtual_memory()
         frequency = psutil.cpu_freq()
         return Telemetry(
@@ -137,7 +138,7 @@ class HostReader:
 
 
 class NvmlReader:
-    """An NVIDIA device, through its management library. A figure that the device does not tell is None."""
+    """An NVIDIA device, through NVML. A metric that the device does not report is None."""
 
     def __init__(self, nvml: Any, handle: Any, device_id: str) -> None:
         self._device_id = device_id
@@ -150,6 +151,7 @@ class NvmlReader:
         }
 
     def read(self) -> Telemetry:
+        """Return the device's load, memory, clocks, temperature and power."""
         nvml, handle = self._nvml, self._handle
         utilization = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -197,12 +199,12 @@ def open_readers(devices: Sequence[Device]) -> tuple[TelemetryReader, ...]:
 
 
 class TelemetrySampler:
-    """Reads everything at its interval, for the runs that go on, or else into the ring.
+    """The periodic reading of telemetry, journaled for active runs, else kept in a ring in memory.
 
     Args:
         running: tells whether any run goes on.
         record: journals readings with the runs that go on.
-        announce: tells watchers that the ring has grown.
+        notify: notifies watchers that the ring has grown.
     """
 
     def __init__(
@@ -213,14 +215,14 @@ class TelemetrySampler:
         idle_interval_s: float,
         running: Callable[[], bool],
         record: Callable[[Sequence[Telemetry]], Awaitable[None]],
-        announce: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
         self._readers = list(readers)
         self._interval_s = interval_s
         self._idle_interval_s = idle_interval_s
         self._running = running
         self._record = record
-        self._announce = announce
+        self._notify = notify
         self._ring: deque[tuple[Telemetry, ...]] = deque(maxlen=max(1, int(RING_DURATION_S / idle_interval_s)))
         self._reading_count = 0  # ever put into the ring
 
@@ -235,11 +237,11 @@ class TelemetrySampler:
                 next_idle_time = started + self._idle_interval_s
                 self._ring.append(tuple(await self._read()))
                 self._reading_count += 1
-                self._announce()
+                self._notify()
             await asyncio.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
 
     def idle_after(self, position: int) -> tuple[list[Telemetry], int]:
-        """Return readings of the idle node after a position (0: all that are cached), and the position after them."""
+        """Return the cached readings of the idle node after a position (0: all), and the position after them."""
         new_count = min(self._reading_count - position, len(self._ring))
         readings = list(self._ring)[len(self._ring) - new_count :]
         return [telemetry for reading in readings for telemetry in reading], self._reading_count

@@ -1,4 +1,4 @@
-"""The profiler service: puts its parts together, serves, and ends in good order."""
+"""The profiler service: its parts, its RPCs, and its orderly shutdown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CLOSE_GRACE_S: Final = 2.0
 async def serve(
     settings: ProfilerSettings, *, worker_command: Sequence[str] | None = None, probe_command: Sequence[str] | None = None
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then drain and return. A second signal cancels what still runs.
+    """Serve until SIGTERM or SIGINT, then shut down gracefully. A second signal cancels the runs that are left.
 
     Args:
         worker_command: runs instead of the worker; for tests of what a worker can do wrong.
@@ -94,7 +94,7 @@ class _Service:
 async def _open_service(
     settings: ProfilerSettings, worker_command: Sequence[str] | None, probe_command: Sequence[str] | None
 ) -> AsyncIterator[_Service]:
-    """Yield all parts of the service, at work; closed in the opposite order."""
+    """Start all parts of the service and yield them; they are closed in the opposite order."""
     news = News()
     runs_folder = settings.data_folder / "runs"
     limits = JournalLimits(settings.journal_max_bytes, settings.journal_max_age_s)
@@ -136,7 +136,7 @@ async def _open_service(
             idle_interval_s=settings.idle_telemetry_interval_s,
             running=lambda: bool(runs.running_run_ids),
             record=runs.record_telemetry,
-            announce=news.announce,
+            notify=news.notify,
         )
         await _background(stack, await runs.recover())
         await _background(stack, asyncio.create_task(telemetry.sample()))
@@ -158,14 +158,14 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
-    kept = ("--ceilings-file", str(settings.ceilings_file), "--cache-folder", str(settings.data_folder / "cubins"))
+    caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-folder", str(settings.data_folder / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
-    return (*WORKER_COMMAND, *runtime, *kept, *nsys, *grace)
+    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace)
 
 
 # ---------------------------------------------------------------- servicer
-# The methods of ProfilerService: each decodes, calls, encodes.
+# Each RPC decodes, calls and encodes.
 
 WATCH_RESPONSE_BYTES: Final = 1024 * 1024
 """Of events in one response. Smaller ones cost more calls; larger ones hold more memory for each stalled watcher."""
@@ -200,14 +200,16 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     def close_watches(self) -> None:
         """End every watch stream that has nothing left to send."""
         self._is_closing = True
-        self._news.announce()
+        self._news.notify()
 
     async def GetNode(self, request: messages.GetNodeRequest, context: Any) -> messages.GetNodeResponse:
+        """Return the node with its devices, limits and the state of its queues."""
         return messages.GetNodeResponse(node=protobuf.encode(self._described_node()))
 
     async def ListKernels(
         self, request: messages.ProfilerServiceListKernelsRequest, context: Any
     ) -> messages.ProfilerServiceListKernelsResponse:
+        """Return the kernels of the catalog or, where the request has a source, those of the source."""
         if not request.HasField("source"):
             return messages.ProfilerServiceListKernelsResponse(
                 kernels=[protobuf.encode(kernel) for kernel in self._catalog.definitions.values()]
@@ -223,14 +225,17 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     # ------------------------------------------------------------ runs
 
     async def StartRun(self, request: messages.ProfilerServiceStartRunRequest, context: Any) -> messages.ProfilerServiceStartRunResponse:
+        """Queue a run, or only check its spec, and return the run."""
         spec = protobuf.decode(request.spec, RunSpec)
         run = await (self._runs.checked(spec) if request.validate_only else self._runs.start(spec, request.request_id))
         return messages.ProfilerServiceStartRunResponse(run=protobuf.encode(run))
 
     async def GetRun(self, request: messages.ProfilerServiceGetRunRequest, context: Any) -> messages.ProfilerServiceGetRunResponse:
+        """Return one run."""
         return messages.ProfilerServiceGetRunResponse(run=protobuf.encode(await self._runs.get(request.run_id)))
 
     async def ListRuns(self, request: messages.ProfilerServiceListRunsRequest, context: Any) -> messages.ProfilerServiceListRunsResponse:
+        """Return one page of runs, newest first."""
         page = await self._runs.list(_run_number(request.page_token), min(request.page_size, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE)
         return messages.ProfilerServiceListRunsResponse(
             runs=[protobuf.encode(run) for run in page.runs],
@@ -238,6 +243,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         )
 
     async def CancelRun(self, request: messages.ProfilerServiceCancelRunRequest, context: Any) -> messages.ProfilerServiceCancelRunResponse:
+        """Cancel a run that has not ended, and return it."""
         return messages.ProfilerServiceCancelRunResponse(run=protobuf.encode(await self._runs.cancel(request.run_id)))
 
     # ------------------------------------------------------------ watching
@@ -245,6 +251,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def WatchRun(
         self, request: messages.ProfilerServiceWatchRunRequest, context: Any
     ) -> AsyncIterator[messages.ProfilerServiceWatchRunResponse]:
+        """Stream the events of one run, from an index on, until its final state."""
         cursor = await self._journal.cursor(_event_index(request.next_event_index), request.run_id)
         run: Run | None = None
         while True:
@@ -262,13 +269,14 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 await self._wait_for(news)
 
     async def WatchNode(self, request: messages.WatchNodeRequest, context: Any) -> AsyncIterator[messages.WatchNodeResponse]:
+        """Stream the events of all runs, from an index on, the telemetry of the idle node and changes of the node itself."""
         is_other_journal = request.journal_id not in ("", self._journal.journal_id)
         cursor = await self._journal.cursor(0 if is_other_journal else _event_index(request.next_event_index))
         telemetry_position = 0
-        told_problem: str | None = None  # None: nothing of the node has been told
+        reported_problem: str | None = None  # None: the node has not been reported yet
         while True:
             news = self._news.next()
-            node = None if self._journal.problem == told_problem else self._described_node()
+            node = None if self._journal.problem == reported_problem else self._described_node()
             frames = await self._journal.read(cursor, WATCH_RESPONSE_BYTES)
             idle_telemetry, telemetry_position = self._telemetry.idle_after(telemetry_position)
             if frames or idle_telemetry or node is not None:
@@ -276,7 +284,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 response.idle_telemetry.extend(protobuf.encode(reading) for reading in idle_telemetry)
                 if node is not None:
                     response.node.CopyFrom(protobuf.encode(node))
-                    told_problem = node.storage_problem
+                    reported_problem = node.storage_problem
                 yield response
             else:
                 await self._wait_for(news)
@@ -289,6 +297,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     # ------------------------------------------------------------ files
 
     async def UploadBundle(self, requests: AsyncIterator[Any], context: Any) -> messages.ProfilerServiceUploadBundleResponse:
+        """Store an uploaded archive, and return its digest."""
         policy = self._node.policy
         if policy.allow_catalog_only or not (policy.allow_inline_source or policy.allow_commands):
             raise ForbiddenError("bundles", found="switched off on this node", remedy="Ask its owner, or use another node.")
@@ -301,6 +310,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def ReadArtifact(
         self, request: messages.ProfilerServiceReadArtifactRequest, context: Any
     ) -> AsyncIterator[messages.ProfilerServiceReadArtifactResponse]:
+        """Stream one artifact of a run in chunks."""
         await self._runs.get(request.run_id)
         path = self._runs.folder(request.run_id).artifact(request.artifact_name)
         with path.open("rb") as file:
@@ -319,7 +329,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
 
 def _event_index(value: int) -> int:
     if value < 0:
-        raise InvalidRequestError("next_event_index", found=str(value), expected="0 or more", remedy="0 asks for the oldest event kept.")
+        raise InvalidRequestError("next_event_index", found=str(value), expected="0 or more", remedy="0 asks for the oldest stored event.")
     return value
 
 
@@ -331,18 +341,18 @@ def _run_number(page_token: str) -> int | None:
     return int(page_token)
 
 
-# ---------------------------------------------------------------- disk keeping
-# Keeps what runs and uploads leave on disk within the node's limits, beside the journal, which keeps to its own.
+# ---------------------------------------------------------------- disk limits
+# Artifacts and bundles are kept within the node's limits on disk; the journal has its own limits.
 
 INTERVAL_S: Final = 600.0
 """Between looks. What arrives in ten minutes may be over the limits for as long; looking walks over every file."""
 
 
 async def keep_disk(runs: Runs, bundles: BundleStore, runs_folder: Path, artifacts_max_bytes: int) -> None:
-    """Look again and again, without end."""
+    """Enforce the disk limits at intervals, without end."""
     while True:
         for digest in await asyncio.to_thread(bundles.expire, runs.bundle_digests):
-            logger.info("Bundle %s is deleted: nobody has used it for long, or others need the room.", digest)
+            logger.info("Bundle %s is deleted: it is long unused, or others need the space.", digest)
         active = (*runs.running_run_ids, *runs.queued_run_ids)
         for run_id in await asyncio.to_thread(drop_artifacts, runs_folder, artifacts_max_bytes, active):
             logger.info("Run %s loses its artifacts: all runs' together are over their limit.", run_id)

@@ -1,7 +1,7 @@
-"""The process that carries out one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
+"""The process that executes one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
 
 Only here are NumPy and the GPU runtimes loaded. What happens goes as events to the given descriptor; the exit status says
-how it ended: 0 success, 1 a failure told in the last event, 143 ended by SIGTERM. Anything else is a crash.
+how it ended: 0 success, 1 a failure reported in the last event, 143 ended by SIGTERM. Anything else is a crash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the wor
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """The worker's command line."""
+    """The command-line arguments of the worker."""
 
     spec_file: Path
     events_fd: int
@@ -78,6 +78,7 @@ class WholeEvents:
         self._lock = threading.Lock()
 
     def write(self, payload: EventPayload) -> None:
+        """Write one event; `close` waits for it."""
         with self._lock:
             self._writer.write(payload)
 
@@ -87,7 +88,7 @@ class WholeEvents:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one run; return the exit status."""
+    """Execute one run; return the exit status."""
     order = _read_command_line(arguments)
     # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
     # very kernels that are being measured on a CPU device.
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KernalyseError as error:
         sink.write(StateChanged(RunState.FAILED, run_error(error)))
         return FAILURE_EXIT_CODE
-    except BrokenPipeError:  # the service is gone: nobody is left to tell
+    except BrokenPipeError:  # the service is gone, so there is nobody to report to
         return FAILURE_EXIT_CODE
     except Exception as error:
         traceback.print_exc()
@@ -154,7 +155,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     from kernalyse.services.profiler.workloads.sweeps.plan import kept_headers, plan_sweep, resolved_spec
     from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
-    plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
+    plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has checked the limit
     process_index = order.process_index or 0
     counts = FailedCounts(order.folder, len(sweep.failed_configuration_indexes))
     if process_index == 0:
@@ -166,7 +167,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
-    # The first process tells the ceilings for all of them, and has counted what it measures.
+    # The first process reports the ceilings for all of them, and its configurations are the ones counted.
     are_complete = process_index > 0 or report_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
     if counting is not None:
@@ -183,14 +184,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
 
 
 def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
-    """Give a search without a budget the run's time limit, less what it may need to finish the configuration in progress."""
+    """Return the sweep with a budget for its search: the run's time limit less the time to finish a configuration."""
     if sweep.strategy is SearchStrategy.ALL or sweep.budget_ns is not None or limits.time_limit_ns is None:
         return sweep
     return replace(sweep, budget_ns=max(limits.time_limit_ns // 2, limits.time_limit_ns - sweep.measuring.max_duration_ns - FINISHING_NS))
 
 
 class FailedCounts:
-    """The number of configurations that have failed so far, passed on from process to process in the run's folder.
+    """The number of failed configurations, passed from process to process through a file in the run's folder.
 
     Args:
         earlier_count: of an earlier run of the sweep.
@@ -201,22 +202,24 @@ class FailedCounts:
         self._earlier_count = earlier_count
 
     def read(self) -> int:
+        """Return the number of failed configurations so far; before any is written, that of the earlier run."""
         return int(self._file.read_text()) if self._file.is_file() else self._earlier_count
 
     def write(self, count: int) -> None:
+        """Store the number of failed configurations."""
         self._file.write_text(str(count))
 
 
 def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
-    """Return the exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
+    """Profile a command; return the exit status. SIGTERM ends the program, and its trace is still reported."""
     from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
 
-    is_told_to_end = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: is_told_to_end.set())
+    is_cancelled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_cancelled.set())
     began = time.monotonic() - _own_age_s()
-    given = CommandOrder(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_told_to_end.is_set)
-    run_command(profile, spec.limits, given, sink)
-    return TERMINATED_EXIT_CODE if is_told_to_end.is_set() else 0
+    settings = CommandOrder(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_cancelled.is_set)
+    run_command(profile, spec.limits, settings, sink)
+    return TERMINATED_EXIT_CODE if is_cancelled.is_set() else 0
 
 
 def _own_age_s() -> float:
@@ -271,7 +274,7 @@ def _open_session(backend: BackendName, device_id: str | None, cache_folder: Pat
     return open_backend_for(backend, device_id, cache_folder).open(device_id)
 
 
-# ---------------------------------------------------------------- being ended
+# ---------------------------------------------------------------- termination
 
 
 def _end_on_sigterm(sink: WholeEvents) -> None:
@@ -296,7 +299,7 @@ def _await_sigterm(wake_fd: int, close: Callable[[], None]) -> None:
 
 
 def _exit(status: int) -> None:
-    """End without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
+    """Exit without the runtimes' clean-up, which may wait for kernels or crash after everything has been reported."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -307,11 +310,11 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec")
     parser.add_argument("--events-fd", type=int, required=True, help="descriptor to write events to")
     parser.add_argument("--folder", type=Path, required=True, help="private working folder of the run")
-    parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
+    parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
     parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
-    parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
+    parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are stored between runs")
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
-    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parsed = parser.parse_args(arguments)
@@ -337,14 +340,18 @@ if __name__ == "__main__":
 # ---------------------------------------------------------------- process series
 # A run in several processes, one after the other: this process starts them and ends as the first one that fails.
 #
-# Each is a worker of its own with a device of its own opening, so that what drifts between processes shows. They write to the same
-# event pipe; this process writes nothing while one of them lives, for two writers could cut each other's frames.
+# Each is a worker that opens the device anew, so that differences between processes show. They write to the same event pipe; this
+# process writes nothing while one of them lives, because two writers could interleave their frames.
 
 TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
 class ProcessSeries:
-    """Args: commands: of the processes, in their order."""
+    """The processes of a run, one after the other.
+
+    Args:
+        commands: of the processes, in their order.
+    """
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
         self._commands = commands
@@ -352,16 +359,16 @@ class ProcessSeries:
         self._is_ended = False
 
     def run(self) -> int:
-        """Return the exit status: 0 when all have ended so, else that of the first that has not. Passes SIGTERM on."""
+        """Run the processes; return 0, or the exit status of the first that failed. SIGTERM is passed on."""
         signal.signal(signal.SIGTERM, self._end)
         for command in self._commands:
             # Not close_fds: the event pipe, and the lock by which the service knows that a process of the run still lives.
             self._child = subprocess.Popen(command, close_fds=False)
-            if self._is_ended:  # told while it was being started
+            if self._is_ended:  # SIGTERM came while the process was being started
                 self._child.terminate()
             exit_code = self._child.wait()
             if exit_code < 0:
-                _die_of(-exit_code)
+                _end_by_signal(-exit_code)
             if exit_code != 0 or self._is_ended:
                 return exit_code or TERMINATED_EXIT_CODE
         return 0
@@ -373,8 +380,8 @@ class ProcessSeries:
                 self._child.terminate()
 
 
-def _die_of(number: int) -> None:
-    """End by the signal that has ended the child, so that whoever waits for this process learns of the crash."""
+def _end_by_signal(number: int) -> None:
+    """End by the signal that has ended the child, so that the supervisor sees the crash."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left its own
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)

@@ -250,7 +250,7 @@ def test_a_side_that_ends_the_worker_in_its_turn_is_the_one_that_failed(server: 
     kernels = (f"{source}:steady", f"{source}:late")
     done = kernalyse("bench", *kernels, "-p", "N=1024", "--buffer", "count=1", "--paired", *server)
     assert done.returncode == 1
-    assert "in a turn of late N=1024: found SIG" in " ".join(done.stderr.split()), done.stderr
+    assert "in a trial of late N=1024: found SIG" in " ".join(done.stderr.split()), done.stderr
     shown = kernalyse("show", "last", "failures", "--format", "json", *server)
     (failed,) = json.loads(shown.stdout)["failures"]
     assert (failed["label"], failed["reason"]) == ("late N=1024", "WORKER_CRASHED")

@@ -110,12 +110,12 @@ def test_program_that_babbles_is_ended(start: Start, act: str, words: str) -> No
 def test_samples_that_are_not_there_are_missed(start: Start, act: str, words: str) -> None:
     program = start(act)
     with pytest.raises(InternalError, match=words):
-        program.time(TIMING, 10, may_hold=True)
+        program.time(TIMING, 10, can_block=True)
     assert program.has_ended
 
 
 def test_samples_without_stamps_have_no_clock(start: Start) -> None:
-    samples = start("open(words[-1], 'wb').write(bytes(8 * 50)); answer('ok 0 32\\n')").time(TIMING, 10, may_hold=True)
+    samples = start("open(words[-1], 'wb').write(bytes(8 * 50)); answer('ok 0 32\\n')").time(TIMING, 10, can_block=True)
     assert samples.duration_ns.tolist() == [0.0] * 10
     assert samples.sm_clock_hz is None
     assert not samples.is_blocked

@@ -1,4 +1,4 @@
-"""The catalogue is read whole, and a bad entry is refused with file, kernel, field, found and expected."""
+"""The catalog is read completely, and a bad entry is refused with file, kernel, field, found and expected."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_unknown_kernel_names_the_closest() -> None:
     ("old", "new", "field", "found", "expected"),
     [
         ('source = "scale.cu"', 'source = "none.cu"', "source", "none.cu", "a readable .cu file"),
-        ('source = "scale.cu"', 'source = "../scale.cu"', "source", "../scale.cu", "beside the catalogue"),
+        ('source = "scale.cu"', 'source = "../scale.cu"', "source", "../scale.cu", "beside the catalog"),
         ('source = "scale.cu"', "", "source", "nothing", "a text"),
         ("flop =", "flops =", "flops", "an unknown field", "perhaps flop"),
         ("block = [64]", 'block = "64"', "block", "'64'", "a list of expressions"),

@@ -120,7 +120,7 @@ def test_nothing_is_collected_while_a_stream_is_held() -> None:
     driver = SimpleNamespace(pagelocked_zeros=lambda *_, **__: flags, host_alloc_flags=SimpleNamespace(DEVICEMAP=2))
     blocker = StreamBlocker(driver, lambda *addresses: None)
     freed_while_released: list[bool] = []
-    with blocker.held():
+    with blocker.blocked():
         for _ in range(10 * gc.get_threshold()[0]):
             CollectedLate(flags, freed_while_released)
     assert gc.isenabled()

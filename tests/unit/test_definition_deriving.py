@@ -1,4 +1,4 @@
-"""A kernel outside the catalogue gets a definition, and every assumption in it is said."""
+"""A kernel outside the catalog gets a definition, and every assumption in it is said."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_every_text_becomes_tokens() -> None:
 def test_a_prompt_becomes_the_inputs_of_bert(tmp_path: Path) -> None:
     told = Told()
     model = prepared(tmp_path, told, prompt="hello world", batch_size=2)
-    assert model.extents == Extents(batch=2, sequence=4)
+    assert model.dimensions == Extents(batch=2, sequence=4)
     ids = model.feeds["input_ids"]
     assert ids.shape == (2, 4)
     assert ids[0].tolist() == ids[1].tolist() == [2, *(read_tokenizer(OWN_TOKENIZER, "").encode("hello world").ids[1:-1]), 3]
@@ -99,7 +99,7 @@ def test_a_prompt_becomes_the_inputs_of_bert(tmp_path: Path) -> None:
 def test_a_long_prompt_is_cut_and_that_is_said(tmp_path: Path) -> None:
     told = Told()
     model = prepared(tmp_path, told, prompt="word " * 1000)
-    assert model.extents.sequence == 512
+    assert model.dimensions.sequence == 512
     assert model.feeds["input_ids"][0, -1] == 3  # [SEP] stays
     assert told.lines[1] == "The prompt has 1002 tokens, the model takes 512: the last 490 are left out."
 
@@ -112,7 +112,7 @@ def test_a_model_of_a_fixed_length_gets_padding_behind_the_prompt(tmp_path: Path
     fixed: dict[str, Any] = {"model_name": "m.onnx", "bundle_digest": DIGEST, "batch_size": 2}
     told = Told()
     model = prepared(tmp_path, told, prompt="hello world", **fixed)
-    assert model.extents == Extents(batch=1, sequence=6)
+    assert model.dimensions == Extents(batch=1, sequence=6)
     assert model.feeds["input_ids"][0, 3:].tolist() == [3, 0, 0]  # [SEP], [PAD], [PAD]
     assert model.feeds["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0]]
     assert told.lines[1:] == [
@@ -123,7 +123,7 @@ def test_a_model_of_a_fixed_length_gets_padding_behind_the_prompt(tmp_path: Path
     assert prepared(tmp_path, told, prompt="word " * 10, **fixed).feeds["input_ids"].shape == (1, 6)
     assert "The prompt has 12 tokens, the model takes 6: the last 6 are left out." in told.lines
     told = Told()
-    assert prepared(tmp_path, told, **fixed).extents == Extents(batch=1, sequence=6)
+    assert prepared(tmp_path, told, **fixed).dimensions == Extents(batch=1, sequence=6)
     assert told.lines[1] == "The model's file fixes the sequence at 6 tokens: 64 is not what runs."
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
     path = save_with_external_data(bundle(tmp_path) / "a/m.onnx", bert(1024, 0), "m.weights")
-    assert prepared(tmp_path, model_name="a/m.onnx", bundle_digest=DIGEST, prompt="hello").extents.sequence == 3
+    assert prepared(tmp_path, model_name="a/m.onnx", bundle_digest=DIGEST, prompt="hello").dimensions.sequence == 3
     (path.parent / "m.weights").unlink()
     with pytest.raises(InvalidModelError, match=r"weights of model file a/m\.onnx: found no file m\.weights beside it"):
         prepared(tmp_path, model_name="a/m.onnx", bundle_digest=DIGEST)
@@ -206,8 +206,8 @@ def test_a_tokenizer_must_fit_the_model(tmp_path: Path) -> None:
     (folder / "t.json").write_bytes(OWN_TOKENIZER.read_bytes())
     (folder / "bad.json").write_text("{}")
     fitting: dict[str, Any] = {"bundle_digest": DIGEST, "prompt": "hello"}
-    assert prepared(tmp_path, tokenizer_file_name="t.json", **fitting).extents.sequence == 3
-    with pytest.raises(InvalidModelError, match=r"tokenizer file t\.json: found 1024 tokens; expected at most 1000, the rows"):
+    assert prepared(tmp_path, tokenizer_file_name="t.json", **fitting).dimensions.sequence == 3
+    with pytest.raises(InvalidModelError, match=r"tokenizer file t\.json: found 1024 tokens; expected at most 1000, the vocabulary"):
         prepared(tmp_path, tokenizer_file_name="t.json", vocabulary_size=1000, **fitting)
     with pytest.raises(InvalidModelError, match=r"tokenizer file bad\.json"):
         prepared(tmp_path, tokenizer_file_name="bad.json", **fitting)
@@ -316,7 +316,7 @@ def test_nodes_that_are_only_launched_have_no_times_of_their_own(tmp_path: Path)
     plan = plan_pass(PreparedModel("m", file, {}, Extents(1, 2)), (node, other), {"/odd": "odd"})
     assert [planned.configuration.layer_path for planned in plan.nodes] == ["odd"]
     assert plan.configuration.flop is None  # not all of it is known
-    assert "No model tells the work of 1 Odd" in plan.notices[0]
+    assert "No cost model knows 1 Odd" in plan.notices[0]
     assert "1 nodes run on CUDAExecutionProvider, which launches kernels" in plan.notices[1]
 
 

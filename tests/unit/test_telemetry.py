@@ -36,7 +36,7 @@ def sampler(readers: Sequence[Any], *, running: bool, recorded: list[Telemetry],
         recorded.extend(readings)
 
     return TelemetrySampler(
-        readers, interval_s=0.001, idle_interval_s=idle_interval_s, running=lambda: running, record=record, announce=lambda: None
+        readers, interval_s=0.001, idle_interval_s=idle_interval_s, running=lambda: running, record=record, notify=lambda: None
     )
 
 

@@ -116,7 +116,7 @@ def test_reference_is_computed_once_for_equal_keys_and_the_oldest_dropped() -> N
         computed.append(name)
         return {name: np.zeros(100)}
 
-    results = ReferenceResults(max_kept_bytes=2_000)
+    results = ReferenceResults(max_cached_bytes=2_000)
     for name in ("a", "b", "a", "c", "a", "b"):
         results.get(name, lambda name=name: compute(name))  # type: ignore[misc]
     assert computed == ["a", "b", "c", "b"]

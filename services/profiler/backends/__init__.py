@@ -1,1 +1,1 @@
-"""Ways to run kernels. Importing this package imports no runtime; `registry.open_backend` imports the one it opens."""
+"""Backends, which run kernels. Importing this package imports no runtime; `discovery.open_backend` imports the one it opens."""

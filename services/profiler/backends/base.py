@@ -1,4 +1,4 @@
-"""The interface of backends, and the checks that are the same for all of them."""
+"""The interface of backends, and the checks that all of them share."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ class DeviceBuffer(Protocol):
     """Device memory of `size_bytes` bytes."""
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Return the size of the buffer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A source to compile, and the options.
+    """A source to compile, and the compiler's options.
 
     function_name may carry template arguments ("scale<float, 4>"): then that instance is built. Folders of headers are
     searched in their order, after the standard ones of the compiler.
@@ -52,7 +54,9 @@ class CompiledKernel(Protocol):
     """A function ready to be launched."""
 
     @property
-    def function_name(self) -> str: ...
+    def function_name(self) -> str:
+        """Return the name under which the kernel was requested, template arguments included."""
+        ...
 
     @property
     def compile_ns(self) -> int:
@@ -60,7 +64,9 @@ class CompiledKernel(Protocol):
         ...
 
     @property
-    def compiler_options(self) -> str: ...
+    def compiler_options(self) -> str:
+        """Return the options that the compiler was called with, joined by spaces."""
+        ...
 
     @property
     def compiler_log(self) -> str:
@@ -69,7 +75,7 @@ class CompiledKernel(Protocol):
 
     @property
     def listings(self) -> Mapping[str, bytes]:
-        """Return what the compiler made, by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". What there is of it."""
+        """Return compiler output by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". Any of them may be missing."""
         ...
 
 
@@ -78,12 +84,12 @@ Argument = DeviceBuffer | np.generic
 
 
 class PreparedLaunch(Protocol):
-    """Something ready to be launched again and again; only what has prepared it knows what is in it."""
+    """A launch whose kernel, arguments and configuration are bound, so that it can be repeated. Only its own backend looks inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The way samples are taken. BATCHED and GRAPH are for hot samples alone."""
+    """The method by which samples are taken. BATCHED and GRAPH are for hot samples alone."""
 
     method: TimingMethod  # SINGLE, BATCHED or GRAPH
     cache_mode: CacheMode  # COLD or HOT
@@ -95,12 +101,12 @@ class TimedSamples:
     """Consecutive samples.
 
     duration_ns: device time of one launch, shape (n,), by the runtime's own events; with several launches a sample, their
-    mean. sm_clock_hz: during each sample, shape (n,), NaN where it could not be told; None: the device tells none.
+    mean. sm_clock_hz: during each sample, shape (n,), NaN where it is unknown; None: the device reports none.
     """
 
     duration_ns: npt.NDArray[np.float64]
     sm_clock_hz: npt.NDArray[np.float64] | None = None
-    is_blocked: bool = False  # the stream was held while the samples were enqueued
+    is_blocked: bool = False  # the stream was blocked while the samples were enqueued
 
 
 class LaunchTimer(Protocol):
@@ -127,15 +133,17 @@ class DeviceSession(LaunchTimer, Protocol):
     """An open context on one device. Not thread-safe; lives in the worker."""
 
     @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """Return the device that the session was opened on."""
+        ...
 
     @property
     def is_lost(self) -> bool:
-        """Return whether a kernel has taken the session with it: no call will succeed any more."""
+        """Return whether a kernel has destroyed the session, so that no further call can succeed."""
         ...
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
-        """Compile a build; cached by content, options and what of `block` the build depends on.
+        """Compile a build; the result is cached by content, options and, where the compiled code depends on it, `block`.
 
         Raises:
             CompileError: with the compiler's own lines.
@@ -145,14 +153,16 @@ class DeviceSession(LaunchTimer, Protocol):
         ...
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
-        """Return what a launch takes of a multiprocessor; None: the runtime tells nothing."""
+        """Return the registers, memory and occupancy of a launch; None where the runtime reports none."""
         ...
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        """Allocate device memory. Raises MemoryLimitError, naming what was asked for and what the device has."""
+        """Allocate device memory. Raises MemoryLimitError with the requested and the available bytes."""
         ...
 
-    def release(self, buffer: DeviceBuffer) -> None: ...
+    def release(self, buffer: DeviceBuffer) -> None:
+        """Free the device memory of a buffer; a buffer that was freed before is ignored."""
+        ...
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         """Copy a C-contiguous array into the buffer, and wait."""
@@ -171,16 +181,22 @@ class DeviceSession(LaunchTimer, Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free everything that the session holds on the device."""
+        ...
 
 
 class Backend(Protocol):
     """A way to run kernels. Creating one loads its libraries; opening a session touches the device."""
 
     @property
-    def name(self) -> BackendName: ...
+    def name(self) -> BackendName:
+        """Return the name by which requests select the backend."""
+        ...
 
-    def devices(self) -> tuple[Device, ...]: ...
+    def devices(self) -> tuple[Device, ...]:
+        """Return the devices that the backend can open, its default first."""
+        ...
 
     def open(self, device_id: str | None = None) -> DeviceSession:
         """Open `device_id`, or the first device.
@@ -223,7 +239,7 @@ def check_launch(device: Device, kernel_name: str, configuration: LaunchConfigur
 def check_kernel_limits(
     device: Device, kernel_name: str, configuration: LaunchConfiguration, *, thread_limit: int | None, static_shared_bytes: int | None
 ) -> None:
-    """Raise LaunchLimitError for limits that only the compiled kernel knows: its registers and its static shared memory.
+    """Raise LaunchLimitError when the compiled kernel's registers or static shared memory do not allow the launch.
 
     None: the runtime does not tell.
     """
@@ -242,7 +258,7 @@ def check_kernel_limits(
 
 
 def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
-    """Raise InvalidParameterError for values that are not contiguous, or more than a buffer of that size holds."""
+    """Raise InvalidParameterError for values that are not contiguous or do not fit into a buffer of that size."""
     if values.nbytes > size_bytes or not values.flags.c_contiguous:
         raise InvalidParameterError(
             "an array to copy",
@@ -252,12 +268,12 @@ def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
 
 
 # ---------------------------------------------------------------- passes
-# A model's forward pass as a backend sees it: launches that always follow each other in one order.
+# To a backend, the forward pass of an ML model is a fixed sequence of launches.
 
 
 @dataclass(frozen=True, slots=True)
 class PassStep:
-    """A launch of a pass. range_name: of the range that it is put in where the runtime has ranges (NVTX)."""
+    """One launch of a pass. range_name: of the NVTX range around it, where the runtime has ranges."""
 
     range_name: str
     launch: PreparedLaunch
@@ -265,7 +281,7 @@ class PassStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchPass:
-    """At least one step. range_name: of the range around all of them."""
+    """A pass of at least one step. range_name: of the range around all of them."""
 
     range_name: str
     steps: tuple[PassStep, ...]
@@ -273,23 +289,23 @@ class LaunchPass:
 
 @runtime_checkable
 class PassSession(DeviceSession, Protocol):
-    """A session that keeps many launches on one stream. In COLD passes the last-level cache is overwritten before each pass."""
+    """A device session that runs whole passes on one stream. COLD passes overwrite the last-level cache before each pass."""
 
     def run_pass(self, whole: LaunchPass) -> None:
         """Run one pass, and wait for its end."""
         ...
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
-        """Return the device time of `count` passes, each from its first launch's start to its last one's end, nothing in between."""
+        """Return the device time of `count` passes, each from the start of its first launch to the end of its last one."""
         ...
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
-        """Return the device time of each launch in ns, by events of its own, shape (count, steps)."""
+        """Return the device time of each launch in ns, shape (count, steps). Each launch has its own pair of events."""
         ...
 
 
 # ---------------------------------------------------------------- arguments
-# Checks that kernel arguments fit the signature that the source declares; the same for every backend.
+# The check of kernel arguments against the source's signature is the same for every backend.
 
 
 def check_arguments(kernel: SourceFunction, arguments: Sequence[Argument]) -> None:
@@ -321,17 +337,17 @@ def _expected_kind(parameter: SourceParameter) -> str:
     return f"a scalar of type {parameter.dtype.value}"
 
 
-# ---------------------------------------------------------------- stream holding
-# Conditions for holding a stream while work is enqueued behind it, and what must not run meanwhile.
+# ---------------------------------------------------------------- blocked streams
+# Conditions under which a stream may be blocked while work is enqueued behind it.
 
-UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set by whoever starts this process under one
+UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set by the process that starts this one under a profiler
 REPLAYING: Final = ("NV_TPS_LAUNCH_", "NV_COMPUTE_PROFILER_", "NV_NSIGHT_INJECTION_", "NV_SANITIZER_", "CUDA_INJECTION64_PATH")
 """Set by ncu, compute-sanitizer and libraries that are loaded into every CUDA program: they may run kernels one at a time,
 and then a held stream waits for work that never gets to it."""
 
 
 def may_hold_streams(environment: Mapping[str, str]) -> bool:
-    """Return False under a tool, or a setting, that lets every launch wait for the one before."""
+    """Return whether the stream may be blocked: not under a tool or setting that makes every launch wait for the one before."""
     if any(environment.get(name, "0") not in ("", "0") for name in (UNDER_PROFILER, "CUDA_LAUNCH_BLOCKING")):
         return False
     return not any(name.startswith(REPLAYING) for name in environment)
@@ -339,7 +355,10 @@ def may_hold_streams(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def without_garbage_collector() -> Iterator[None]:
-    """Keep Python's garbage collector off: it looks at the whole program at any time, and freeing device memory waits for the device."""
+    """Switch Python's garbage collector off within the context.
+
+    A collection can start at any time, takes milliseconds, and waits for the device where it frees device memory.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Which backends and devices this machine has; each backend is imported when it is opened."""
+"""The backends and devices of this machine. Each backend is imported only when it is opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------- registry
-# The backends of this machine, and opening one by name. Nothing is imported before it is asked for.
+# A backend is imported only when it is opened.
 
 CUDA_BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC)  # AUTO takes the first: it starts no programs
 
@@ -26,7 +26,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
     """Return the backend of that name; AUTO is PYCUDA or NVCC where an NVIDIA device answers, else OPENCL.
 
     Args:
-        cache_folder: where compiled kernels are kept between processes; None: nowhere.
+        cache_folder: where compiled kernels are cached between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: a library or a driver is missing; names it and what brings it.
@@ -50,7 +50,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
 
 
 def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
-    """Return the first one for NVIDIA devices that finds one. None: no such device answers."""
+    """Return the first CUDA backend that finds a device, or None."""
     for name in CUDA_BACKENDS:
         try:
             backend = open_backend(name, cache_folder)
@@ -83,12 +83,12 @@ def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Pat
 
 
 def wanted_runtime() -> str | None:
-    """Return the runtime that OPENCL in the environment names, read here alone: "intel", "pocl", or None for every runtime there is."""
+    """Return the OpenCL runtime that the environment selects: "intel", "pocl", or None for all installed ones."""
     return os.environ.get("OPENCL") or None
 
 
 def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Return every device of every backend, and one sentence with its remedy for each backend that is missing. Never raises.
+    """Return the devices of all backends, and for each missing backend one sentence with its remedy. Never raises.
 
     A GPU that PYCUDA and NVCC can drive is one device with both; one that OpenCL sees too is listed again, under its own id.
     """
@@ -119,8 +119,8 @@ def _nothing_found(name: BackendName) -> str:
 # ---------------------------------------------------------------- probe
 # `python -m kernalyse.services.profiler.backends.discovery` prints this machine's devices as JSON.
 #
-# The profiler service asks in a process of its own: a runtime that crashes while it looks for devices takes nothing down, and none of
-# them stays in the service's memory.
+# The profiler service runs this in a separate process: a runtime that crashes while it looks for devices does no harm, and none stays
+# in the service's memory.
 
 
 def write_probe(devices: tuple[Device, ...], notices: tuple[str, ...]) -> str:

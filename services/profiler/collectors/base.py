@@ -1,4 +1,4 @@
-"""The interface of tools that collect around a command, and what is the same for all of them."""
+"""The interface of collectors, the tools that profile a command, and what all of them share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kernalyse.services.core.errors import CollectorFailedError, KernalyseError
 PROGRAM_MARK: Final = "KERNALYSE_PROGRAM"
 """Variable that the program and what it starts have, and the processes of the tool have not: so one can be ended without the other."""
 
-SHOWN_LINE_COUNT: Final = 12  # of a tool's words in a message; the run's log has all of them
+SHOWN_LINE_COUNT: Final = 12  # of a tool's output in a message; the run's log has all of it
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorContext:
-    """Folders of one run of a command. All are private to it.
+    """The folders of one command run, all private to it.
 
     program: working folder of the program. collected: where the collector writes. temporary: TMPDIR of all processes.
     environment: of the program, without what the collector adds.
@@ -31,7 +31,7 @@ class CollectorContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnd:
-    """The end of a process of the tool.
+    """How a process of the tool has ended.
 
     exit_code: None when a signal ended it. output: its last lines, and the program's. is_over_time: it was ended for that.
     """
@@ -51,7 +51,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The traces and files that a collector has left.
+    """The traces and files of a collector.
 
     traces: names of the artifacts of each trace, the one to read first in front.
     problem: why there is no trace. is_within_program: the collector is part of the program, and ends as it ends.
@@ -67,31 +67,35 @@ class Collected:
 
 
 class Toolbox(Protocol):
-    """Runs a tool once more on what was collected: supervised, within the run's time, heard of by the service."""
+    """The means to run a tool again on the collected data: supervised, within the run's time limit, with its status shown."""
 
-    def run(self, command: Sequence[str], activity: str) -> ToolEnd: ...
+    def run(self, command: Sequence[str], activity: str) -> ToolEnd:
+        """Run the command to its end. activity: the status message that the service shows meanwhile."""
+        ...
 
 
 class Collector(Protocol):
-    """A way to collect that nothing is known to stand against: whoever makes one has checked that."""
+    """A way to collect around a command. Whoever creates one has checked that it can work on this node."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name by which requests select the collector."""
+        ...
 
     def command(self, target: Sequence[str]) -> list[str]:
-        """Return the command that runs `target` and collects. Where it is a tool's, only the program below it has PROGRAM_MARK."""
+        """Return the command that runs `target` and collects. Below a tool, only the program's processes have PROGRAM_MARK."""
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables for that command, beside the program's own."""
+        """Return additional environment variables for that command."""
         ...
 
     def is_finishing(self) -> bool:
-        """Return whether a process of the program is writing the trace: then it is given time after it was told to end."""
+        """Return whether a process of the program is writing its trace, and so gets more time after SIGTERM."""
         ...
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
-        """Return what is there after the end of it all, whatever the end was."""
+        """Return the traces and files that are there after the program's end, however it ended."""
         ...
 
 
@@ -102,7 +106,7 @@ def last_lines(output: str) -> str:
 
 
 def no_trace(collector: str, end: ToolEnd, found: str, remedy: str) -> CollectorFailedError:
-    """Return the error of a collector that left nothing to read, with its last words."""
+    """Return the error of a collector that has left no trace, with its last lines."""
     ending = (
         "was ended for the time limit"
         if end.is_over_time

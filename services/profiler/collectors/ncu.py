@@ -1,4 +1,4 @@
-"""Nsight Compute: where it is, whether it may count, and the command that does it."""
+"""Nsight Compute: its installation, its permissions, and its calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsigh
 
 
 class CounterAccess(StrEnum):
-    """The driver's permission to read counters. NOT_TOLD: its parameters are hidden; it answers when it is asked."""
+    """The driver's permission to read counters. NOT_TOLD: its parameters are hidden; a try has to show it."""
 
     OPEN = "open"
     ADMINISTRATOR = "administrator"
@@ -56,6 +56,7 @@ class NcuCall:
     log_file: Path
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command line of ncu around `target`."""
         names = "|".join(re.escape(name) for name in self.function_names)
         return [
             *(self.program, "--csv", "--page", "raw", "--print-units", "base", "--print-fp"),
@@ -68,12 +69,12 @@ class NcuCall:
 
 
 def cache_control_of(cache_mode: CacheMode) -> str:
-    """Return the cache control: cold launches have the caches flushed before each replay; hot ones find what the replay before has left."""
+    """Return ncu's --cache-control: caches are flushed before each replay of a cold launch, and left alone for a hot one."""
     return "all" if cache_mode is CacheMode.COLD else "none"
 
 
 def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> str:
-    """Return the program, where nothing is known to stand in its way. What only a try can show, ncu says then.
+    """Return the path of ncu after checks of the node. Raises CollectorUnavailableError. Some problems show only when it runs.
 
     Raises:
         UnmetConditionError: there is no ncu, or the driver keeps counters from this user.
@@ -92,7 +93,7 @@ def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -
 
 
 def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> CounterAccess:
-    """Return what the driver's parameters and this process's capabilities say."""
+    """Return whether this process may read counters, by the driver's parameters and the process's capabilities."""
     try:
         text = parameters.read_text(errors="replace")
     except OSError:
@@ -106,7 +107,7 @@ def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STAT
 
 
 def dcgm_process_id(processes: Path = PROCESSES) -> int | None:
-    """Return DCGM's process, if one runs here: while it profiles a GPU, ncu gets no counters of it. In a container it may be hidden."""
+    """Return the process id of a running DCGM, which may keep ncu from the counters; None where none is visible."""
     for file in processes.glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):  # the process has ended
             if file.read_text().strip() == DCGM_SERVICE:
@@ -124,10 +125,10 @@ def _is_administrator(status: Path) -> bool:
 
 
 # ---------------------------------------------------------------- ncu metrics
-# Metrics that ncu is asked for, by compute capability: time, work, bytes at each memory level, use of the device.
+# Metrics by compute capability: time, operations, bytes at each memory level, use of the device.
 #
-# Names are those of the sections that ncu itself makes its rooflines of (SpeedOfLight*.section, ncu 2025). What the numbers come to is
-# the analyzer's to say.
+# Names are those of the sections from which ncu itself makes its rooflines (SpeedOfLight*.section, ncu 2025). The analyzer evaluates
+# the numbers.
 
 USE_METRICS: Final = (
     "gpu__time_duration.sum",
@@ -183,7 +184,7 @@ another: the op_* metrics that ncu has beside them from 9.0 on split the same wo
 
 
 def metric_names(compute_capability: str) -> tuple[str, ...]:
-    """Return what to ask ncu for on such a device, e.g. "9.0". A newer one than is known here is asked for what the newest known has."""
+    """Return the metrics for a compute capability, e.g. "9.0". A newer one gets the metrics of the newest known."""
     major, _, minor = compute_capability.partition(".")
     version = (int(major), int(minor or 0))
     operations = FMA_OPERATIONS + (PACKED_OPERATIONS if version[0] in (10, 11) else ())
@@ -218,10 +219,10 @@ def _tensor_metrics(version: tuple[int, int]) -> tuple[str, ...]:
     return tuple(TENSOR.format(name) for name in TENSOR_PATHS[max(known)])
 
 
-# ---------------------------------------------------------------- ncu refusals
-# Why ncu did not count, in its own words, and what can be done.
+# ---------------------------------------------------------------- ncu errors
+# The reasons why ncu did not count, with its own message and a remedy.
 
-MAX_LINE_COUNT: Final = 12  # of ncu's words in a message; the report in the run's artifacts has all of them
+MAX_LINE_COUNT: Final = 12  # of ncu's output in a message; the report in the run's artifacts has all of it
 
 DCGM_REMEDY: Final = (
     "If DCGM watches this GPU, pause it as root while you count (dcgmi profile --pause), and let it go on after that "
@@ -248,7 +249,7 @@ LISTED_METRICS: Final = re.compile(r"Failed to access the following \d+ metrics?
 
 
 def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
-    """Return the error for what ncu and the command under it printed.
+    """Return the error that explains the output of ncu and the command under it.
 
     Args:
         exit_code: of ncu; None: a signal ended it.
@@ -264,17 +265,17 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
 
 
 def not_counted(refused: Iterable[str]) -> str:
-    """Return the notice on metrics that were left out."""
+    """Return the notice that names the skipped metrics."""
     return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
 
 
 def is_refused_for_good(said: str) -> bool:
-    """Return whether ncu's words name a reason that lies in the machine, and holds for any kernel."""
+    """Return whether ncu's output names a reason that lies in the machine and so holds for every kernel."""
     return any(words in said for words in REMEDIES if words != NOTHING_PROFILED)
 
 
 def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
-    """Return the metrics that this ncu or this device does not have: of those asked for, the ones that its message names."""
+    """Return those of the requested metrics that ncu's message names as unknown."""
     named = {found[1] for found in NAMED_METRIC.finditer(output)}
     for listed in LISTED_METRICS.finditer(output):
         named |= {name.strip().partition(".")[0] for name in listed[1].split(",")}
@@ -282,7 +283,7 @@ def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
 
 
 # ---------------------------------------------------------------- ncu profile
-# Nsight Compute around a command: the call, its report, and the same as CSV for the analyzer.
+# The report of a profiled command is also printed as CSV, which the analyzer reads.
 
 NAME: Final = "ncu"
 REPORT: Final = "report.ncu-rep"
@@ -294,7 +295,7 @@ NVTX_SPECIAL: Final = re.compile(r"([\\@/\[\]*+,])")  # of ncu's filter expressi
 
 @dataclass(frozen=True, slots=True)
 class NcuProfile:
-    """Collects with one call of ncu, and prints the report with a second one.
+    """Nsight Compute around a command: one call of ncu collects, a second one prints the report.
 
     metrics: what rooflines and counters need, beside the sections.
     """
@@ -306,13 +307,16 @@ class NcuProfile:
 
     @property
     def name(self) -> str:
+        """Return "ncu"."""
         return NAME
 
     @property
     def report(self) -> Path:
+        """Return the path of the report that ncu writes."""
         return self.context.collected / REPORT
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command line of ncu around `target`."""
         profile = self.profile
         kernels = ("--kernel-name", f"regex:{profile.kernel_filter}") if profile.kernel_filter else ()
         skipped = ("--launch-skip", str(profile.launch_skip_count)) if profile.launch_skip_count else ()
@@ -339,12 +343,15 @@ class NcuProfile:
         return ("--nvtx", "--nvtx-include", f"{expression}/", "--nvtx-include", expression)
 
     def environment(self) -> Mapping[str, str]:
+        """Return the variables for ncu and the program under it."""
         return {UNDER_PROFILER: "1", "LC_ALL": "C.UTF-8"}  # numbers of another locale would be ambiguous
 
     def is_finishing(self) -> bool:
+        """Return False: ncu writes its report within its own process."""
         return False
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        """Print the report as CSV with a second call of ncu, and return both files, or the reason why there is none."""
         unknown = refused_metrics(end.output, self.metrics)
         notices = (not_counted(unknown),) if unknown else ()
         if not self.report.is_file():
@@ -369,7 +376,7 @@ class NcuProfile:
             "printing the report",
         )
         if printing.exit_code != 0 or not table.is_file() or TABLE_MARK not in table.read_bytes():
-            remedy = "The report is kept as an artifact; it may be cut short. Try to open it by hand."
+            remedy = "The report is stored as an artifact; it may be cut short. Try to open it by hand."
             return Collected((report,), problem=no_trace("ncu --import", printing, "a report that it does not print", remedy))
         return Collected((report, KeptFile(TABLE, table)), ((TABLE,),), notices=notices)
 
@@ -377,7 +384,7 @@ class NcuProfile:
 def open_ncu(
     profile: CommandProfile, context: CollectorContext, compute_capability: Callable[[], str | None]
 ) -> tuple[NcuProfile, tuple[str, ...]]:
-    """Open ncu, and return it with what is to be said beforehand.
+    """Return the collector, and notices for the user. Raises CollectorUnavailableError.
 
     Args:
         compute_capability: of the first NVIDIA device, e.g. "9.0"; None: there is none.

@@ -1,4 +1,4 @@
-"""Nsight Systems around a command: where it is, what it can, the call, and its report with an export that the analyzer reads."""
+"""Nsight Systems around a command: its installation, its options, and its report with an export that the analyzer reads."""
 
 from __future__ import annotations
 
@@ -40,32 +40,35 @@ FILE_TYPE: Final = "sqlite"  # what every version exports
 
 PROBE_LIMIT_S: Final = 20.0  # --help takes tenths of a second; an installation that lacks libraries may take longer to say so
 REPORT: Final = "report.nsys-rep"
-LEFTOVER_REMEDY: Final = "The raw file is kept as an artifact: QdstrmImporter of the same nsys may still make a report of it."
+LEFTOVER_REMEDY: Final = "The raw file is stored as an artifact: QdstrmImporter of the same nsys may still make a report of it."
 
 
 @dataclass(frozen=True, slots=True)
 class NsysProgram:
-    """An installation of nsys. profile_help, export_help: what it says of its options, which differ from version to version."""
+    """An installation of nsys. profile_help, export_help: its help texts, as options differ from version to version."""
 
     path: str
     profile_help: str
     export_help: str
 
     def can(self, option: str) -> bool:
+        """Return whether this version has the option for profiling."""
         return option in self.profile_help
 
     @property
     def traces(self) -> str:
+        """Return the value of --trace: everything that this version can record and the analyzer reads."""
         return ",".join(trace for trace in TRACES if trace in ALWAYS or re.search(rf"\b{trace}\b", self.profile_help))
 
     @property
     def export_type(self) -> str:
+        """Return the best export type that this version offers."""
         return FOLDER_TYPE if FOLDER_TYPE in self.export_help else FILE_TYPE
 
 
 @dataclass(frozen=True, slots=True)
 class Nsys:
-    """Collects with one call of nsys and exports with a second one."""
+    """Nsight Systems around a command: one call of nsys collects, a second one exports."""
 
     program: NsysProgram
     profile: CommandProfile
@@ -73,16 +76,19 @@ class Nsys:
 
     @property
     def name(self) -> str:
+        """Return "nsys"."""
         return NAME
 
     @property
     def report(self) -> Path:
+        """Return the path of the report that nsys writes."""
         return self.context.collected / REPORT
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command line of nsys around `target`."""
         # Registered strings alone would open a range by default: most programs name theirs with plain ones.
         variables = f"{PROGRAM_MARK}=1,NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
-        # Its own CPU sampling is on unless told otherwise, and has been seen to hang for good in virtual machines.
+        # Its own CPU sampling is on by default, and has been seen to hang for good in virtual machines.
         sampling = () if self.profile.with_cpu_sampling else ("--sample=none", "--cpuctxsw=none")
         graphs = ("--cuda-graph-trace=node",) if self.program.can("--cuda-graph-trace") else ()
         return [
@@ -100,12 +106,15 @@ class Nsys:
         return (f"--capture-range={kind}", *end, *((f"--nvtx-capture={nvtx_range}",) if nvtx_range else ()))
 
     def environment(self) -> Mapping[str, str]:
+        """Return no variables: nsys gets those of the program on its command line."""
         return {}
 
     def is_finishing(self) -> bool:
+        """Return False: nsys writes its report within its own process."""
         return False
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        """Export the report with a second call of nsys, and return both, or what a failed nsys has left."""
         if not self.report.is_file() or self.report.stat().st_size == 0:
             return self._leftovers(end)
         report = KeptFile(REPORT, self.report)
@@ -121,14 +130,14 @@ class Nsys:
                 "nsys export",
                 exporting,
                 f"a report of {self.report.stat().st_size} bytes that it does not export",
-                "The report is kept as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
+                "The report is stored as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
             )
             return Collected(files=(report,), problem=problem)
         files = tuple(KeptFile(str(path.relative_to(self.context.collected)), path) for path in found)
         return Collected(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
 
     def _leftovers(self, end: ToolEnd) -> Collected:
-        """Return what there is without a report: its raw file, where the importer has failed or was not reached."""
+        """Return the error of an nsys that made no report, with its raw file if the importer failed or was not reached."""
         folders = (self.context.collected, self.context.temporary)
         raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
         names = ", ".join(path.name for path in raw)
@@ -145,7 +154,7 @@ class Nsys:
 
 
 def chosen_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the nsys of the node's setting; without one, the nsys that is found."""
+    """Return the path of nsys by the node's setting, else on the path; None where there is none."""
     return find_nsys(environment) if setting is None else shutil.which(setting, path=environment.get("PATH"))
 
 

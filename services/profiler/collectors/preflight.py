@@ -51,7 +51,7 @@ def is_noexec(folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that programs can start in a folder and reports fit in it.
+    """Raise CollectorUnavailableError or StorageFullError unless programs can start in a folder and reports fit in it.
 
     Raises:
         CollectorUnavailableError: its file system is mounted noexec.
@@ -105,7 +105,7 @@ def find_command(name: str, folder: Path, environment: Mapping[str, str]) -> str
 
 
 # ---------------------------------------------------------------- command checks
-# Checks of a command to be profiled, before anything is looked up on the node.
+# These checks look only at the request, not at the node.
 
 COLLECTORS: Final = ("nsys", "ncu", "kineto", "proton")
 

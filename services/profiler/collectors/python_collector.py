@@ -34,16 +34,20 @@ class PythonCollector:
 
     @property
     def name(self) -> str:
+        """Return "kineto" or "proton"."""
         return self.profile.collector
 
     @property
     def module_name(self) -> str:
+        """Return the Python module whose import starts the collector."""
         return python_hook.MODULES[self.name]
 
     def command(self, target: Sequence[str]) -> list[str]:
+        """Return the command as it is: the hook starts inside the program."""
         return list(target)
 
     def environment(self) -> Mapping[str, str]:
+        """Return the variables that put the hook into every Python process of the command."""
         hook_folder = self.context.collected / "hook"
         own = self.context.environment.get("PYTHONPATH", "")
         steps = {} if self.profile.step_count is None else {python_hook.STEPS_VARIABLE: str(self.profile.step_count)}
@@ -56,16 +60,18 @@ class PythonCollector:
         }
 
     def is_finishing(self) -> bool:
+        """Return whether a process of the program is writing its trace."""
         return any(note.get("state") == "finishing" for note in self._notes())
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        """Return the traces that the program's processes have written, or the reason why there is none."""
         found = next((paths for pattern in TRACE_PATTERNS[self.name] if (paths := self._files(pattern))), [])
         if not found:
             problem = self._problem(end)
             return Collected(problem=problem, is_within_program=not isinstance(problem, CollectorUnavailableError))
-        kept = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
+        files = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
         failures = tuple(str(note["error"]) for note in self._notes() if note.get("state") == "failed")
-        return Collected(kept, tuple((file.artifact_name,) for file in kept), is_within_program=True, notices=failures)
+        return Collected(files, tuple((file.artifact_name,) for file in files), is_within_program=True, notices=failures)
 
     def install(self) -> None:
         """Put the hook where the program's PYTHONPATH has it."""
@@ -159,7 +165,7 @@ def absent(collector: str, module_name: str, python: str) -> CollectorUnavailabl
 
 
 def _lacks(python: str, module_name: str, context: CollectorContext) -> bool:
-    """Return whether the module is missing. Only a clear no counts: whatever else goes wrong, the program itself will show."""
+    """Return whether the module is certainly missing. Other failures are left for the program itself to show."""
     try:
         done = subprocess.run(
             [shutil.which(python, path=context.environment.get("PATH")) or python, "-c", PROBE, module_name],

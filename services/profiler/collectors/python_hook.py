@@ -1,4 +1,4 @@
-"""Collects inside the Python programs that a profiled command starts.
+"""The hook that collects inside the Python programs of a profiled command.
 
 A copy of this file lies as sitecustomize.py in a folder on their PYTHONPATH: each of them loads it at its start, runs as it
 would without, and begins to collect when it has imported torch (kineto) or triton (proton). Standard library only, and
@@ -33,14 +33,14 @@ TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
 class Note:
-    """A note from which the profiler's worker learns of this process."""
+    """A status file from which the profiler's worker learns of this process."""
 
     def __init__(self, folder: str, module_name: str) -> None:
         self._path = os.path.join(folder, f"{os.getpid()}.json")
         self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
 
     def report(self, state: str, **fields: object) -> None:
-        """Note a state: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
+        """Write a state: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
         self._fields.update(fields, state=state)
         with open(self._path + ".new", "w", encoding="utf-8") as file:
             json.dump(self._fields, file)
@@ -48,7 +48,7 @@ class Note:
 
 
 class ModuleRanges:
-    """A range around the forward pass of every nn.Module, by the name that it has in the outermost module around it."""
+    """A profiler range around the forward pass of every nn.Module, named by its path in the root module."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -63,6 +63,7 @@ class ModuleRanges:
             self._handles.append(module.register_module_forward_hook(self._leave))
 
     def end(self) -> None:
+        """Remove the ranges from all modules."""
         for handle in self._handles:
             handle.remove()
 
@@ -107,7 +108,7 @@ class ModuleRanges:
 
 
 class Kineto:
-    """Use of torch.profiler around the rest of the program, or around some optimizer steps of it."""
+    """The collector torch.profiler, around the rest of the program or around some of its optimizer steps."""
 
     def __init__(self, folder: str, note: Note) -> None:
         self._path = os.path.join(folder, f"trace-{os.getpid()}.json")
@@ -118,6 +119,7 @@ class Kineto:
         self._modules: ModuleRanges | None = None
 
     def begin(self, torch: Any) -> None:
+        """Start recording, or wait for the first optimizer step where a number of steps was requested."""
         self._torch = torch
         self._note.report(STARTING if self._steps_left is None else "waiting for the first optimizer step", version=torch.__version__)
         from torch.optim import optimizer  # type: ignore[import-not-found, unused-ignore]
@@ -177,7 +179,7 @@ class Kineto:
 
 
 class Proton:
-    """Triton's profiler around the rest of the program."""
+    """The collector of Triton, around the rest of the program."""
 
     def __init__(self, folder: str, note: Note) -> None:
         self._name = os.path.join(folder, f"profile-{os.getpid()}")
@@ -185,6 +187,7 @@ class Proton:
         self._proton: Any = None
 
     def begin(self, triton: Any) -> None:
+        """Start recording."""
         import triton.profiler as proton  # type: ignore[import-not-found, unused-ignore]
 
         proton.start(self._name, hook="triton")
@@ -192,6 +195,7 @@ class Proton:
         self._note.report("recording", version=triton.__version__)
 
     def end(self) -> None:
+        """Stop and write the trace."""
         if self._proton is None:
             return
         proton, self._proton = self._proton, None
@@ -201,7 +205,7 @@ class Proton:
 
 
 class Beginning(importlib.abc.MetaPathFinder):
-    """Begins to collect when a module has been imported."""
+    """An import hook that starts the collector when a module has been imported."""
 
     def __init__(self, module_name: str, collector: Any, note: Note) -> None:
         self._module_name = module_name
@@ -212,6 +216,7 @@ class Beginning(importlib.abc.MetaPathFinder):
         self._process_id = os.getpid()
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        """Return the spec of the awaited module with a loader that begins to collect after it; None for any other module."""
         if fullname != self._module_name or self._is_looking or self._has_begun:
             return None
         self._is_looking = True

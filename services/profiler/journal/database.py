@@ -15,11 +15,9 @@ from kernalyse.services.core.errors import InternalError, StorageFullError
 from kernalyse.services.core.model import CeilingMeasurement, Run, RunSpec
 from kernalyse.v1 import run_pb2
 
-# ---------------------------------------------------------------- journal database
-# The journal's SQLite file: its tables, and what is read from them.
-#
-# Runs keep their spec apart from the rest: it never changes and can be large, the rest is small and changes with every progress. Both
-# are serialized messages; the columns beside them are those that queries ask for.
+# ---------------------------------------------------------------- tables and queries
+# A run's spec has a table of its own: it never changes and can be large, while the rest is small and changes with every progress event.
+# Both are serialized messages; the other columns are those that queries filter and sort by.
 
 _PAGE_BYTES: Final = 8192
 """Two batches of 500 samples fit; with SQLite's 4096 each such event would waste most of a second page."""
@@ -102,7 +100,7 @@ def read_head(connection: sqlite3.Connection) -> JournalHead:
 
 
 def read_frames(connection: sqlite3.Connection, position: int, run_id: str | None, limit_bytes: int) -> tuple[list[bytes], int, bool]:
-    """Return frames from `position` on, at least one where there is one; the position after them; and whether those were all."""
+    """Return frames from `position` on, the position after them, and whether these were all. At least one, if there is any."""
     where, values = ("", ()) if run_id is None else (" AND run_id = ?", (run_id,))
     rows = connection.execute(
         f"SELECT event_index, event FROM events WHERE event_index >= ?{where} ORDER BY event_index", (position, *values)
@@ -180,12 +178,12 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def end_unix_ns(run: Run) -> int | None:
-    """Return when a run has ended; None: it has not."""
+    """Return the end time of a run in Unix ns; None while it has not ended."""
     return None if run.end_time is None else int(run.end_time.timestamp() * 1_000_000_000)
 
 
 def storage_error(error: sqlite3.Error, path: Path) -> StorageFullError | InternalError:
-    """Return what a failed write means for the caller."""
+    """Return the error that a caller gets for a failed write."""
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if primary_code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return StorageFullError(
@@ -201,7 +199,7 @@ def _decoded(run: bytes, spec: bytes) -> Run:
 
 
 # ---------------------------------------------------------------- event tail
-# The newest events of the journal, in memory, so that many watchers do not read the database for the same bytes.
+# The newest events are cached in memory, so that many watchers do not read the same bytes from the database.
 
 _EVENTS_FIELD_TAG: Final = b"\x0a"
 """Field 1, length-delimited: `events` of the responses of WatchRun and of WatchNode alike."""
@@ -209,7 +207,7 @@ _EVENTS_FIELD_TAG: Final = b"\x0a"
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
-    """A committed event. frame: field `events` of a watch response, as it goes on the wire."""
+    """A committed event. frame: the event as field `events` of a watch response, in wire format."""
 
     event_index: int
     run_id: str
@@ -228,7 +226,7 @@ def framed(event_data: bytes) -> bytes:
 
 
 class EventTail:
-    """A window over the end of the journal.
+    """The newest events of the journal, cached in memory.
 
     Args:
         next_event_index: where the journal stands; the window is empty and begins there.
@@ -243,6 +241,7 @@ class EventTail:
         self._events: list[JournalEvent] = []
 
     def extend(self, events: Sequence[JournalEvent]) -> None:
+        """Append events, and drop the oldest where the window grows over its limit."""
         self._events += events
         self._indexes += [event.event_index for event in events]
         self._size_bytes += sum(len(event.frame) for event in events)
@@ -250,7 +249,7 @@ class EventTail:
             self._drop_older_half()
 
     def read(self, position: int, run_id: str | None, limit_bytes: int) -> tuple[list[bytes], int]:
-        """Return frames from `position` on, at least one where there is one, and the position after them."""
+        """Return frames from `position` on, and the position after them. At least one, if there is any."""
         frames: list[bytes] = []
         size_bytes = 0
         for place in range(bisect_left(self._indexes, position), len(self._events)):

@@ -1,4 +1,4 @@
-"""The journal of this node: what has happened, on disk before anyone sees it.
+"""The journal of this node: events are on disk before anyone sees them.
 
 Events are numbered through the whole journal. A watcher holds a cursor and reads at its own pace, from the memory of recent
 events or from the database; nothing is pushed, so a watcher that stalls costs nothing.
@@ -36,17 +36,18 @@ _READER_COUNT: Final = 2
 
 
 class News:
-    """Wakes everybody who waits for something new; what it is, they look up themselves."""
+    """A change notification. Those it wakes look up for themselves what has changed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
-    def announce(self) -> None:
+    def notify(self) -> None:
+        """Wake everybody who waits."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def next(self) -> asyncio.Event:
-        """Set at the next announcement. To be fetched before looking, so that nothing is missed between."""
+        """Return an event that is set at the next change. Fetch it before looking, so that no change is missed."""
         return self._changed
 
 
@@ -54,13 +55,13 @@ class Cursor:
     """A watcher's place in the journal."""
 
     def __init__(self, position: int, run_id: str | None, expired_index: int) -> None:
-        self.position = position  # the next index wanted
+        self.position = position  # the next index to read
         self.run_id = run_id
         self.expired_index = expired_index  # of what had been dropped when the watcher began
 
 
 class Journal:
-    """Use `open`; then `close`."""
+    """The journal of one node: `open` it, and `close` it at the end."""
 
     def __init__(self, folder: Path, limits: JournalLimits, news: News, forget: Callable[[str], None]) -> None:
         self._path = folder / "journal.sqlite"
@@ -68,7 +69,7 @@ class Journal:
         self._writer = JournalWriter(self._path, limits, publish=self._publish, forget=forget)
         self._tail = EventTail(self._writer.head.reserved_index, TAIL_BYTES)
         self._news = news
-        self.problem = ""  # why the last write was refused; empty: it was not
+        self.problem = ""  # why the last write failed; empty: it did not
         self._idle_readers = [database.open_for_reading(self._path) for _ in range(_READER_COUNT)]
         self._reading = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="journal-reader")
 
@@ -77,7 +78,7 @@ class Journal:
         """Open the journal in `folder`, which is made where it is missing.
 
         Args:
-            news: told of every commit.
+            news: notified of every commit.
             forget: called with the id of each run that leaves the journal.
 
         Raises:
@@ -103,6 +104,7 @@ class Journal:
 
     @property
     def journal_id(self) -> str:
+        """Return the id of this journal, which changes only when its file is made anew."""
         return self._writer.head.journal_id
 
     # ------------------------------------------------------------ writing
@@ -112,7 +114,7 @@ class Journal:
         await self._submit(run.run_id, run, events, is_synced=True, body_digest=body_digest)
 
     async def append(self, run_id: str, events: Sequence[run_pb2.RunEvent], run: Run | None = None, *, is_synced: bool = False) -> None:
-        """Add events of a run, and record the run as it is after them; return once they are committed.
+        """Add events of a run with the state that the run has after them; return once they are committed.
 
         Takes the messages over and stamps them. run: None where they do not change it.
         Raises StorageFullError: none of them is in the journal.
@@ -145,16 +147,16 @@ class Journal:
     def _report_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
-            self._news.announce()
+            self._news.notify()
 
     def _publish(self, events: Sequence[JournalEvent]) -> None:
         self._tail.extend(events)
-        self._news.announce()
+        self._news.notify()
 
     # ------------------------------------------------------------ watching
 
     async def cursor(self, next_event_index: int, run_id: str | None = None) -> Cursor:
-        """Return a cursor at an index, 0 for the oldest kept; over one run's events or, without `run_id`, over all.
+        """Return a cursor at an index, 0 for the oldest stored one, over one run's events or, without `run_id`, over all.
 
         Raises:
             RunNotFoundError: there is no such run.
@@ -211,9 +213,11 @@ class Journal:
         return await self._query(database.read_request, request_id)
 
     async def runs(self, before_run_number: int | None, limit: int) -> database.RunsPage:
+        """Return one page of runs, newest first, below `before_run_number`."""
         return await self._query(database.read_runs, before_run_number, limit)
 
     async def unfinished(self) -> list[Run]:
+        """Return queued and running runs, oldest first."""
         return await self._query(database.read_unfinished)
 
     async def _query(self, function: Callable[Concatenate[sqlite3.Connection, P], T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The one thread that writes the journal.
+"""The thread that alone writes the journal.
 
 It takes whatever has been asked for since the last commit and commits it together: one sync serves many. A commit that
 carries a change of state is synced to disk before anybody hears of it (synchronous=FULL); one of samples and progress is
@@ -61,7 +61,7 @@ class WriteRequest:
 
 
 class JournalWriter(threading.Thread):
-    """Commits requests in their order.
+    """The thread that commits requests in their order.
 
     Args:
         path: of the database.
@@ -97,6 +97,7 @@ class JournalWriter(threading.Thread):
         self._requests.put(request)
 
     def run(self) -> None:
+        """Commit requests and expire old runs until None is submitted."""
         while (requests := self._take()) is not None:
             if requests:
                 self._write(requests)
@@ -107,7 +108,7 @@ class JournalWriter(threading.Thread):
         self._connection.close()
 
     def _take(self) -> list[WriteRequest] | None:
-        """Return what waits, after waiting for the first; empty when it is time to look for expired runs."""
+        """Wait for requests and return all that are queued; empty when expired runs are due, None when the writer is to finish."""
         requests: list[WriteRequest] = []
         try:
             item = self._requests.get(timeout=max(0.0, self._next_expiry_time - time.monotonic()))
@@ -128,7 +129,7 @@ class JournalWriter(threading.Thread):
             events = self._commit(requests)
         except sqlite3.Error as error:
             logger.error("The journal could not be written: %s", error)
-            self._call(self._refuse, requests, database.storage_error(error, self._path))
+            self._call(self._fail, requests, database.storage_error(error, self._path))
         else:
             self._call(self._answer, requests, events)
 
@@ -181,7 +182,7 @@ class JournalWriter(threading.Thread):
             )
 
     def _reserve(self, count: int) -> None:
-        """Make sure, on disk, that these indexes will not be given again, whatever happens to the commits that use them."""
+        """Reserve event indexes on disk, so that they are never used twice, whatever happens to the commits that use them."""
         reserved_index = self._next_index + max(count, INDEX_BLOCK_SIZE)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("UPDATE journal SET reserved_index = ?", (reserved_index,))
@@ -193,7 +194,7 @@ class JournalWriter(threading.Thread):
         return time.monotonic() >= self._next_expiry_time or self._uncounted_bytes > self._limits.max_bytes // 16
 
     def _expire(self) -> None:
-        """Drop one chunk of what is over the limits; come back at once while there is more."""
+        """Delete one chunk of the expired data; the next call follows at once while there is more."""
         self._uncounted_bytes = 0
         self._next_expiry_time = time.monotonic() + EXPIRY_INTERVAL_S
         try:
@@ -243,7 +244,7 @@ class JournalWriter(threading.Thread):
         )
 
     def _drop_old_runs(self) -> None:
-        """Drop the record of runs over age too; those that only had to make room keep theirs."""
+        """Delete the records of runs over the age limit; runs that expired only to free space keep theirs."""
         self._connection.execute("DELETE FROM runs WHERE is_expired AND end_unix_ns <= ?", (self._oldest_end_unix_ns(),))
 
     def _oldest_end_unix_ns(self) -> int:
@@ -261,7 +262,7 @@ class JournalWriter(threading.Thread):
             if not request.committed.done():
                 request.committed.set_result(None)
 
-    def _refuse(self, requests: list[WriteRequest], error: KernalyseError) -> None:
+    def _fail(self, requests: list[WriteRequest], error: KernalyseError) -> None:
         for request in requests:
             if not request.committed.done():
                 request.committed.set_exception(error)

@@ -1,4 +1,4 @@
-"""The catalogue of kernels: a TOML file that says how each is launched, fed, counted and verified.
+"""The kernel catalog: a TOML file that says how each kernel is launched, fed, counted and verified.
 
 The format, field by field, is in kernels/README.md. A user's file has the same format.
 """
@@ -30,18 +30,19 @@ from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_so
 __all__ = ["Catalog", "check_definition", "derive_definition", "load_catalog", "parse_catalog"]
 
 CATALOG_FILE_NAME: Final = "catalog.toml"
-MAX_CATALOG_BYTES: Final = 1024 * 1024  # far above any catalogue; a mistyped path to data is refused at once
+MAX_CATALOG_BYTES: Final = 1024 * 1024  # far above any catalog; a mistyped path to data is rejected at once
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Definitions in the order of the file, and the text of their sources."""
+    """Kernel definitions in the order of the file, and the text of their sources."""
 
     definitions: Mapping[str, KernelDefinition]
     sources: Mapping[str, KernelSource]  # by file name
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
+        """Return the kernel names in the order of the file."""
         return tuple(self.definitions)
 
     def definition(self, kernel_name: str) -> KernelDefinition:
@@ -50,7 +51,7 @@ class Catalog:
             close = get_close_matches(kernel_name, self.kernel_names, n=3)
             raise UnknownKernelError(
                 f"kernel {kernel_name}",
-                found="no such kernel in the catalogue",
+                found="no such kernel in the catalog",
                 expected=f"perhaps {' or '.join(close)}" if close else f"one of {', '.join(self.kernel_names)}",
                 remedy="Check the spelling, or name a file: FILE.cu:KERNEL.",
             )
@@ -62,7 +63,7 @@ class Catalog:
 
 
 def catalog_folder() -> Path:
-    """Return where the packaged kernels lie: inside the installed wheel, or in the checkout."""
+    """Return the folder of the packaged kernels, in the installed wheel or in the checkout."""
     services = Path(__file__).resolve().parents[2]
     installed = services / "kernels"
     return installed if (installed / CATALOG_FILE_NAME).is_file() else services.parent / "kernels"
@@ -70,7 +71,7 @@ def catalog_folder() -> Path:
 
 @lru_cache(maxsize=4)
 def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read a catalogue; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
+    """Read a catalog; None: the packaged one. Sources lie in the file's folder. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -80,7 +81,7 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
     try:
         if path.stat().st_size > MAX_CATALOG_BYTES:
             raise InvalidCatalogError(
-                str(path), found=f"{path.stat().st_size} bytes", expected=f"at most {MAX_CATALOG_BYTES}", remedy="Name a catalogue file."
+                str(path), found=f"{path.stat().st_size} bytes", expected=f"at most {MAX_CATALOG_BYTES}", remedy="Name a catalog file."
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -90,11 +91,11 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
 
 
 def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read the text of a catalogue whose sources lie in `source_folder`. Raises as `load_catalog` does."""
+    """Read the text of a catalog whose sources lie in `source_folder`. Raises as `load_catalog` does."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidCatalogError(file_name, found=str(error), expected="TOML", remedy="Correct that place.") from error
+        raise InvalidCatalogError(file_name, found=str(error), expected="TOML", remedy="Correct the file there.") from error
     definitions: dict[str, KernelDefinition] = {}
     sources: dict[str, KernelSource] = {}
     for kernel_name, entry in document.items():
@@ -112,7 +113,7 @@ def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: t
 def _read_source(file_name: str, kernel_name: str, folder: Path, source_name: str) -> KernelSource:
     path = (folder / source_name).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise catalog_error(file_name, kernel_name, "source", source_name, "a file beside the catalogue or below it")
+        raise catalog_error(file_name, kernel_name, "source", source_name, "a file beside the catalog or below it")
     try:
         return KernelSource(source_name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -144,7 +145,7 @@ def _read_definition(file_name: str, kernel_name: str, entry: dict[str, Any]) ->
         relative_tolerance=fields.number("relative_tolerance", 1e-5),
         path=fields.text("path", ""),
     )
-    fields.refuse_unknown()
+    fields.reject_unknown()
     return definition
 
 
@@ -155,7 +156,7 @@ def _read_parameters(fields: _Fields) -> tuple[ParameterDefinition, ...]:
         if isinstance(value, dict):
             inner = fields.table(name)
             parameters.append(ParameterDefinition(name, inner.integers("values"), inner.integer("min", 1)))
-            inner.refuse_unknown()
+            inner.reject_unknown()
         else:
             parameters.append(ParameterDefinition(name, fields.integers(name)))
     return tuple(parameters)
@@ -172,13 +173,13 @@ def _read_buffer(fields: _Fields) -> BufferDefinition:
         dtype=DataType(fields.choice("dtype", [dtype.value for dtype in DataType], DataType.FLOAT32.value)),
         role=BufferRole(fields.choice("role", [role.value for role in BufferRole], None)),
     )
-    fields.refuse_unknown()
+    fields.reject_unknown()
     return buffer
 
 
 @dataclass(slots=True)
 class _Fields:
-    """The fields of one TOML table, each read once and by its type; what was not read is unknown."""
+    """The fields of one TOML table. Each is read once and by its type; fields that nobody reads are unknown."""
 
     file_name: str
     kernel_name: str
@@ -240,7 +241,7 @@ class _Fields:
             raise self._error(name, _shown(value), 'a list of expressions, for example ["M", "N"]')
         return tuple(str(one) for one in value)
 
-    def refuse_unknown(self) -> None:
+    def reject_unknown(self) -> None:
         for name in self.entry:
             if name not in self._read:
                 known = sorted(self._read)
@@ -263,19 +264,19 @@ def _shown(value: Any) -> str:
 
 
 # ---------------------------------------------------------------- source kernels
-# The kernels of a source that nobody has described, for who chooses one of them.
+# Kernels of a source without a catalog, listed so that the user can choose among them.
 
 
 @dataclass(frozen=True, slots=True)
 class SourceKernels:
-    """Kernels of a source. notices: what was assumed, and of kernels without a definition the reason, one sentence each."""
+    """Kernels of a source. notices: assumptions, and for kernels without a definition the reason; one sentence each."""
 
     definitions: tuple[KernelDefinition, ...]
     notices: tuple[str, ...]
 
 
 def kernels_of_source(source: KernelSource) -> SourceKernels:
-    """Return every __global__ function with the definition that is derived of it; of a template its explicit instance, if it has one.
+    """Return a derived definition for every __global__ function; for a template, of its explicit instance if it has one.
 
     Raises:
         InvalidSourceError: the text is empty, too long or binary.

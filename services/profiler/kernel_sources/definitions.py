@@ -1,4 +1,4 @@
-"""Check kernel definitions, and derive what a source leaves open."""
+"""Kernel definitions: their checks, and their derivation from a source alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kernalyse.services.core.model import (
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, SourceParameter, parse_kernel_source, without_arguments
 
 # ---------------------------------------------------------------- definition checks
-# Checks of a kernel definition: its expressions, its names, and its agreement with the .cu signature.
+# A definition's expressions and names are checked, and its agreement with the .cu signature.
 
 BLOCK_NAMES: Final = ("block_x", "block_y", "block_z")
 PATHS: Final = ("", "fma", "tensor")
@@ -38,7 +38,7 @@ WHOLE_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UI
 
 
 def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expected: str) -> InvalidCatalogError:
-    """Return the error of a catalogue entry: file, kernel, field, found, expected."""
+    """Return the error of a catalog entry: file, kernel, field, found, expected."""
     return InvalidCatalogError(
         f"{file_name}, kernel {kernel_name}, field {field}",
         found=found,
@@ -50,7 +50,7 @@ def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expe
 def check_definition(
     definition: KernelDefinition, source: KernelSource | None = None, file_name: str = "request", *, macro_names: tuple[str, ...] = ()
 ) -> None:
-    """Check one definition, against its source where there is one. macro_names: that its expressions may use beside the source's own.
+    """Check one definition, against its source where there is one. macro_names: further macros that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -181,10 +181,9 @@ def _one_of(name: str, known: Iterable[str]) -> str:
     return f"{listed} (perhaps {close[0]})" if close else listed
 
 
-# ---------------------------------------------------------------- definition deriving
-# A definition for a kernel that no catalogue knows: from its signature, what the user says of it, and plain assumptions.
-#
-# Every assumption is said aloud in a notice, for a wrong one shows as a wrong result or a crash.
+# ---------------------------------------------------------------- derived definitions
+# For a kernel outside the catalog, the definition is derived from its signature, the user's options and simple assumptions. Each
+# assumption is reported in a notice, because a wrong one shows only as a wrong result or a crash.
 
 NONE: Final[Mapping[str, str]] = {}
 NO_VALUES: Final[Mapping[str, tuple[int, ...]]] = {}
@@ -338,7 +337,7 @@ def _arithmetic_type(kernel: SourceFunction) -> DataType:
 
 
 # ---------------------------------------------------------------- reference names
-# Names of the NumPy references, apart from them: whoever only checks a name needs no NumPy.
+# The names stand apart from the NumPy references, so that checking a name needs no NumPy.
 
 REFERENCE_NAMES: Final = (
     "add_bias",

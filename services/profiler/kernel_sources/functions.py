@@ -31,7 +31,6 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
 from kernalyse.services.profiler.kernel_sources.syntax import replace as replace_text
 
 # ---------------------------------------------------------------- source functions
-# Functions of a .cu text: name, parameters, template parameters.
 
 DATA_TYPES: Final[dict[str, DataType]] = {
     "float": DataType.FLOAT32,
@@ -117,6 +116,7 @@ class SourceFunction:
 
     @property
     def qualified_name(self) -> str:
+        """Return the name with its namespaces: "math::scale"."""
         return f"{self.namespace}::{self.name}" if self.namespace else self.name
 
 
@@ -198,11 +198,9 @@ def _read_parameter(node: Node, index: int) -> SourceParameter:
     )
 
 
-# ---------------------------------------------------------------- kernel source
-# Declarations of a .cu text: its kernels, their parameters, and the `__device__` functions beside them.
-#
-# The text is parsed with tree-sitter's CUDA grammar. The parser is lenient: a place it cannot read becomes a `SyntaxProblem`, because
-# the compiler has the better words for it. Only when a kernel cannot be found at all is a problem an error here.
+# ---------------------------------------------------------------- parsed sources
+# The text is parsed with tree-sitter's CUDA grammar. The parser is lenient: what it cannot read becomes a `SyntaxProblem`, because the
+# compiler has better messages for it. A problem is an error here only when a kernel cannot be found at all.
 
 __all__ = ["MAX_SOURCE_BYTES", "ParsedSource", "SourceFunction", "SourceParameter", "SyntaxProblem", "parse_kernel_source"]
 
@@ -219,7 +217,7 @@ class SyntaxProblem:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSource:
-    """A .cu text with its syntax tree, its functions, and what could not be read."""
+    """A .cu text with its syntax tree, its functions, and its syntax problems."""
 
     source: KernelSource
     tree: Tree
@@ -320,8 +318,8 @@ def _problems(root: Node) -> Iterator[SyntaxProblem]:
 # ---------------------------------------------------------------- template instances
 # Instances of template kernels, named as C++ names them: `scale<float, 4>`.
 #
-# The arguments are words: a type, a number, a macro. They are put in the place of the template's parameters, on the syntax tree, so
-# that members of the same name and text in comments stay what they are.
+# The arguments are text: a type, a number, a macro. They replace the template's parameters on the syntax tree, so that members of the
+# same name and text in comments are left alone.
 
 TYPE_PARAMETERS: Final = frozenset({"type_parameter_declaration", "optional_type_parameter_declaration"})
 VALUE_PARAMETERS: Final = frozenset({"parameter_declaration", "optional_parameter_declaration"})
@@ -334,7 +332,7 @@ WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class InstanceName:
-    """A function's name apart from its template arguments; None: none are given, `()`: `name<>`."""
+    """A function's name, and its template arguments. None: no brackets are given; `()`: `name<>`."""
 
     function_name: str  # perhaps with namespaces
     arguments: tuple[str, ...] | None
@@ -432,7 +430,7 @@ def explicit_instances(function: SourceFunction, root: Node) -> frozenset[tuple[
 
 
 def compiled_name(function: SourceFunction) -> InstanceName:
-    """Return how C++ finds a kernel, or one instance of it: with its namespaces, and the arguments that are no defaults."""
+    """Return the C++ name of a kernel or instance, with namespaces and the arguments that are not defaults."""
     name = parse_instance_name(function.qualified_name)  # a specialization carries its arguments in its name
     if not function.template_arguments:
         return name
@@ -440,7 +438,7 @@ def compiled_name(function: SourceFunction) -> InstanceName:
 
 
 def argument_edits(instance: SourceFunction, root: Node) -> Iterator[Edit]:
-    """Yield the edits that put the arguments of an instance in the place of its template parameters, below `root`."""
+    """Yield the edits that replace template parameters by the arguments of an instance, below `root`."""
     values = _texts(instance)
     for node in descendants(root):
         if node.type in NAME_NODES and node_text(node) in values and not _is_member(node):
@@ -487,7 +485,7 @@ def _range(low: int, high: int) -> str:
 
 
 def _texts(instance: SourceFunction) -> Mapping[str, str]:
-    """Return what stands for each template parameter; values in brackets where they would join with their neighbours."""
+    """Return the text that replaces each template parameter; values get brackets where operators next to them would bind to a part."""
     is_type = {
         name: node.type in TYPE_PARAMETERS
         for (name, _), node in zip(instance.template_arguments, template_parameter_nodes(instance.node), strict=True)
@@ -502,7 +500,7 @@ def _is_member(node: Node) -> bool:
 
 
 def _edit(node: Node, text: str) -> Edit:
-    """Make `T(x)` `(float)(x)` and `T()` `((float)0)`: C has no other form, and types of two words neither."""
+    """Return the edit that turns `T(x)` into `(float)(x)` and `T()` into `((float)0)`, which C and types of two words need."""
     call = node.parent
     if call is None or call.type != "call_expression" or call.children[0].id != node.id:
         return replace_text(node, text)

@@ -1,4 +1,4 @@
-"""Headers of one's own: which a source includes, where they are, and a source with their text in their place.
+"""The user's headers: which ones a source includes, where they are, and their expansion in its text.
 
 Compilers that read files search folders themselves. OpenCL runtimes are given one text, so headers are expanded into it,
 with #line in front and behind: what a compiler says of a header names it and its own line. Everything else of the
@@ -42,7 +42,7 @@ class Include:
 
 
 def includes_of(root: Node) -> Iterator[Include]:
-    """Yield what a text includes. One that names no file (#include MACRO) is left out."""
+    """Yield the #include lines of a text. Those that name no file (#include MACRO) are skipped."""
     guard = _guard(root)
     for node in descendants(root):
         path = node.child_by_field_name("path") if node.type == "preproc_include" else None
@@ -52,7 +52,7 @@ def includes_of(root: Node) -> Iterator[Include]:
 
 
 def find_header(include: Include, own_folder: Path | None, folders: Sequence[Path]) -> Path | None:
-    """Return the file that an #include means: beside the including file where it is quoted, then in the folders; None: in none of them."""
+    """Return the file that an #include means, or None. A quoted name is searched in the including file's folder first."""
     if PurePosixPath(include.header).is_absolute():
         return None
     searched = [own_folder, *folders] if include.is_quoted and own_folder is not None else folders
@@ -61,7 +61,7 @@ def find_header(include: Include, own_folder: Path | None, folders: Sequence[Pat
 
 
 def expand_headers(source: KernelSource, folders: Sequence[Path], known: frozenset[str]) -> KernelSource:
-    """Return the source with the text of its headers in their place. An #include that is found nowhere stays.
+    """Return the source with its headers expanded. An #include that is not found stays.
 
     Args:
         folders: searched in their order.
@@ -178,26 +178,27 @@ def _guard(root: Node) -> Node | None:
 
 
 # ---------------------------------------------------------------- header bundle
-# The headers that a source really includes, as one archive that a node can unpack and search.
+# The headers that a source really includes are packed into one archive, which a node unpacks and searches.
 #
-# Files keep their places to each other, so that `#include "../common/x.h"` means the same file there as here. Which folders of the
+# Files keep their relative paths, so that `#include "../common/x.h"` means the same file there as here. Which folders of the
 # archive are searched, and in which order, its own file `.kernalyse/include_folders` says.
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderBundle:
-    """Headers packed for one source. data: a tar.gz, the same bytes for the same files wherever and whenever it is packed."""
+    """Headers packed for one source. data: a reproducible tar.gz: the same files always give the same bytes."""
 
     data: bytes = field(repr=False)
     header_names: tuple[str, ...]  # within the bundle
 
     @property
     def digest(self) -> str:
+        """Return the SHA-256 digest of the archive, as "sha256:…"."""
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
 
 def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBundle | None:
-    """Return the source's headers that lie beside it or in these folders, and what those include; None: there are none.
+    """Return a bundle of all headers that the source includes from its own or these folders; None where there are none.
 
     What is found nowhere is left to the node: a header of its compiler, or an error there.
 
@@ -208,7 +209,7 @@ def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBu
     headers = sorted(_headers(_absolute(source_file), own_folder, folders))
     if not headers:
         return None
-    # The source's own folder too: on the node its text lies elsewhere, and "x.h" beside it has to be searched for.
+    # The source's own folder too: on the node its text lies elsewhere, so "x.h" from the same folder has to be searched for.
     searched = tuple(dict.fromkeys((own_folder, *folders)))
     root = Path(os.path.commonpath([*searched, *(header.parent for header in headers)]))
     listed = "".join(f"{folder.relative_to(root).as_posix()}\n" for folder in searched)
@@ -219,7 +220,7 @@ def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBu
 
 
 def repack_headers(bundle: Path) -> HeaderBundle | None:
-    """Return what `pack_headers` had made before it was unpacked, byte for byte; None: something else was unpacked here."""
+    """Return the bundle of `pack_headers`, byte for byte, from its unpacked folder; None where something else was unpacked."""
     listed = bundle / FOLDER_LIST
     if not listed.is_file():
         return None
@@ -229,7 +230,7 @@ def repack_headers(bundle: Path) -> HeaderBundle | None:
 
 
 def bundle_folder(run_folder: Path, digest: str) -> Path:
-    """Return where a run finds a bundle, unpacked."""
+    """Return the folder of an unpacked bundle below a run's folder."""
     return run_folder / "bundles" / digest.removeprefix("sha256:")
 
 

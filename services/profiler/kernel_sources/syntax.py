@@ -11,8 +11,7 @@ from typing import Final
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Tree
 
-# ---------------------------------------------------------------- source nodes
-# Places and parts of a syntax tree that tree-sitter's CUDA grammar has made of a .cu text.
+# ---------------------------------------------------------------- nodes
 
 ALIGNMENT: Final = re.compile(rb"__align__\s*\([^()]*\)")
 """The grammar lacks this attribute; it is hidden from the parser, byte positions kept."""
@@ -126,8 +125,8 @@ def is_dynamic_shared(node: Node) -> bool:
     return node.type == "declaration" and has_qualifier(node, "extern") and has_qualifier(node, "__shared__")
 
 
-# ---------------------------------------------------------------- source edits
-# Edits on a source text that leave every line where it is.
+# ---------------------------------------------------------------- edits
+# Edits keep every line of the source where it is.
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +167,15 @@ def apply_edits(text: bytes, start: int, end: int, edits: Iterable[Edit]) -> str
     return b"".join(parts).decode(errors="replace")
 
 
-# ---------------------------------------------------------------- source constants
-# Compile-time constants of a .cu text: those that -D may set, with the text's own values, and those that it fixes.
+# ---------------------------------------------------------------- constants
+# Compile-time constants of a .cu text: those that -D may set, and those that the text fixes.
 
 WORD: Final = re.compile(r"\w+")
 CONDITIONS: Final = frozenset({"preproc_ifdef", "preproc_if", "preproc_elif", "preproc_else"})
 
 
 def open_constants(root: Node) -> dict[str, int]:
-    """Return integers by name that the text defines only where nobody else has: `#ifndef NAME`, `#define NAME 16`."""
+    """Return the integer macros that -D can override, by name: `#ifndef NAME`, `#define NAME 16`."""
     found: dict[str, int] = {}
     for node in descendants(root):
         value = _value(node) if node.type == "preproc_def" and _leaves_it_open(_guard(node), _name(node)) else None
@@ -186,7 +185,7 @@ def open_constants(root: Node) -> dict[str, int]:
 
 
 def fixed_line(root: Node, name: str) -> int | None:
-    """Return the line that defines `name` under no condition, and so overrules any -D. None: there is no such line."""
+    """Return the line that defines `name` unconditionally, and so overrides any -D; None where there is none."""
     for node in descendants(root):
         if node.type == "preproc_def" and _name(node) == name and _guard(node) is None:
             return line_of(node)
@@ -232,5 +231,5 @@ def _value(definition: Node) -> int | None:
 
 
 def _uncommented(value: Node) -> str:
-    """Return a macro's value without the comment behind it, which the grammar takes for a part of it."""
+    """Return a macro's value without the trailing comment, which the grammar includes."""
     return node_text(value).partition("//")[0].partition("/*")[0].strip()

@@ -47,7 +47,7 @@ class Method:
 
     @classmethod
     def of(cls, options: MeasuringOptions, device: Device) -> Method:
-        """Return what `options` ask for, with the defaults of the device where they ask for nothing."""
+        """Return the method of `options`, with the device's defaults for what they leave open."""
         return cls(
             cache_mode=default_cache_mode(device) if options.cache_mode is CacheMode.DEFAULT else options.cache_mode,
             timing_method=options.timing_method,
@@ -56,6 +56,7 @@ class Method:
         )
 
     def with_cache(self, cache_mode: CacheMode) -> Method:
+        """Return the same method for another cache mode."""
         return replace(self, cache_mode=cache_mode)
 
 
@@ -66,7 +67,7 @@ def default_cache_mode(device: Device) -> CacheMode:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive samples, as they arrive.
+    """Consecutive samples, as they were taken.
 
     is_discarded: mask, shape (n,), of the samples that do not count.
     """
@@ -78,6 +79,7 @@ class Batch:
 
     @property
     def discarded_positions(self) -> tuple[int, ...]:
+        """Return the positions in the batch of the samples that do not count."""
         return tuple(np.flatnonzero(self.is_discarded).tolist())
 
     @property
@@ -86,6 +88,7 @@ class Batch:
         return self.samples.duration_ns[~self.is_discarded]
 
     def event(self, configuration_index: int) -> SampleBatch:
+        """Return the batch as the event that reports it."""
         clocks = self.samples.sm_clock_hz
         return SampleBatch(
             configuration_index=configuration_index,
@@ -112,7 +115,7 @@ class BenchmarkResult:
     is_blocked: bool
 
     def measurement(self, configuration_index: int, method: Method, device: Device, use: DeviceUse, further_ns: int = 0) -> Measurement:
-        """Return the event, without what only the caller knows, who has compiled and checked the kernel.
+        """Return the measurement event; the caller adds what it knows of compilation and launch.
 
         further_ns: wall clock that the configuration took beside the benchmark.
         """
@@ -141,7 +144,7 @@ class BenchmarkResult:
 
 
 class Recorder:
-    """Records the samples of one configuration: which of them count, whether they are enough, and what they come to.
+    """The record of one configuration's samples: which of them count, whether they are enough, and their summary.
 
     The criterion is paused whenever no samples are being taken; whoever takes them resumes it, and gives it those that count.
 
@@ -166,7 +169,7 @@ class Recorder:
         self._is_blocked = False
 
     def record(self, timed: TimedSamples, reading: ClockReading | None = None) -> Batch:
-        """Record samples that were just taken. reading: of the device after them; None: it tells none."""
+        """Record samples that were just taken. reading: the device's state after them; None where it has no meter."""
         measured_unix_ns = self._unix_clock_ns()
         self._clocks.add(reading)
         self._clocks.add_sm_clocks(timed.sm_clock_hz)
@@ -191,7 +194,7 @@ class Recorder:
             raise throttled_error(subject, f"a clock held back by {reasons}")
 
     def result(self, stop_reason: StopReason, verification: Verification, timing: Timing) -> BenchmarkResult:
-        """Return what the samples so far come to."""
+        """Return the summary of the samples so far."""
         return BenchmarkResult(
             summary=summarize(self.criterion.samples()),
             verification=verification,
@@ -207,7 +210,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Receiver of what a benchmark reports while it runs."""
+    """The receiver of a benchmark's progress."""
 
     on_activity: Callable[[str], None]  # "verifying", "measuring"
     on_batch: Callable[[Batch], None]
@@ -248,10 +251,10 @@ class Benchmark:
     def run(self, check: Callable[[], Verification]) -> BenchmarkResult:
         """Check, warm up, take samples until there are enough, and sum them up.
 
-        A failed check is kept in the result: a wrong kernel is measured all the same.
+        A failed check is part of the result: a wrong kernel is still measured.
 
         Raises:
-            UnmetConditionError: the device's clock was held back the whole time, so no sample could be kept.
+            UnmetConditionError: the device's clock was throttled all the time, so no sample counts.
             InvalidParameterError: the timing method that was asked for does not go with the rest.
         """
         self.start(check)
@@ -266,7 +269,7 @@ class Benchmark:
             self._warm_up()
 
     def reload(self, launch: PreparedLaunch) -> None:
-        """Continue with another launch of the same configuration: its buffers were taken by others meanwhile."""
+        """Continue with a new launch of the same configuration, after others have used its buffers."""
         self._launch = launch
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
@@ -302,13 +305,13 @@ class Benchmark:
         """Return the wall clock of all sampling so far."""
         return self._criterion.elapsed_ns
 
-    def take_method(self, method: TimingMethod) -> None:
-        """Time by `method` from here on: what is compared with another benchmark has to be timed alike."""
+    def change_method(self, method: TimingMethod) -> None:
+        """Switch to another timing method: benchmarks that are compared have to be timed alike."""
         self._timing = choose_timing(method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
         self._time(1)  # as in `_warm_up`
 
     def take_block(self, count: int) -> TimedSamples:
-        """Take `count` samples while another benchmark alternates on the device; `keep_blocks` makes them count.
+        """Take `count` samples while another benchmark alternates on the device; `report_blocks` makes them count.
 
         A hot block begins with a launch that is not timed: the other one may have taken the cache.
         """
@@ -317,18 +320,19 @@ class Benchmark:
                 self._session.run(self._launch)
             return self._time(count)
 
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        """Report consecutive blocks as one batch, and return what of each counts."""
-        kept_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
-        kept = tuple(_selected(block, mask) for block, mask in zip(blocks, kept_masks, strict=True))
-        self._criterion.keep(np.concatenate([block.duration_ns for block in kept]))
-        return kept
+    def report_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+        """Report consecutive blocks as one batch, and return the samples of each that count."""
+        counted_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
+        counted = tuple(_selected(block, mask) for block, mask in zip(blocks, counted_masks, strict=True))
+        self._criterion.keep(np.concatenate([block.duration_ns for block in counted]))
+        return counted
 
     def samples(self) -> Samples:
         """Return all samples that count so far, shape (n,)."""
         return self._criterion.samples()
 
     def result(self, stop_reason: StopReason) -> BenchmarkResult:
+        """Return the summary of all samples so far."""
         assert self._verification is not None
         return self._recorder.result(stop_reason, self._verification, self._timing)
 
@@ -379,9 +383,7 @@ def _selected(block: TimedSamples, mask: npt.NDArray[np.bool_]) -> TimedSamples:
 
 
 # ---------------------------------------------------------------- timing rule
-# The choice of how samples of a kernel are taken, by how long it runs.
-#
-# The rule, where the request leaves it open (AUTO):
+# The timing method of AUTO, chosen by the duration of a launch:
 #
 # - cold samples: one launch each. The cache has to be flushed between launches, so there is nothing to batch.
 # - hot samples of kernels of 10 us and more: one launch each.
@@ -434,7 +436,7 @@ def _method(asked: TimingMethod, cache_mode: CacheMode, launch_ns: float, known:
 
 
 # ---------------------------------------------------------------- throttling
-# Throttling: which samples were taken at a reduced clock and do not count, and the error when none is left.
+# Samples that were taken at a reduced clock do not count; when too few are left, that is an error.
 
 MIN_CLOCK_RATIO: Final = 0.75
 """Of the clock seen so far. NVBench discards below 75 % of the default clock too; but a large GPU runs every dense kernel
@@ -444,13 +446,13 @@ REMEMBERED_COUNT: Final = 256  # clocks of the latest samples that count: a last
 
 
 class ThrottleFilter:
-    """Tells throttled samples of one configuration by their SM clock."""
+    """The filter of throttled samples of one configuration, by their SM clock."""
 
     def __init__(self) -> None:
         self._clocks_hz: deque[float] = deque(maxlen=REMEMBERED_COUNT)
 
     def discarded(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> npt.NDArray[np.bool_] | None:
-        """Return the mask of the samples, shape (n,), that do not count. None: no clock is known, so all of them do."""
+        """Return the mask of throttled samples, shape (n,); None where no clock is known, and then all samples count."""
         if sm_clock_hz is None:
             return None
         known = sm_clock_hz[np.isfinite(sm_clock_hz)]
@@ -461,7 +463,7 @@ class ThrottleFilter:
 
 
 def throttled_error(subject: str, found: str) -> UnmetConditionError:
-    """Return the error for samples of which throttling has left nothing to go by."""
+    """Return the error for samples of which too few remain without throttling."""
     return UnmetConditionError(
         subject, found=found, expected="a device that is not throttled", remedy="Look after its cooling and power supply, then try again."
     )

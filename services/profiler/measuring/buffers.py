@@ -1,4 +1,4 @@
-"""Plan, allocate and fill the buffers of a kernel, and bind its arguments."""
+"""The buffers of a kernel: planned, allocated, filled, and bound to its arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernalyse.services.profiler.backends.base import Argument, DeviceBuffer, De
 from kernalyse.services.profiler.kernel_sources.functions import SourceParameter
 
 # ---------------------------------------------------------------- inputs
-# Contents of buffers before a launch: inputs that kernels read, and poison where they are to write.
+# Contents of buffers before a launch: inputs for reading, and poison values for outputs.
 
 Array = npt.NDArray[Any]
 
@@ -38,22 +38,27 @@ class BufferPlan:
 
     @property
     def element_count(self) -> int:
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def array_type(self) -> np.dtype[Any]:
+        """Return NumPy's type of the elements."""
         return array_type(self.dtype)
 
     @property
     def size_bytes(self) -> int:
+        """Return the size of the contents."""
         return self.element_count * self.array_type.itemsize
 
     @property
     def is_read(self) -> bool:
+        """Return whether the kernel reads the buffer."""
         return self.role is not BufferRole.OUTPUT
 
     @property
     def is_written(self) -> bool:
+        """Return whether the kernel writes the buffer."""
         return self.role is not BufferRole.INPUT
 
 
@@ -72,7 +77,7 @@ def plan_buffer(definition: BufferDefinition, values: Mapping[str, int]) -> Buff
 
 
 def check_fits(plans: tuple[BufferPlan, ...], device: Device) -> None:
-    """Refuse, before anything is allocated, what the device cannot hold. Raises MemoryLimitError."""
+    """Raise MemoryLimitError, before anything is allocated, for buffers that the device cannot hold."""
     for plan in plans:
         if device.max_buffer_bytes is not None and plan.size_bytes > device.max_buffer_bytes:
             raise MemoryLimitError(
@@ -135,19 +140,19 @@ def input_values(plan: BufferPlan, seed: int, distribution: InputDistribution) -
 
 
 def poison_values(plan: BufferPlan) -> Array:
-    """Return what an output holds before the launch, so that an element left unwritten cannot pass: NaN, or the largest integer."""
+    """Return the contents of an output before the launch: NaN or the largest integer, so that unwritten elements show."""
     dtype = plan.array_type
     return np.full(plan.shape, np.iinfo(dtype).max if dtype.kind in "iu" else np.nan, dtype)
 
 
 # ---------------------------------------------------------------- device buffers
-# Device memory that outlives a configuration.
+# Device memory is reused from one configuration to the next.
 
 Key = tuple[str, int]  # name and size in bytes
 
 
 class DeviceBuffers:
-    """Buffers of one session, kept from one configuration to the next where a size comes again.
+    """The buffers of one session, reused by the next configuration where a size recurs.
 
     Allocating and first touching a buffer costs more than many a launch; keeping every size that ever came would fill the
     device. So what the next configuration does not need is released before it allocates.
@@ -155,41 +160,41 @@ class DeviceBuffers:
 
     def __init__(self, session: DeviceSession) -> None:
         self._session = session
-        self._held: dict[Key, DeviceBuffer] = {}
+        self._allocated: dict[Key, DeviceBuffer] = {}
 
-    def take(self, plans: tuple[BufferPlan, ...], beside: tuple[BufferPlan, ...] = ()) -> dict[str, DeviceBuffer]:
+    def take(self, plans: tuple[BufferPlan, ...], companions: tuple[BufferPlan, ...] = ()) -> dict[str, DeviceBuffer]:
         """Return one buffer for each plan, by name; contents are undefined. What an earlier call returned is taken back.
 
         Args:
-            beside: plans of another configuration, whose buffers stay its own. Those with the name and size of one in
+            companions: plans of another configuration, whose buffers stay its own. Those with the name and size of one in
                 `plans` are shared: where a buffer happens to lie moves the speed of a memory-bound kernel by as much as
                 7 % (a copy on PoCL), and two sides that are compared must not differ in that.
 
         Raises MemoryLimitError.
         """
-        wanted = [_key(plan) for plan in plans]
-        kept = {key: buffer for key, buffer in self._held.items() if key in {*wanted, *map(_key, beside)}}
+        requested = [_key(plan) for plan in plans]
+        retained = {key: buffer for key, buffer in self._allocated.items() if key in {*requested, *map(_key, companions)}}
         free: dict[int, list[DeviceBuffer]] = defaultdict(list)
-        for key, buffer in self._held.items():
-            if key not in kept:
+        for key, buffer in self._allocated.items():
+            if key not in retained:
                 free[buffer.size_bytes].append(buffer)
-        for key in wanted:
-            if key not in kept and free[key[1]]:
-                kept[key] = free[key[1]].pop()
-        self._held = kept
+        for key in requested:
+            if key not in retained and free[key[1]]:
+                retained[key] = free[key[1]].pop()
+        self._allocated = retained
         for surplus in free.values():
             for buffer in surplus:
                 self._session.release(buffer)
-        for key in wanted:
-            if key not in kept:
-                kept[key] = self._session.allocate(key[1])
-        return {plan.name: kept[_key(plan)] for plan in plans}
+        for key in requested:
+            if key not in retained:
+                retained[key] = self._session.allocate(key[1])
+        return {plan.name: retained[_key(plan)] for plan in plans}
 
     def release(self) -> None:
         """Release everything."""
-        for buffer in self._held.values():
+        for buffer in self._allocated.values():
             self._session.release(buffer)
-        self._held = {}
+        self._allocated = {}
 
 
 def _key(plan: BufferPlan) -> Key:
@@ -197,7 +202,7 @@ def _key(plan: BufferPlan) -> Key:
 
 
 # ---------------------------------------------------------------- arguments
-# Puts a kernel's arguments in the order of its source: buffers by name, scalars with the source's own types.
+# A kernel's arguments in the order of its source: buffers by name, scalars converted to the source's types.
 
 
 def bind_arguments(
@@ -257,7 +262,7 @@ def _missing(kernel_name: str, parameter: SourceParameter, what: str, known: Map
     declared = f"{parameter.type_name}{' *' if parameter.is_pointer else ' '}{parameter.name}"
     return InvalidParameterError(
         f"argument {parameter.name} of kernel {kernel_name}",
-        found=f"no definition of it beside {', '.join(known)}" if known else "no definition of it",
+        found=f"only definitions of {', '.join(known)}" if known else "no definition of it",
         expected=f"{what} for '{declared}' in line {parameter.line}",
         remedy=f"Define it: {'--buffer' if parameter.is_pointer else '--arg'} {parameter.name}=….",
     )

@@ -1,4 +1,4 @@
-"""The launches behind a ceiling: of every variant of its work, as many as it takes to see the device at its best."""
+"""Measurement of a ceiling: repeated launches of every kernel variant, of which the fastest counts."""
 
 from __future__ import annotations
 
@@ -48,12 +48,13 @@ class KernelVariant:
     options: tuple[str, ...] = ()  # of the compiler, as nvcc names them
 
     def build(self, sources: CeilingSources) -> Build:
+        """Return the variant's build, its source taken from `sources`."""
         return Build(sources[self.file_name], self.function_name, options=self.options)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate of a variant in its best launch. sm_clock_hz: meanwhile; None: not known."""
+    """The rate of a variant in its best launch. sm_clock_hz: during that launch; None: not known."""
 
     per_s: float
     sm_clock_hz: float | None = None
@@ -63,16 +64,24 @@ class CeilingPlan(Protocol):
     """A ceiling of a device, and the variants that compete for it."""
 
     @property
-    def ceiling_name(self) -> str: ...
+    def ceiling_name(self) -> str:
+        """Return the name of the ceiling, as results carry it."""
+        ...
 
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """Return the unit of the rate: "bytes_per_s" or "flop_per_s"."""
+        ...
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Return what reaches the ceiling: "copy", "fma" or "tensor"."""
+        ...
 
     @property
-    def variants(self) -> Sequence[KernelVariant]: ...
+    def variants(self) -> Sequence[KernelVariant]:
+        """Return the kernel variants that compete for the ceiling."""
+        ...
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
         """Return the rates by the name of the variant. Raises KernalyseError: none of them works on this device."""
@@ -80,12 +89,12 @@ class CeilingPlan(Protocol):
 
 
 def takes_cuda(device: Device) -> bool:
-    """Return whether kernels reach it through nvcc, so that they may hold PTX and CUDA's own functions."""
+    """Return whether the backend compiles with nvcc, so that kernels may contain PTX and CUDA's own functions."""
     return bool({BackendName.PYCUDA, BackendName.NVCC} & set(device.backends))
 
 
 def capability_of(device: Device) -> tuple[int, int]:
-    """Return (9, 0) for "9.0"; (0, 0) off CUDA."""
+    """Return the compute capability as numbers: (9, 0) for "9.0"; (0, 0) for devices without CUDA."""
     if not takes_cuda(device) or device.compute_capability is None:
         return (0, 0)
     major, _, minor = device.compute_capability.partition(".")
@@ -106,6 +115,7 @@ class CeilingBench:
 
     @property
     def device(self) -> Device:
+        """Return the device under measurement."""
         return self.session.device
 
     def rates(self, variants: Sequence[AnyVariant], rate: Callable[[AnyVariant], Rate]) -> dict[str, Rate]:
@@ -129,12 +139,13 @@ class CeilingBench:
     def prepare(
         self, variant: KernelVariant, arguments: Sequence[Argument], block_count: int, thread_count: int = BLOCK_THREAD_COUNT
     ) -> PreparedLaunch:
+        """Compile a variant and return its launch with these arguments, grid and block."""
         configuration = LaunchConfiguration(block=Dim3(thread_count), grid=Dim3(block_count))
         kernel = self.session.compile(variant.build(self.sources), configuration.block)
         return self.session.prepare(kernel, arguments, configuration)
 
     def best(self, launch: PreparedLaunch, work: float) -> Rate:
-        """Return `work`, of one launch, over the shortest launch."""
+        """Return the best rate: `work` of one launch over the time of the shortest launch."""
         self.session.run(launch)
         best_ns, total_ns, sm_clock_hz = math.inf, 0.0, None
         while total_ns < MIN_REPETITION_NS:
@@ -147,7 +158,7 @@ class CeilingBench:
         return Rate(work / max(1.0, best_ns) * 1e9, sm_clock_hz)
 
     def rounds(self, prepare: Callable[[int], PreparedLaunch]) -> int:
-        """Return how many rounds make a launch that is neither too short nor too long."""
+        """Return the number of rounds for a launch of the target duration."""
         target_ns = CPU_LAUNCH_NS if self.device.kind is DeviceKind.CPU else GPU_LAUNCH_NS
         rounds = FIRST_ROUNDS
         for _ in range(ROUND_GUESSES):
@@ -160,6 +171,7 @@ class CeilingBench:
         return rounds
 
     def unit_count(self) -> int:
+        """Return the number of compute units; 1 where the device does not report it."""
         return self.device.compute_unit_count or 1
 
     @contextmanager
@@ -175,7 +187,7 @@ class CeilingBench:
                 self.session.release(buffer)
 
     def _clock_of(self, samples: TimedSamples, position: int) -> float | None:
-        """Return the clock of the sample itself where the backend tells it, else that of the device just after."""
+        """Return the SM clock of the sample where the backend measures it, else the device's clock just after."""
         if samples.sm_clock_hz is not None and math.isfinite(samples.sm_clock_hz[position]):
             return float(samples.sm_clock_hz[position])
         reading = self.clock_meter.read()

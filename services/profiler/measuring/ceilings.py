@@ -1,4 +1,4 @@
-"""Measured ceilings of a device's roofline: what it reaches on copies, multiply-adds and tile products.
+"""Measured ceilings of a device's roofline: the rates of its best copies, multiply-adds and tile products.
 
 A ceiling is a maximum, so each is the best of several launches, and the best of several ways to write the same work.
 """
@@ -30,7 +30,7 @@ from kernalyse.services.profiler.measuring.ceiling_bench import (
 from kernalyse.services.profiler.measuring.device_state import ClockMeter
 
 # ---------------------------------------------------------------- memory ceilings
-# Bandwidth of every memory level: streams through device memory and caches, and windows read again and again.
+# Bandwidth of every memory level: streams through device memory and caches, and windows that are read repeatedly.
 
 STREAM_FILE: Final = "memory.cu"
 CACHE_FILE: Final = "cache.cu"
@@ -58,7 +58,7 @@ SHARED_WINDOW_BYTES: Final = GPU_WINDOW_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class StreamVariant(KernelVariant):
-    """A variant that passes once over arrays. moved_elements: read and written for each of them."""
+    """A kernel that streams once over its arrays. moved_elements: elements read and written per array element."""
 
     array_count: int = 2  # of the kernel's, the one written to last
     moved_elements: float = 2
@@ -95,7 +95,7 @@ CUDA_STREAM_VARIANTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """Arrays of `array_bytes` each: where they fit says whose ceiling it is."""
+    """The ceiling of a memory level, by streams over arrays of `array_bytes` each. Their size decides which level it is."""
 
     ceiling_name: str
     array_bytes: int
@@ -104,12 +104,13 @@ class StreamPlan:
     path: str = "copy"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in bytes per second by the name of the variant."""
         array_bytes = self.array_bytes // STRETCH_BYTES * STRETCH_BYTES
         return bench.rates(self.variants, lambda variant: _stream(bench, variant, array_bytes))
 
 
 def _stream(bench: CeilingBench, variant: StreamVariant, array_bytes: int) -> Rate:
-    """Measure in arrays of its own.
+    """Return the rate of one variant, in arrays of its own.
 
     What another variant left in them is worth nothing, and moving gigabytes from one program to the next, as the NVCC backend
     would, takes seconds.
@@ -125,7 +126,10 @@ def _stream(bench: CeilingBench, variant: StreamVariant, array_bytes: int) -> Ra
 
 
 def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
-    """Write every array once: a host's memory that was never written is all one page of zeros, which reads far too quickly."""
+    """Write every array once.
+
+    Host memory that was never written is one shared page of zeros, which reads far too quickly.
+    """
     copy = STREAM_VARIANTS[0]
     float_count = arrays[0].size_bytes // FLOAT_BYTES
     for position, target in enumerate(arrays):
@@ -135,7 +139,7 @@ def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WindowVariant(KernelVariant):
-    """Windows of a region, again and again. arguments: of the kernel, after region, sums and rounds."""
+    """A kernel that reads windows of a region repeatedly. arguments: the kernel's, after region, sums and rounds."""
 
     window_bytes: int = GPU_WINDOW_BYTES
     window_count: int = 1
@@ -145,7 +149,7 @@ class WindowVariant(KernelVariant):
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The ceiling of a cache, by windows that stay in it."""
+    """The ceiling of a cache, by repeated reads of windows that fit into it."""
 
     ceiling_name: str
     variants: tuple[WindowVariant, ...]
@@ -153,6 +157,7 @@ class WindowPlan:
     path: str = "copy"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in bytes per second by the name of the variant."""
         return bench.rates(self.variants, lambda variant: _windows(bench, variant))
 
 
@@ -171,7 +176,7 @@ def _windows(bench: CeilingBench, variant: WindowVariant) -> Rate:
 
 
 def memory_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """Return plans for DRAM and what is known to lie before it on this kind of device, the farthest first."""
+    """Return plans for DRAM and the caches before it on this kind of device, the farthest first."""
     return _cpu_plans(device) if device.kind is DeviceKind.CPU else _gpu_plans(device)
 
 
@@ -222,8 +227,8 @@ def _within_memory(device: Device, array_bytes: int) -> int:
     return max(STRETCH_BYTES, min(array_bytes, *(limit for limit in (*limits, array_bytes) if limit is not None)))
 
 
-# ---------------------------------------------------------------- fma ceilings
-# Fused multiply-adds on registers alone: the peaks of the units that are not tensor cores.
+# ---------------------------------------------------------------- multiply-add ceilings
+# Peak rates of the ordinary arithmetic units: fused multiply-adds on registers alone.
 
 FMA_FILE: Final = "fma.cu"
 FLOP_PER_ROUND: Final = 16  # of a thread, as in fma.cu
@@ -232,7 +237,7 @@ HALF2_CAPABILITY: Final = (7, 0)  # before it, two half-precision values a regis
 
 @dataclass(frozen=True, slots=True)
 class FmaVariant(KernelVariant):
-    """A variant that multiplies and adds in registers."""
+    """A kernel of multiply-adds on registers."""
 
     values_per_register: int = 1
 
@@ -247,6 +252,7 @@ class FmaPlan:
     path: str = "fma"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in flop per second by the name of the variant."""
         block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count()
         thread_count = block_count * BLOCK_THREAD_COUNT
         with bench.buffers(thread_count * np.dtype(np.float64).itemsize) as (results,):
@@ -275,7 +281,7 @@ def fma_plans(device: Device) -> tuple[CeilingPlan, ...]:
 
 
 # ---------------------------------------------------------------- tensor ceilings
-# Tensor cores: products of tiles that never leave registers or shared memory, checked before they are timed.
+# Peak rates of tensor cores: products of tiles in registers or shared memory, checked for correctness before they are timed.
 
 Array = npt.NDArray[Any]
 Capability = tuple[int, int]
@@ -319,7 +325,7 @@ TFLOAT32_MASK: Final = np.uint32(0xFFFF_E000)  # the bits of a float32 that coun
 
 @dataclass(frozen=True, slots=True)
 class TensorVariant(KernelVariant):
-    """A block multiplies tiles of rows x columns over depth_bytes of each, one tile for every tile_thread_count threads."""
+    """A kernel whose blocks multiply tiles of rows x columns over depth_bytes of each, one tile per tile_thread_count threads."""
 
     ceiling_name: str = ""
     rows: int = 32
@@ -331,10 +337,12 @@ class TensorVariant(KernelVariant):
 
     @property
     def dtype(self) -> DataType:
+        """Return the type of the multiplied elements."""
         return DataType.FLOAT16 if self.ceiling_name == ACCUMULATE16 else DataType(self.ceiling_name)
 
     @property
     def sum_type(self) -> np.dtype[Any]:
+        """Return the type in which the products are summed."""
         return np.dtype(_SUM_TYPES.get(self.ceiling_name, "float32"))
 
     @property
@@ -364,11 +372,12 @@ class TensorPlan:
     path: str = "tensor"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        """Return the rates in flop per second by the name of the variant."""
         return bench.rates(self.variants, lambda variant: _rate(bench, variant))
 
 
 def tensor_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """Return every type that this device's tensor cores multiply; none off NVIDIA, nor where their own instruction is unknown here."""
+    """Return one plan for each type of the device's tensor cores; none off NVIDIA or for unknown generations."""
     capability = capability_of(device)
     names = [name for name, first in FIRST_CAPABILITIES.items() if capability >= first and capability[0] not in TCGEN05_MAJORS]
     plans = [TensorPlan(name, tuple(_variants(name, capability))) for name in names]
@@ -400,7 +409,7 @@ def _variants(name: str, capability: Capability) -> list[TensorVariant]:
 
 
 def _float64_variants(capability: Capability) -> list[TensorVariant]:
-    """Return variants for double-precision tensor cores that are more than an emulation: the data-centre members of each generation."""
+    """Return variants for double-precision tensor cores, which only the data-centre GPUs of each generation have at full rate."""
     if capability not in FLOAT64_CAPABILITIES:
         return []
     name = DataType.FLOAT64
@@ -431,7 +440,7 @@ def _rate(bench: CeilingBench, variant: TensorVariant) -> Rate:
 
 
 def random_operands(variant: TensorVariant) -> tuple[Array, Array]:
-    """Return rows and then columns of a tile: as the device stores them, bytes, and their values, float64 (rows + columns, depth)."""
+    """Return a tile's rows, then columns: as device bytes, and as float64 values of shape (rows + columns, depth)."""
     shape = (variant.rows + variant.columns, variant.depth_bytes // _ELEMENT_BYTES[variant.dtype])
     generator = np.random.default_rng(0)
     stored: Array
@@ -446,7 +455,7 @@ def random_operands(variant: TensorVariant) -> tuple[Array, Array]:
 
 
 def check_product(variant: TensorVariant, product: Array, values: Array) -> None:
-    """Raise InternalError when one round did not give the product of the tile: then its speed would mean nothing."""
+    """Raise InternalError unless one round gives the product of the tile: the speed of a wrong result means nothing."""
     expected = values[: variant.rows] @ values[variant.rows :].T
     error_ratio = float(np.max(np.abs(product.astype(np.float64) - expected)) / np.max(np.abs(expected)))
     tolerance = TOLERANCES.get(variant.ceiling_name, DEFAULT_TOLERANCE)
@@ -455,7 +464,7 @@ def check_product(variant: TensorVariant, product: Array, values: Array) -> None
             f"form {variant.variant_name} of ceiling {variant.ceiling_name} tensor",
             found=f"a product that is off by {error_ratio:.3g} of its largest sum",
             expected=f"at most {tolerance:g}",
-            remedy="This ceiling is not kept; please report it with the device and its driver.",
+            remedy="This ceiling is dropped; please report it with the device and its driver.",
         )
 
 
@@ -468,21 +477,21 @@ def _storage_type(dtype: DataType) -> np.dtype[Any]:
     return np.dtype(dtype.value)
 
 
-# ---------------------------------------------------------------- ceilings
+# ---------------------------------------------------------------- all ceilings of a device
 
 SOURCE_FILES: Final = (STREAM_FILE, CACHE_FILE, FMA_FILE, MMA_FILE, MMA_FLOAT64_FILE, WGMMA_FILE)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeilings:
-    """Ceilings of a device. problems: why ceilings or variants that this kind of device should have are missing; one sentence each."""
+    """The ceilings of a device. problems: why expected ceilings or variants are missing; one sentence each."""
 
     ceilings: tuple[Ceiling, ...]
     problems: tuple[str, ...]
 
 
 def plan_ceilings(device: Device) -> tuple[CeilingPlan, ...]:
-    """Return what can be measured of a device, by its kind, what compiles for it, and its compute capability.
+    """Return the plans for a device, by its kind, backend and compute capability.
 
     Memory comes first ("dram", "l2", "l1", "shared"), then multiply-adds by data type, then tensor cores.
     """
@@ -492,7 +501,7 @@ def plan_ceilings(device: Device) -> tuple[CeilingPlan, ...]:
 def measure_ceilings(
     session: DeviceSession, sources: CeilingSources, clock_meter: ClockMeter, on_plan: Callable[[int, CeilingPlan], None]
 ) -> MeasuredCeilings:
-    """Measure every ceiling of the plan. What the device turns out to lack is left out.
+    """Measure every ceiling of the plan. What the device turns out to lack is skipped, with a problem that says so.
 
     Args:
         on_plan: called before each ceiling with its index.

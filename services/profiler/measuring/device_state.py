@@ -1,4 +1,4 @@
-"""State of a device while it is measured: clocks, power, throttle reasons, other users."""
+"""The state of a device during measurement: clocks, power, throttle reasons, other users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # ---------------------------------------------------------------- clocks
-# The state of the device while samples are taken: clocks, temperature, power, and what holds the clock back.
 
 # Bits of NVML's clock event reasons. Names follow nvml.h, section "Clocks Event Reasons".
 REASON_NAMES: Final = {
@@ -41,7 +40,7 @@ IDLE_REASON: Final = "gpu_idle"
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The device at one moment. None: this device does not tell."""
+    """Clocks, temperature and power at one moment. None: the device does not report it."""
 
     sm_clock_hz: int | None = None
     memory_clock_hz: int | None = None
@@ -64,20 +63,22 @@ class ClockMeter(Protocol):
 
 
 class NoClockMeter:
-    """A meter for devices whose clocks nobody can read."""
+    """A meter for devices without readable clocks."""
 
     def read(self) -> ClockReading | None:
+        """Return None."""
         return None
 
 
 class NvidiaClockMeter:
-    """Reads one NVIDIA device through NVML."""
+    """A meter of one NVIDIA device, through NVML."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
 
     def read(self) -> ClockReading | None:
+        """Return clocks, temperature, power and throttle reasons; fields that NVML does not report are None."""
         nvml, handle = self._nvml, self._handle
         sm_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         memory_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
@@ -90,15 +91,15 @@ class NvidiaClockMeter:
             throttle_reasons=None if reasons is None else reason_names(int(reasons)),
         )
 
-    def _ask(self, question: Callable[[], float]) -> float | None:
+    def _ask(self, query: Callable[[], float]) -> float | None:
         try:
-            return question()
+            return query()
         except self._nvml.NVMLError:  # not supported on this device, or not permitted in this container
             return None
 
 
 def reason_names(bits: int) -> tuple[str, ...]:
-    """Return what holds the clock back, by name; an idle device's own low clock is not among it."""
+    """Return the names of throttle reasons; the low clock of an idle device is none."""
     names = (name for bit, name in REASON_NAMES.items() if bits & bit)
     return tuple(name for name in names if name != IDLE_REASON)
 
@@ -128,16 +129,17 @@ class ClockRecord:
         self._sample_clocks_hz: list[float] = []
 
     def add(self, reading: ClockReading | None) -> None:
+        """Add a reading; None is ignored."""
         if reading is not None:
             self._readings.append(reading)
 
     def add_sm_clocks(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> None:
-        """Add clocks that were taken with the samples themselves: they count instead of the readings beside them."""
+        """Add SM clocks measured within the samples; they replace those of the readings."""
         if sm_clock_hz is not None:
             self._sample_clocks_hz += [clock_hz for clock_hz in sm_clock_hz.tolist() if isfinite(clock_hz)]
 
     def mean(self) -> ClockReading:
-        """Return the means of what was read, and every throttle reason that came up; all None without a reading."""
+        """Return the means of all readings, and every throttle reason seen; all None without a reading."""
         read_clocks_hz: list[float | None] = [reading.sm_clock_hz for reading in self._readings]
         sm_clock_hz = _mean([*self._sample_clocks_hz] or read_clocks_hz)
         memory_clock_hz = _mean([reading.memory_clock_hz for reading in self._readings])
@@ -156,8 +158,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-# ---------------------------------------------------------------- busy
-# Use of the device by others: other processes on a GPU, other work on the cores of a CPU device.
+# ---------------------------------------------------------------- other users of the device
+# Other processes on a GPU, or other work on the cores of a CPU device.
 
 WAIT_LIMIT_S: Final = 300.0  # then somebody has to decide; waiting on would look like a hang
 POLL_S: Final = 1.0
@@ -165,13 +167,14 @@ POLL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """Use of the device by others, at one moment. None: not known."""
+    """The use of the device by others at one moment. None: not known."""
 
     other_process_count: int | None = None
     host_busy_ratio: float | None = None
 
     @property
     def is_busy(self) -> bool:
+        """Return whether anybody else uses the device."""
         return bool(self.other_process_count) or is_busy(self.host_busy_ratio)
 
     def __str__(self) -> str:
@@ -183,11 +186,13 @@ class DeviceUse:
 class UseMeter(Protocol):
     """A meter of the device's use by others."""
 
-    def read(self) -> DeviceUse: ...
+    def read(self) -> DeviceUse:
+        """Return the use by others, now or since the reading before."""
+        ...
 
 
 class HostUseMeter:
-    """The cores that a CPU device shares with everybody: what others took of them since the reading before.
+    """A meter of the cores of a CPU device: what other programs used of them since the last reading.
 
     Without waiting: what all took, less what this process took.
     """
@@ -197,6 +202,7 @@ class HostUseMeter:
         self._last = self._times()
 
     def read(self) -> DeviceUse:
+        """Return the ratio of the cores' time that other programs took since the reading before."""
         now, last = self._times(), self._last
         total_s, busy_s, own_s = (new - old for new, old in zip(now, last, strict=True))
         if total_s <= 0:
@@ -221,6 +227,7 @@ class NvidiaUseMeter:
         self._own_ids = {os.getpid(), *(parent.pid for parent in own.parents())}
 
     def read(self) -> DeviceUse:
+        """Return the number of other processes with a context on the device; unknown where NVML is not permitted to list them."""
         try:
             found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except self._nvml.NVMLError:  # not permitted in this container
@@ -231,14 +238,15 @@ class NvidiaUseMeter:
 
 
 class NoUseMeter:
-    """A meter for devices that nobody can be asked about."""
+    """A meter for devices whose use by others cannot be read."""
 
     def read(self) -> DeviceUse:
+        """Return a reading without values."""
         return DeviceUse()
 
 
 def open_use_meter(device: Device) -> UseMeter:
-    """Return the meter for `device`; one that knows nothing where nobody can be asked."""
+    """Return the meter for `device`; one without readings where its use cannot be read."""
     if device.kind is DeviceKind.CPU:
         return HostUseMeter()
     if device.uuid is None or BackendName.OPENCL in device.backends:
@@ -255,7 +263,7 @@ def open_use_meter(device: Device) -> UseMeter:
 
 
 class Neighbours:
-    """Looks at the device before and after each configuration, and acts as the request wants it."""
+    """The check for other users of the device before and after each configuration, and the policy for a busy one."""
 
     def __init__(
         self,
@@ -275,7 +283,7 @@ class Neighbours:
         return self._meter.read()
 
     def wait_or_refuse(self, policy: BusyPolicy, on_activity: Callable[[str], None]) -> None:
-        """Wait for a quiet device. Raises UnmetConditionError: it is busy and the policy refuses that, or it stayed busy."""
+        """Wait for an idle device as the policy asks. Raises UnmetConditionError: busy under REFUSE, or busy for too long."""
         if policy is BusyPolicy.RECORD:  # a reading takes a tenth of what a short configuration costs; the one after it is enough
             return
         use = self._meter.read()
@@ -298,11 +306,11 @@ def _busy(use: DeviceUse, expected: str, remedy: str) -> UnmetConditionError:
 
 
 # ---------------------------------------------------------------- power
-# The power that an NVIDIA device draws. Without NumPy: the service reads it too.
+# This section does without NumPy, because the service reads the power too.
 
 
 def read_power_watts(nvml: Any, handle: Any) -> float | None:
-    """Return what the device draws now, or where it does not tell that, NVML's own figure. None: neither.
+    """Return the instantaneous power, else NVML's averaged value; None where the device reports neither.
 
     NVML's own figure is the mean of a second on GPUs since Ampere: a kernel of some milliseconds is lost in it.
 

@@ -1,4 +1,4 @@
-"""References in NumPy of what kernels should compute: from input arrays and scalars by name to output arrays by name.
+"""NumPy references of kernels: functions from input arrays and scalars by name to output arrays by name.
 
 Sums are accumulated in float64 and rounded once at the end, so that a reference is at least as exact as any kernel it
 judges; elementwise work stays in the type of the inputs.
@@ -15,8 +15,6 @@ import numpy.typing as npt
 from kernalyse.services.core.errors import InvalidCatalogError
 
 # ---------------------------------------------------------------- transformer references
-# References in NumPy of the operations of a transformer. Conventions as in `references`.
-#
 # B sequences of T tokens; H heads of D channels; M = B * T rows. qkv: queries, keys and values, shape (B, T, 3, H, D).
 
 Array = npt.NDArray[Any]
@@ -59,21 +57,21 @@ def matmul_bias_gelu(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def attention_scores(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute scale * q @ k^T for keys up to each query's place, the rest as it was; scores (B, H, T, T)."""
+    """Compute scale * q @ k^T for keys up to each query's position, the rest unchanged; scores (B, H, T, T)."""
     queries, keys, _ = _heads(inputs["qkv"])
     scores = scalars["scale"] * (queries @ keys.swapaxes(-1, -2))
     return {"scores": np.where(_causal(scores.shape[-1]), scores, inputs["scores"]).astype(inputs["qkv"].dtype)}
 
 
 def causal_softmax(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute the softmax over the first r % T + 1 scores of row r, the rest as it was; shape (R, T)."""
+    """Compute the softmax over the first r % T + 1 scores of row r, the rest unchanged; shape (R, T)."""
     scores = inputs["scores"]
     is_seen = np.arange(scores.shape[1]) <= (np.arange(scores.shape[0]) % scores.shape[1])[:, None]
     return {"scores": np.where(is_seen, _softmax(np.where(is_seen, scores, -np.inf)), scores).astype(scores.dtype)}
 
 
 def attention_values(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Return the values weighted by the scores up to each query's place; output (B, T, H, D)."""
+    """Return the values weighted by the scores up to each query's position; output (B, T, H, D)."""
     _, _, values = _heads(inputs["qkv"])
     weights = np.tril(inputs["scores"].astype(np.float64))
     return {"output": np.ascontiguousarray((weights @ values).swapaxes(1, 2)).astype(inputs["qkv"].dtype)}
@@ -92,7 +90,7 @@ def residual_layernorm(inputs: Inputs, scalars: Scalars) -> Outputs:
     return {"x": x.astype(inputs["x"].dtype), "y": y.astype(inputs["x"].dtype)}
 
 
-# ---------------------------------------------------------------- float64 throughout
+# ---------------------------------------------------------------- float64 helpers
 
 
 def gelu_of(x: Array) -> Array:
@@ -152,7 +150,7 @@ TRANSFORMER_REFERENCES: Final[dict[str, Callable[[Inputs, Scalars], Outputs]]] =
 }
 
 
-# ---------------------------------------------------------------- references
+# ---------------------------------------------------------------- registry and elementary references
 
 Reference = Callable[[Inputs, Scalars], Outputs]
 
@@ -225,7 +223,7 @@ def transpose(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def reduce_sum(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute partial[b] = sum of the b-th share of ceil(N / blocks) elements of x; shapes (N,), (blocks,)."""
+    """Compute partial[b] = sum of the b-th chunk of ceil(N / blocks) elements of x; shapes (N,), (blocks,)."""
     x, blocks = inputs["x"], int(scalars["blocks"])
     shares = np.zeros(blocks * -(-x.size // blocks), x.dtype)
     shares[: x.size] = x

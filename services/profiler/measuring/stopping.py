@@ -27,7 +27,7 @@ MAX_IDLE_DOUBLING_COUNT: Final = 2  # one doubling without improvement happens b
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """The limits of one configuration's sampling, and what may end it before them."""
+    """The limits of one configuration's sampling, and the target that may end it earlier."""
 
     criterion: CriterionName
     target_ratio: float  # of the half-width or the noise; no meaning for other criteria
@@ -38,7 +38,7 @@ class StoppingRule:
 
     @classmethod
     def of(cls, options: MeasuringOptions, device_kind: DeviceKind) -> StoppingRule:
-        """Return the rule that `options` ask for, with the defaults of the device kind where they ask for nothing."""
+        """Return the rule of `options`, with the device kind's defaults for what they leave open."""
         is_cpu = device_kind is DeviceKind.CPU
         if options.stopping_criterion is CriterionName.NOISE:
             asked, default_ratio = options.target_noise_ratio, CPU_TARGET_NOISE_RATIO if is_cpu else GPU_TARGET_NOISE_RATIO
@@ -57,7 +57,7 @@ class StoppingRule:
 
 
 class StoppingCriterion:
-    """Takes batches of samples and says when there are enough.
+    """The decision when enough samples have been taken, batch by batch.
 
     Sampling stops, whichever comes first,
 
@@ -79,28 +79,31 @@ class StoppingCriterion:
         self._batches: list[Samples] = []
         self._count = 0
         self._next_check_count = rule.min_sample_count
-        self._doubling_count = 0  # samples when the figure was noted last
+        self._doubling_count = 0  # samples when the metric was last recorded
         self._noted_ratio: float | None = None
         self._idle_doublings = 0
 
     @property
     def sample_count(self) -> int:
+        """Return the number of samples so far."""
         return self._count
 
     @property
     def elapsed_ns(self) -> int:
+        """Return the time spent on sampling so far, pauses left out."""
         return (self._clock_ns() if self._paused_ns is None else self._paused_ns) - self._start_ns
 
     def change_rule(self, rule: StoppingRule) -> None:
-        """Go on under another rule; what was taken stays."""
+        """Continue under another rule, with the samples taken so far."""
         self.rule = rule
         self._next_check_count = max(self._next_check_count, rule.min_sample_count)
 
     def pause(self) -> None:
-        """Time from here to `resume` does not count."""
+        """Stop the clock until `resume`."""
         self._paused_ns = self._clock_ns()
 
     def resume(self) -> None:
+        """End a pause; without one, do nothing."""
         if self._paused_ns is not None:
             self._start_ns += self._clock_ns() - self._paused_ns
             self._paused_ns = None
@@ -112,7 +115,7 @@ class StoppingCriterion:
         return self._batches[0] if self._batches else np.empty(0)
 
     def add(self, durations_ns: Samples) -> StopReason | None:
-        """Take one batch, shape (n,); the reason to stop now, or None to go on."""
+        """Add one batch of durations in ns, shape (n,); return the reason to stop now, or None to continue."""
         self.keep(durations_ns)
         elapsed_ns = self.elapsed_ns
         if self._has_enough(elapsed_ns):
@@ -122,7 +125,7 @@ class StoppingCriterion:
         return self._reached_limit(elapsed_ns)
 
     def keep(self, durations_ns: Samples) -> None:
-        """Take one batch, shape (n,), where others decide when to stop."""
+        """Add one batch of durations in ns, shape (n,), where others decide when to stop."""
         self._batches.append(durations_ns)
         self._count += durations_ns.size
 
@@ -162,8 +165,8 @@ class StoppingCriterion:
         self._noted_ratio, self._doubling_count = ratio, self._count
 
 
-# ---------------------------------------------------------------- stopping figures
-# Metrics that stopping criteria look at, each a function of the samples so far.
+# ---------------------------------------------------------------- stopping metrics
+# Each metric is a function of the samples so far.
 
 ENTROPY_BIN_RATIO: Final = 0.001  # of the median: finer bins hold single samples for ever, coarser ones hide a second mode
 ENTROPY_POINT_COUNT: Final = 24  # of the entropy's course over the second half of the samples
@@ -183,7 +186,7 @@ def noise(samples: Samples) -> float:
 
 
 def is_entropy_settled(samples: Samples) -> bool:
-    """Return whether the distribution of the samples is known: more of them no longer add entropy.
+    """Return whether the samples' entropy no longer grows, and so their distribution is known.
 
     The entropy of a histogram of the first m samples is followed over m from half of them to all; it has settled when a
     line through it rises by less than MAX_ENTROPY_SLOPE_BITS. After the entropy criterion of NVBench, which looks at the

@@ -1,4 +1,4 @@
-"""Compares what a kernel wrote with what it should have written."""
+"""Verification of a kernel's outputs against its reference."""
 
 from __future__ import annotations
 
@@ -113,24 +113,24 @@ def _largest_magnitude(reference: Array) -> float:
 
 
 class ReferenceResults:
-    """Results of references, the latest kept: kernels that compute the same from the same inputs share one."""
+    """A cache of reference outputs, the most recent ones: kernels that compute the same from the same inputs share one."""
 
-    def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
-        self._max_kept_bytes = max_kept_bytes
-        self._kept: OrderedDict[Hashable, Mapping[str, Array]] = OrderedDict()
-        self._kept_bytes = 0
+    def __init__(self, max_cached_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._max_cached_bytes = max_cached_bytes
+        self._cache: OrderedDict[Hashable, Mapping[str, Array]] = OrderedDict()
+        self._cached_bytes = 0
 
     def get(self, key: Hashable, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
         """Return the outputs by buffer name for `key`, which must name reference, parameters, arguments, buffers and seed."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
         outputs = compute()
-        self._kept[key] = outputs
-        self._kept_bytes += _size_bytes(outputs)
-        while self._kept_bytes > self._max_kept_bytes:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= _size_bytes(dropped)
+        self._cache[key] = outputs
+        self._cached_bytes += _size_bytes(outputs)
+        while self._cached_bytes > self._max_cached_bytes:
+            _, dropped = self._cache.popitem(last=False)
+            self._cached_bytes -= _size_bytes(dropped)
         return outputs
 
 
@@ -139,7 +139,7 @@ def _size_bytes(outputs: Mapping[str, Array]) -> int:
 
 
 def joined(first: Verification, recheck: Verification | None) -> Verification:
-    """Return the worse of both: a kernel that is right once and wrong with other inputs is wrong."""
+    """Return the worse of two verifications: a kernel that is right once and wrong with other inputs is wrong."""
     if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
         return first
     return replace(recheck, message=f"With fresh inputs after timing: {recheck.message}")

@@ -1,4 +1,4 @@
-"""Child processes: supervised ones, ones that speak a line protocol, and the splitting of output into lines."""
+"""Child processes: supervised ones, ones with a line protocol, and the splitting of output into lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernalyse.services.core.errors import InternalError, TimeLimitError, Worker
 from kernalyse.services.profiler.processes import supervisor
 
 # ---------------------------------------------------------------- supervised process
-# A tool and the program under it, which end together: when they are told to, and when this process ends.
+# A tool and the program under it end together: on request, and when this process ends.
 
 NO_LIMIT_S: Final = 10.0**9
 NO_LIMIT_BYTES: Final = sys.maxsize
@@ -31,18 +31,19 @@ GRACE_S: Final = 5.0  # between TERM and KILL: a tool that has locked clocks or 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The end of a process. cause: "exited", or what `end` was given. exit_code: None when a signal ended it."""
+    """How a process has ended. cause: "exited", or the argument of `end`. exit_code: None when a signal ended it."""
 
     cause: str
     exit_code: int | None
 
     @property
     def is_success(self) -> bool:
+        """Return whether the process has exited by itself with status 0."""
         return self.cause == supervisor.EXITED and self.exit_code == 0
 
 
 class SupervisedProcess:
-    """Starts the command under the supervisor that runs have too: it finds even descendants that have left the tree.
+    """A command under its own supervisor, which finds even descendants that have left the process tree.
 
     The run's own limits of time and memory hold for it as for everything else in the run. Use as a context manager.
 
@@ -91,7 +92,7 @@ class SupervisedProcess:
         return self._process.pid
 
     def wait(self, time_limit_s: float) -> bool:
-        """Return whether all of it has ended within the time."""
+        """Wait; return whether all processes have ended within the time."""
         try:
             self._process.wait(time_limit_s)
         except subprocess.TimeoutExpired:
@@ -99,12 +100,12 @@ class SupervisedProcess:
         return True
 
     def end(self, cause: str) -> None:
-        """Ask for its end, for a cause of one word: TERM, grace, KILL. Does nothing when it has ended."""
+        """Ask the supervisor to end the command: TERM, grace, KILL. cause: one word. Does nothing when it has ended."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._control_fd, f"end {cause}\n".encode())
 
     def result(self) -> ProcessEnd:
-        """Return how it ended, after its end.
+        """Return how the command has ended, after its end.
 
         Raises:
             InternalError: the supervisor was killed. What was below it has then to be ended with the whole run: nobody knows it any more,
@@ -124,7 +125,7 @@ class SupervisedProcess:
 
 
 # ---------------------------------------------------------------- program process
-# A program that is driven by lines: one command goes in, one answer comes out, within a limit of time.
+# The protocol is line by line: one command in, one response out, within a time limit.
 
 SILENCE_LIMIT_VARIABLE: Final = "KERNALYSE_SILENCE_LIMIT_S"  # after which the service ends a worker that says nothing
 DEFAULT_SILENCE_LIMIT_S: Final = 60.0
@@ -136,12 +137,12 @@ MAX_ANSWER_BYTES: Final = 65_536  # answers have a few numbers; whatever is long
 
 
 def command_limit_s(environment: Mapping[str, str]) -> float:
-    """Return the seconds that one command of a program may take, so that its end is told before the worker counts as hung."""
+    """Return the time limit in seconds for one command of a program, short enough to report it before the worker counts as hung."""
     return COMMAND_SHARE * float(environment.get(SILENCE_LIMIT_VARIABLE, DEFAULT_SILENCE_LIMIT_S))
 
 
 class ProgramProcess:
-    """A program that is driven by lines on its standard input and output.
+    """A program that takes commands and returns responses line by line on its standard input and output.
 
     Args:
         limit_s: seconds that one command may take.
@@ -167,10 +168,11 @@ class ProgramProcess:
 
     @property
     def has_ended(self) -> bool:
+        """Return whether the program has ended."""
         return self._has_ended
 
     def ask(self, subject: str, command: str) -> str:
-        """Return the line that it answers. Whatever else it does ends it.
+        """Send a command and return the response line. A program that does anything else is ended.
 
         Raises:
             TimeLimitError: no answer in time.
@@ -202,7 +204,7 @@ class ProgramProcess:
         return answer.decode(errors="replace").rstrip("\n")
 
     def end(self) -> None:
-        """End the program, whatever it is at. More than once does no harm."""
+        """End the program. Further calls do nothing."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -240,7 +242,6 @@ def _signal_name(number: int) -> str:
 
 
 # ---------------------------------------------------------------- output lines
-# Output of a program, cut into lines, within a limit, with its last lines kept.
 
 MAX_LINE_BYTES: Final = 4096
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024
@@ -251,7 +252,7 @@ TAIL_BYTES: Final = 64 * 1024  # in which these are looked for
 
 
 class OutputLines:
-    """Turns the bytes of one stream into the lines to show.
+    """The lines of one output stream, limited in number, with the last ones cached.
 
     A carriage return takes back what stands before it, as on a terminal: of a progress bar the last state is shown.
     """
@@ -263,28 +264,28 @@ class OutputLines:
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """Return the last lines so far, shown or not."""
+        """Return the last lines so far, whether they were within the limit or not."""
         return tuple(self._tail)
 
     def take(self, data: bytes) -> tuple[str, ...]:
-        """Return the lines that `data` completes, as long as the limit lets them through."""
+        """Return the lines that `data` completes, up to the limit."""
         if self._bytes_left <= 0:  # a gigabyte more costs next to nothing: only its end will be looked at
             self._rest = (self._rest + data)[-TAIL_BYTES:]
             return ()
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             whole, self._rest = [*whole, self._rest], b""
-        lines = self._kept(whole)
+        lines = self._within_limit(whole)
         self._bytes_left -= sum(map(len, whole)) + len(whole)  # with their ends: empty lines have a limit too
         return (*lines, f"Further output is left out: it has written {MAX_LOG_BYTES} bytes.") if self._bytes_left <= 0 else lines
 
     def end(self) -> tuple[str, ...]:
-        """Return what the stream ended with: its last line without end and, where lines were left out, the last ones of them."""
-        lines = self._kept(self._rest.removesuffix(b"\n").split(b"\n") if self._rest else [])
+        """Return the unterminated last line and, where lines were skipped, the last ones of them."""
+        lines = self._within_limit(self._rest.removesuffix(b"\n").split(b"\n") if self._rest else [])
         self._rest = b""
         return ("It ended with:", *self.tail) if self._bytes_left <= 0 else lines
 
-    def _kept(self, raw_lines: list[bytes]) -> tuple[str, ...]:
+    def _within_limit(self, raw_lines: list[bytes]) -> tuple[str, ...]:
         lines = tuple(map(_text, raw_lines))
         self._tail.extend(lines)
         return lines

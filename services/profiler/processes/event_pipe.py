@@ -1,4 +1,4 @@
-"""Frames of events from a worker to the service, and the marker that a crash leaves."""
+"""The event pipe from a worker to the service, and the crash marker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from kernalyse.services.core.model import EventPayload, RunEvent
 from kernalyse.v1 import run_pb2
 
 # ---------------------------------------------------------------- event channel
-# The pipe on which a worker tells its service what happens.
-#
 # A frame is a length (4 bytes, big endian) and a serialized RunEvent of which only the payload is set; the service adds index, journal,
 # run and time. The worker's side takes payloads of the model. The service's side stays with messages: it journals and forwards them
 # unread, and converting each into a dataclass and back would cost more than all the rest.
@@ -38,7 +36,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class EventWriter:
-    """The worker's end. Threads may share it."""
+    """The worker's end of the pipe. Threads may share it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -135,37 +133,38 @@ def _garbage(found: str, expected: str) -> WorkerCrashedError:
     )
 
 
-# ---------------------------------------------------------------- turn note
-# Crash marker: whose turn it is while two configurations alternate on the device, noted where it outlives the worker.
+# ---------------------------------------------------------------- crash marker
+# While two configurations alternate on the device, a file names the active one, so that a crash can be attributed to it.
 #
-# A turn takes milliseconds. An event for each would cost a core what it is to measure with; writing over some bytes of a file takes
-# about a microsecond, and what a process has written is there also after a kernel has ended it.
+# A trial takes milliseconds. An event for each would cost a core that is needed for measuring; overwriting some bytes of a file takes
+# about a microsecond, and the bytes survive the process.
 
 TURN_FILE: Final = "turn"  # in the run's working folder
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn of one configuration on the device."""
+    """A trial of one configuration on the device."""
 
     configuration_index: int
     label: str
     is_measurement: bool  # False: it is measured already, and only compared once more
 
     def record(self) -> bytes:
+        """Return the line that the crash marker holds for the turn."""
         return f"{self.configuration_index} {self.is_measurement:d} {self.label}\n".encode()
 
 
 class CrashMarker:
-    """Open while turns are taken.
+    """A file that names the configuration on the device while two of them alternate.
 
     Args:
         folder: of the run.
     """
 
-    def __init__(self, folder: Path, turns: Sequence[Turn]) -> None:
-        length = max(len(turn.record()) for turn in turns)
-        self._records = {turn.configuration_index: turn.record().ljust(length) for turn in turns}  # each covers the other
+    def __init__(self, folder: Path, trials: Sequence[Turn]) -> None:
+        length = max(len(trial.record()) for trial in trials)
+        self._records = {trial.configuration_index: trial.record().ljust(length) for trial in trials}  # each covers the other
         self._file = folder / TURN_FILE
         self._descriptor = -1
 
@@ -178,12 +177,12 @@ class CrashMarker:
         self._file.unlink(missing_ok=True)
 
     def write(self, configuration_index: int) -> None:
-        """Note that a configuration's turn begins."""
+        """Record that a trial of a configuration begins."""
         os.pwrite(self._descriptor, self._records[configuration_index], 0)
 
 
 def read_crash_marker(folder: Path) -> Turn | None:
-    """Return the turn in which the run's worker has ended. None: nothing alternated then."""
+    """Return the trial in which the run's worker ended; None where it was in none."""
     try:
         index, is_measurement, label = (folder / TURN_FILE).read_text().split(maxsplit=2)
     except (OSError, ValueError):

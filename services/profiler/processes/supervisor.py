@@ -1,4 +1,4 @@
-"""The parent of one run's processes: sole reaper, sole killer, and the one that keeps the limits.
+"""The parent of one run's processes, which alone reaps and kills them and enforces the limits.
 
 Started by the service as a script of its own (`python -I -S supervisor.py …`, standard library only, so that it starts in
 milliseconds and holds little memory). It makes itself child subreaper, starts the worker in a session of its own, and
@@ -45,7 +45,7 @@ _HAS_CHILDREN_FILES: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/chil
 
 
 class Supervisor:
-    """Runs one command under limits.
+    """One command under limits.
 
     Args:
         command: program and arguments.
@@ -69,7 +69,7 @@ class Supervisor:
         self._worker_grace_s = 0.0
 
     def run(self, worker_fds: list[int]) -> dict[str, object]:
-        """Start the worker with `worker_fds` open, see it through, and return the status once no process is left."""
+        """Run the worker with `worker_fds` open, and return the status once no process is left."""
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         # Whether the run ends is the service's decision; a Ctrl-C in its terminal must not cost the run its drain time.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -149,7 +149,7 @@ class Supervisor:
         tree = descendants(os.getpid())
         resident_bytes = sum(map(_resident_bytes, tree))
         self._peak_resident_bytes = max(self._peak_resident_bytes, resident_bytes)
-        # Resident size counts shared pages once a process; the exact figure costs milliseconds, so only when it matters.
+        # Resident size counts shared pages once a process; the exact value costs milliseconds, so only when it matters.
         return resident_bytes > self._memory_limit_bytes and sum(map(_proportional_bytes, tree)) > self._memory_limit_bytes
 
     def _await_worker(self) -> None:
@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> None:
         grace_s=float(arguments[5]),
     )
     status = supervisor.run([int(fd) for fd in arguments[2].split(",") if fd])
-    with contextlib.suppress(BrokenPipeError):  # the service is gone; nobody is left to tell
+    with contextlib.suppress(BrokenPipeError):  # the service is gone, so there is nobody to report to
         os.write(status_fd, json.dumps(status).encode() + b"\n")
 
 

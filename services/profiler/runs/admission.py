@@ -49,7 +49,7 @@ class NodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The device queue, device and limits of a run. spec: with backend, device and limits settled, as the worker gets it."""
+    """The device queue, device and limits of a run. spec: with backend, device and limits resolved, as the worker gets it."""
 
     queue_name: str  # of the device queue: its runs follow each other
     device_id: str | None  # None: a command on a node without devices
@@ -61,7 +61,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Checks specs against this node."""
+    """The checks of requested runs against this node."""
 
     policy: NodePolicy
     limits: NodeLimits
@@ -72,7 +72,7 @@ class Admission:
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
 
     def check(self, spec: RunSpec) -> Placement:
-        """Return everything that can be refused without running.
+        """Check all of a spec that can be checked without running it, and return its placement.
 
         Raises:
             ForbiddenError: the node's policy does not allow it.
@@ -92,7 +92,7 @@ class Admission:
         return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
-        """Return where an admitted spec runs, with the node's present devices."""
+        """Return the placement of an admitted spec on the node's present devices."""
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)
@@ -113,7 +113,7 @@ class Admission:
         )
 
     def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
-        """Place a command on the node's first device: it may use any, and what shares that one would disturb it."""
+        """Place a command in the queue of the node's first device: it may use any device, and concurrent runs would disturb it."""
         device = self.devices[0] if self.devices else None
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
@@ -140,14 +140,14 @@ class Admission:
                 if has_source and not self.policy.allow_inline_source:
                     raise _forbidden("sources that travel with a request", "allow_inline_source")
                 if (has_source or has_definition) and self.policy.allow_catalog_only:
-                    raise _forbidden("kernels outside the catalogue", "allow_catalog_only")
+                    raise _forbidden("kernels outside the catalog", "allow_catalog_only")
                 if (spec.work.macro_axes or spec.work.compiler_options) and self.policy.allow_catalog_only:
                     raise _forbidden("macros and compiler options", "allow_catalog_only")
             case _:
                 pass
 
     def _check_allowed(self, work: CommandProfile) -> None:
-        """Raise ForbiddenError for a command line that is not allowed. Nothing else of a request may change what an allowed one does."""
+        """Raise ForbiddenError for a command line that is not allowed, or a request that changes what an allowed one does."""
         command_line = shlex.join(work.arguments)
         if not any(fnmatchcase(command_line, pattern) for pattern in self.allowed_commands):
             raise ForbiddenError(
@@ -160,7 +160,7 @@ class Admission:
             raise _forbidden("variables and bundles for commands", "allowed_commands")
 
     def _device(self, backend: BackendName, device_id: str | None, workload: ModelSpec | None) -> tuple[Device, BackendName]:
-        """Return the device and backend to use. workload: of a model, which says what it can run on; None: kernels can run on anything."""
+        """Return the device and backend to use. workload: the ML model's kind, which restricts them; None for kernels."""
         backends = BACKENDS if workload is None else workload.backends
         if backend is not BackendName.AUTO and backend not in backends:
             raise BackendUnavailableError(

@@ -1,4 +1,4 @@
-"""The directory of a run, and uploaded bundles."""
+"""The folder of a run, and uploaded bundles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernalyse.services.core.errors import ArtifactNotFoundError, BundleTooLarge
 from kernalyse.services.core.model import RunSpec
 
 # ---------------------------------------------------------------- run folder
-# Files of a run beside the journal: its spec for the worker, its working folder, and the artifacts it leaves.
+# A run's files: its spec for the worker, its working folder, and its artifacts.
 
 _LOCK_INTERVAL_S: Final = 0.05
 
@@ -54,7 +54,7 @@ class RunFolder:
             link.symlink_to(path, target_is_directory=True)
 
     def lock(self) -> int:
-        """Return a descriptor that every process of the run inherits; the lock on it falls when the last of them has ended."""
+        """Return a locked descriptor for the run's processes to inherit: the lock is released when the last of them has ended."""
         lock_file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         return lock_file
@@ -79,7 +79,7 @@ class RunFolder:
             os.close(lock_file)
 
     def keep_artifacts_only(self) -> None:
-        """Delete what the run has no more use for."""
+        """Delete everything in the working folder but the artifacts."""
         if not self.working_folder.is_dir():
             return
         for path in self.working_folder.iterdir():
@@ -92,12 +92,15 @@ class RunFolder:
                     path.unlink()
 
     def artifacts_size_bytes(self) -> int:
+        """Return the size of all artifacts together."""
         return sum(file.stat().st_size for file in self._artifacts.rglob("*") if file.is_file())
 
     def delete_artifacts(self) -> None:
+        """Delete the artifacts."""
         shutil.rmtree(self._artifacts, ignore_errors=True)
 
     def delete(self) -> None:
+        """Delete the folder with everything in it."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def artifact(self, artifact_name: str) -> Path:
@@ -116,11 +119,11 @@ class RunFolder:
 
 
 # ---------------------------------------------------------------- bundles
-# Uploaded folders: received in chunks, checked, unpacked once, named by their digest, and deleted when nobody wants them.
+# Uploaded folders are received in chunks, checked, unpacked once, named by their digest, and deleted when no longer used.
 #
-# An archive is a stranger's: nothing in it may name a place outside the folder, be anything but a file or a folder, or unpack to more
-# than the limits. What is written is counted, since an archive's headers can lie about sizes, a file with holes is larger than what was
-# sent of it, and a name implies the folders that it lies in.
+# An archive is not trusted: its entries must be files and folders, stay within the target folder, and unpack to no more than the
+# limits. What is written is counted, since headers can lie about sizes, a file with holes is larger than its archived data, and a name
+# implies the folders that it lies in.
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 100
@@ -155,7 +158,7 @@ class Bundle:
 
 
 class BundleStore:
-    """Bundles under one folder, each unpacked in a folder of its own."""
+    """Unpacked bundles below one folder, each in a folder of its own."""
 
     def __init__(self, folder: Path, limits: BundleLimits) -> None:
         self._folder = folder
@@ -192,29 +195,29 @@ class BundleStore:
         return path
 
     def expire(self, in_use: Collection[str], now_s: Callable[[], float] = time.time) -> tuple[str, ...]:
-        """Delete bundles over the limits of age and size, and what an upload cut off has left; return their digests.
+        """Delete bundles over the limits of age and size, and the remains of interrupted uploads; return the bundles' digests.
 
         Args:
             in_use: digests that queued and running runs name.
         """
         with self._lock:
-            kept = sorted((_Kept.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
-            total_bytes = sum(one.size_bytes for one in kept)
-            leaving: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
+            stored = sorted((_StoredBundle.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
+            total_bytes = sum(one.size_bytes for one in stored)
+            to_delete: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
             digests: list[str] = []
-            for one in kept:
+            for one in stored:
                 digest, unused_s = f"sha256:{one.path.name}", now_s() - one.used_s
                 is_over = unused_s > self._limits.max_age_s or total_bytes > self._limits.max_total_bytes
                 if is_over and unused_s > MIN_KEPT_S and digest not in in_use:
                     total_bytes -= one.size_bytes
                     digests.append(digest)
-                    leaving.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))
-        for path in leaving:
+                    to_delete.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))
+        for path in to_delete:
             shutil.rmtree(path, ignore_errors=True)
         return tuple(digests)
 
     def _use(self, path: Path) -> bool:
-        """Return whether the bundle is there; it counts as used from now on."""
+        """Return whether the bundle exists, and mark it as used now."""
         with self._lock:
             if path.is_dir():
                 os.utime(path)
@@ -249,13 +252,13 @@ class BundleStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredBundle:
     path: Path
     used_s: float  # Unix time
     size_bytes: int
 
     @classmethod
-    def of(cls, path: Path) -> _Kept:
+    def of(cls, path: Path) -> _StoredBundle:
         sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
         return cls(path, path.stat().st_mtime, sum(sizes))
 
@@ -294,16 +297,16 @@ class _Unpacking:
                 self._count_entry()
                 self._copy(members, member, self._content.joinpath(*parts))
             else:
-                raise _refused(member.name, _kind(member), "files and folders only")
+                raise _invalid(member.name, _kind(member), "files and folders only")
         except OSError as error:
             if error.errno not in _NAME_ERRORS:
                 raise
-            raise _refused(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
+            raise _invalid(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
 
     def _make_folder(self, name: str, parts: Sequence[str]) -> None:
-        """Make the folder and those that it lies in, as far as they are not there, and count each."""
+        """Create the folder and its missing parents, and count each."""
         if len(parts) > MAX_DEPTH:
-            raise _refused(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
+            raise _invalid(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
         path = self._content
         for part in parts:
             path /= part
@@ -323,7 +326,7 @@ class _Unpacking:
     def _copy(self, members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
         source = members.extractfile(member)
         if source is None:
-            raise _refused(member.name, "no content", "a file")
+            raise _invalid(member.name, "no content", "a file")
         # O_EXCL: a second member of one name must not write through what the first has left.
         mode = 0o700 if member.mode & 0o100 else 0o600
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
@@ -335,7 +338,7 @@ class _Unpacking:
 
 
 class _Counted:
-    """A stream that ends the work when more comes out of it than the limit."""
+    """A stream that raises an error once more than the limit has been read from it."""
 
     def __init__(self, stream: gzip.GzipFile, limits: BundleLimits) -> None:
         self._stream = stream
@@ -357,7 +360,7 @@ def _check_size(size_bytes: int, limits: BundleLimits) -> None:
 def _safe_parts(name: str) -> tuple[str, ...]:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise _refused(name, "a path out of the bundle", "paths below its top folder")
+        raise _invalid(name, "a path out of the bundle", "paths below its top folder")
     return path.parts
 
 
@@ -367,7 +370,7 @@ def _kind(member: tarfile.TarInfo) -> str:
     return "a device or pipe" if member.isdev() else f"an entry of type {member.type!r}"
 
 
-def _refused(name: str, found: str, expected: str) -> InvalidBundleError:
+def _invalid(name: str, found: str, expected: str) -> InvalidBundleError:
     return InvalidBundleError(f"member {name} of the bundle", found=found, expected=expected, remedy="Pack the folder without it.")
 
 

@@ -1,4 +1,4 @@
-"""Supervise the process of one run from the service, with the environment that it inherits."""
+"""The service's side of a run's processes: their supervision, and the environment that they inherit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kernalyse.services.profiler.processes.event_pipe import event_message, open
 from kernalyse.v1 import run_pb2
 
 # ---------------------------------------------------------------- run process
-# A run in its processes, from exec to the end of the last of them, seen from the service.
+# The service's view of a run's processes, from exec to the end of the last of them.
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
@@ -59,7 +59,7 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The final state that a run has earned."""
+    """The final state of a run, and why."""
 
     state: RunState
     error: RunError | None = None
@@ -67,7 +67,7 @@ class Outcome:
 
 
 class RunProcess:
-    """Starts a worker under a supervisor and passes on what they say.
+    """The processes of one run: a worker under a supervisor, and the events of both.
 
     Args:
         command: the worker's, without the descriptor of its event pipe.
@@ -96,11 +96,11 @@ class RunProcess:
             self._send_cause()
 
     async def run(self, environment: dict[str, str], lock_file: int) -> Outcome:
-        """Run the worker; return when no process of the run is left and all it said is recorded."""
+        """Run the worker; return when no process of the run is left and all its events are recorded."""
         events_fd, worker_events_fd = open_pipe()
         status_fd, supervisor_status_fd = os.pipe()
         supervisor_control_fd, control_fd = os.pipe()
-        given_fds = (worker_events_fd, supervisor_status_fd, supervisor_control_fd)
+        inherited_fds = (worker_events_fd, supervisor_status_fd, supervisor_control_fd)
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", supervisor.__file__),
@@ -112,7 +112,7 @@ class RunProcess:
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._folder,
                 env=environment,
-                pass_fds=(*given_fds, lock_file),
+                pass_fds=(*inherited_fds, lock_file),
                 start_new_session=True,
             )
         except BaseException:
@@ -120,7 +120,7 @@ class RunProcess:
                 os.close(fd)
             raise
         finally:
-            for fd in given_fds:
+            for fd in inherited_fds:
                 os.close(fd)
         self._control_fd = control_fd
         self._last_event_time = time.monotonic()
@@ -166,16 +166,16 @@ class RunProcess:
             transport.close()
 
     def _note_progress(self, events: Sequence[run_pb2.RunEvent]) -> None:
-        told = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
-        self._progress = next(told, self._progress)
+        progresses = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
+        self._progress = next(progresses, self._progress)
 
     async def _report_failed(self, error: RunError) -> None:
-        """Report the configuration that was being measured as failed, if it was one."""
+        """Report the configuration in progress, if any, as failed."""
         progress = None if self._progress is None else protobuf.decode(self._progress, Progress)
         if progress is None:
             return
-        turn = read_crash_marker(self._folder)
-        failed_index = turn.configuration_index if turn is not None and turn.is_measurement else progress.configuration_index
+        trial = read_crash_marker(self._folder)
+        failed_index = trial.configuration_index if trial is not None and trial.is_measurement else progress.configuration_index
         if failed_index is None:
             return
         await self._pass_payload(ConfigurationFailed(failed_index, error))
@@ -191,7 +191,7 @@ class RunProcess:
         )
 
     def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
-        """Return whether the event is the worker's last word on a failure, kept back: the service sets the final state at the very end."""
+        """Return whether the event is the worker's final error, which is held back: the service sets the final state at the end."""
         if event.WhichOneof("payload") != "state_changed":
             return False
         changed = protobuf.decode(event.state_changed, StateChanged)
@@ -273,8 +273,8 @@ class RunProcess:
                 return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
 
     def _doing(self) -> str:
-        activity, turn = self._activity() or "starting", read_crash_marker(self._folder)
-        return activity if turn is None else f"{activity}, in a turn of {turn.label}"
+        activity, trial = self._activity() or "starting", read_crash_marker(self._folder)
+        return activity if trial is None else f"{activity}, in a trial of {trial.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:
         if self._reported_error is not None:
@@ -325,10 +325,8 @@ async def _read_all(fd: int) -> bytes:
 
 
 # ---------------------------------------------------------------- run environment
-# The variables of the service's environment that the processes of a run get.
-#
-# Whatever a run executes was sent by somebody. Names are all there is to judge by, so what looks like a secret is withheld; a run that
-# needs such a variable carries its own value.
+# A run executes code that somebody has sent, so variables of the service's environment whose names look like secrets are withheld. A
+# run that needs such a variable brings its own value.
 
 OWN_PREFIX: Final = "KERNALYSE_"
 SECRET_NAME: Final = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_KEY$|(^|_)JWT$|^SSH_AUTH_SOCK$", re.IGNORECASE)
@@ -355,7 +353,7 @@ def is_secret(name: str) -> bool:
 
 
 def worker_environment(service: Mapping[str, str]) -> dict[str, str]:
-    """Return what the worker of kernels, models and references needs of the service's environment."""
+    """Return the variables of the service's environment that workers of kernels and ML models need."""
     return {
         name: value for name, value in service.items() if (name in WORKER_NAMES or name.startswith(WORKER_PREFIXES)) and not is_secret(name)
     }
@@ -367,7 +365,7 @@ def withheld_names(service: Mapping[str, str]) -> list[str]:
 
 
 def inherited_environment(spec: RunSpec, service: Mapping[str, str]) -> dict[str, str]:
-    """Return what a run's processes get of the service's environment, without what the run itself sets."""
+    """Return the variables of the service's environment that a run's processes inherit."""
     if not isinstance(spec.work, CommandProfile):
         return worker_environment(service)
     withheld = set(withheld_names(service))
@@ -375,7 +373,7 @@ def inherited_environment(spec: RunSpec, service: Mapping[str, str]) -> dict[str
 
 
 def withheld_notice(spec: RunSpec, service: Mapping[str, str]) -> str | None:
-    """Return the line of the run's log that names what its command did not get; None when it got everything."""
+    """Return the log line that names the withheld variables; None where there are none."""
     if not isinstance(spec.work, CommandProfile):
         return None
     given: Collection[str] = {variable.name for variable in spec.work.environment}

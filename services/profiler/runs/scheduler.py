@@ -71,7 +71,7 @@ class RunsSettings:
 
 @dataclass(slots=True, eq=False)
 class ActiveRun:
-    """A run that is queued or running, or that has ended without its final state in the journal.
+    """A run that is queued or running, or whose final state is not in the journal yet.
 
     placement: None for a run of an earlier process of the service that is not run again.
     unjournaled: the run in its final state, which a full disk refuses.
@@ -85,7 +85,7 @@ class ActiveRun:
 
     @property
     def latest(self) -> Run:
-        """Return the run as it is, journaled or not."""
+        """Return the latest state of the run, journaled or not."""
         return self.unjournaled or self.run
 
     def cancel(self) -> None:
@@ -97,14 +97,14 @@ class ActiveRun:
 
 @dataclass(slots=True)
 class DeviceQueue:
-    """Runs that follow each other on one device."""
+    """The runs of one device, which run one after the other."""
 
     pending: deque[ActiveRun] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
 class Runs:
-    """All runs of the node. Use `recover` once before anything else, and `drain` at the end."""
+    """All runs of the node. Call `recover` before anything else, and `drain` at the end."""
 
     def __init__(self, settings: RunsSettings, journal: Journal, admission: Admission, node: Node) -> None:
         self._settings = settings
@@ -150,7 +150,7 @@ class Runs:
         return run
 
     async def checked(self, spec: RunSpec) -> Run:
-        """Return the run that `start` would make, without id; nothing is queued. Raises what `Admission.check` raises."""
+        """Return the run that `start` would create, without an id; nothing is queued. Raises as `Admission.check`."""
         placement = await asyncio.to_thread(self._admission.check, spec)
         return Run(
             run_id="",
@@ -191,14 +191,17 @@ class Runs:
         return run
 
     def folder(self, run_id: str) -> RunFolder:
+        """Return the folder of a run, whether it exists or not."""
         return RunFolder(self._settings.folder, run_id)
 
     @property
     def running_run_ids(self) -> tuple[str, ...]:
+        """Return the ids of the runs that are running."""
         return tuple(run_id for run_id, active in self._active.items() if active.run.state is RunState.RUNNING)
 
     @property
     def queued_run_ids(self) -> tuple[str, ...]:
+        """Return the ids of the queued runs, queue by queue in their order."""
         return tuple(active.run.run_id for queue in self._device_queues.values() for active in queue.pending)
 
     @property
@@ -207,7 +210,7 @@ class Runs:
         return frozenset(digest for active in self._active.values() if active.placement is not None for digest in active.placement.bundles)
 
     def check_complete(self, run_id: str) -> None:
-        """Raise StorageFullError for a run whose end could not be journaled yet: what was read of it is not all."""
+        """Raise StorageFullError for a run whose end could not be journaled yet, so that its events are incomplete."""
         active = self._active.get(run_id)
         if active is not None and active.unjournaled is not None:
             raise StorageFullError(
@@ -354,7 +357,7 @@ class Runs:
             await asyncio.to_thread(folder.keep_artifacts_only)
 
     def _environment(self, spec: RunSpec, folder: RunFolder) -> dict[str, str]:
-        """Return a worker's environment. A worker has to know how long it may be silent, to end in time what it has started."""
+        """Return a worker's environment, with the silence limit, so that the worker ends its own children in time."""
         return {
             **inherited_environment(spec, os.environ),
             "PYTHONUNBUFFERED": "1",
@@ -375,7 +378,7 @@ class Runs:
         await self._journal.append(run.run_id, [event_message(StateChanged(run.state, run.error))], run, is_synced=True)
 
     async def _finalize(self, active: ActiveRun, outcome: Outcome) -> None:
-        """Give a run its final state. There is no other place that does."""
+        """Set the final state of a run. This is the only place that does."""
         run = replace(active.run, state=outcome.state, error=outcome.error, end_time=datetime.now(UTC), activity="")
         try:
             await self._journal_state(run)
@@ -388,7 +391,7 @@ class Runs:
         logger.info("Run %s %s%s", run.run_id, outcome.state.lower(), f": {outcome.error.message}" if outcome.error else "")
 
     async def _journal_final_states(self) -> None:
-        """Try again and again to journal what a full disk has refused, until nothing of it is left."""
+        """Retry at intervals to journal the final states that a full disk has rejected, until none is left."""
         while self._unjournaled_runs():
             await asyncio.sleep(REWRITE_INTERVAL_S)
             for run in self._unjournaled_runs():

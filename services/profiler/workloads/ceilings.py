@@ -1,4 +1,4 @@
-"""Measured ceilings as a run of their own, and before a sweep on a device without known ones."""
+"""Ceiling measurement as a run of its own, and before a sweep on a device without known ceilings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MAX_BUSY_AGE_NS: Final = 15 * 60 * 1_000_000_000
 """Of ceilings from a busy host: on one that stays busy, measuring them takes longer than many a run, and runs often follow one another."""
 
 BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
-CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
+CEILINGS_FOLDER: Final = "ceilings"  # below the catalog's
 ACTIVITY: Final = "measuring ceilings"
-METHOD: Final = 2  # counts up when ceilings come to mean more or another thing: kept ones of another method do not count
+METHOD: Final = 2  # counts up when the meaning of ceilings changes: stored ones of another method are ignored
 
 
 def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measure the ceilings of an open device, tell them, and keep them in the file for later sweeps.
+    """Measure the ceilings of an open device, report them, and store them in the file for later sweeps.
 
     Raises:
         KernalyseError: none could be measured.
@@ -74,7 +74,7 @@ def report_ceilings_before_sweep(
 
 
 def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measure ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
+    """Measure ceilings again that were taken on a busy host; the higher rates count. Errors are only logged.
 
     On a host that is busy still they would come out as low again.
     """
@@ -90,7 +90,7 @@ def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources,
 
 
 def load_sources() -> CeilingSources:
-    """Return the kernels that measure ceilings, from beside the catalogue's."""
+    """Return the sources of the kernels that measure ceilings, from the catalog's folder."""
     folder = catalog_folder() / CEILINGS_FOLDER
     return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
 
@@ -107,7 +107,7 @@ def _measure_and_report(
     next_chance: str,
     on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
-    """Return whether the host was quiet enough for the figures to be final."""
+    """Measure and report; return whether the host was idle enough for the rates to be final."""
     meter = open_host_meter(session.device)
     before = _host_busy_ratio(meter)
     measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
@@ -151,7 +151,7 @@ def _host_busy_ratio(meter: UseMeter) -> float | None:
     return meter.read().host_busy_ratio
 
 
-# ---------------------------------------------------------------- the file
+# ---------------------------------------------------------------- stored ceilings
 
 
 def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = time.time_ns) -> tuple[Ceiling, ...]:
@@ -166,7 +166,7 @@ def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = t
 def write_ceilings(
     file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float | None, now_unix_ns: Callable[[], int] = time.time_ns
 ) -> tuple[Ceiling, ...]:
-    """Put this device's ceilings beside those of the others, and return what is now known.
+    """Store this device's ceilings in the file, and return those now known for it.
 
     A ceiling is a maximum, so the higher one stays of what was measured within a day, and with it the quietest host: it is at
     least as high as what was measured there. A file that cannot be written only costs the next sweep its time.
@@ -186,7 +186,7 @@ def write_ceilings(
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(json.dumps(entries, indent=1), encoding="utf-8")
-        unfinished.replace(file)  # whoever reads meanwhile sees the old file or the new one
+        unfinished.replace(file)  # a concurrent reader sees the old file or the new one
     return _of_host(ceilings, busy_ratio)
 
 
@@ -205,7 +205,7 @@ def _known_ceilings(file: Path, device: Device, now_unix_ns: int) -> _KnownCeili
         ceilings = tuple(Ceiling(**fields) for fields in entry["ceilings"])
         busy_ratio = entry["busy_ratio"]
         return _KnownCeilings(ceilings, None if busy_ratio is None else float(busy_ratio), entry["measured_unix_ns"])
-    except (KeyError, TypeError):  # a file of another version: as good as none
+    except (KeyError, TypeError):  # a file of another version: ignored
         return None
 
 

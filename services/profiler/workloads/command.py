@@ -1,4 +1,4 @@
-"""A user's command under a collector: preflight, run, report, export, and one word on how it ended."""
+"""A user's command under a collector: preflight, run, report, export, and how it ended."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """The node's settings for a command.
+    """The node's settings for commands.
 
     folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
-    is_told_to_end: whether the run is being cancelled; then there are `grace_s` seconds left.
+    is_cancelled: whether the run is being cancelled; then there are `grace_s` seconds left.
     """
 
     folder: Path
@@ -42,11 +42,11 @@ class CommandOrder:
     began: float
     nsys_program: str | None = None
     grace_s: float = 20.0
-    is_told_to_end: Callable[[], bool] = lambda: False
+    is_cancelled: Callable[[], bool] = lambda: False
 
 
 def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
-    """Run the command and tell what it printed, artifacts, and TraceStored for each trace that it left.
+    """Run the command; report its output, its artifacts, and TraceStored for each trace.
 
     Raises:
         CommandNotFoundError, CollectorUnavailableError, StorageFullError: before it starts.
@@ -54,7 +54,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
         TimeLimitError: it, or its collector, did not end in time; what was collected is stored.
         CollectorFailedError: there is no trace that can be read.
     """
-    activity = _Activity(sink, min(MAX_HEARTBEAT_S, command_limit_s(order.environment) / 4))
+    activity = _StatusReporter(sink, min(MAX_HEARTBEAT_S, command_limit_s(order.environment) / 4))
     activity.report("preparing the command")
     context = _collector_context(profile, order)
     check_folder(order.folder)
@@ -63,7 +63,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     collector = _open_collector(profile, context, order, sink)
     assert limits.time_limit_ns is not None  # the service settles it
     budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)
-    watcher = Watcher(context, budget, sink, activity.report, Cancelling(order.is_told_to_end, order.grace_s))
+    watcher = Watcher(context, budget, sink, activity.report, Cancelling(order.is_cancelled, order.grace_s))
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
     for _ in range(MAX_START_COUNT):
@@ -81,7 +81,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
 
 
 def _collector_context(profile: CommandProfile, order: CommandOrder) -> CollectorContext:
-    """Return private folders; the bundle is copied, for the program may write into it."""
+    """Create the private folders of the run; the bundle is copied, for the program may write into it."""
     program, collected = order.folder / "program", order.folder / "collected"
     if profile.bundle_digest is None:
         program.mkdir()
@@ -135,7 +135,7 @@ def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, 
 
 
 def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
-    """Return what the run failed for, the most telling first; None: for nothing."""
+    """Return the most important error of the run, or None."""
     if end.cause is EndCause.CANCELLED:
         return None
     if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:
@@ -185,20 +185,20 @@ def _command_failed(label: str, tool: ToolEnd, collected: Collected) -> CommandF
     )
 
 
-class _Activity:
-    """Tells the service what goes on: at once when it is something else, and at intervals, for a silent worker counts as hung."""
+class _StatusReporter:
+    """The status messages of a command: sent at each change, and at intervals, for a silent worker counts as hung."""
 
     def __init__(self, sink: EventSink, interval_s: float) -> None:
         self._sink = sink
         self._interval_s = interval_s
         self._kind = self._text = ""
-        self._told_time = 0.0
+        self._last_report_time = 0.0
 
     def report(self, text: str) -> None:
         now = time.monotonic()
         kind = text.partition(" for ")[0]  # that another second has passed is no news
-        if kind != self._kind or now - self._told_time >= self._interval_s:
-            self._kind, self._told_time = kind, now
+        if kind != self._kind or now - self._last_report_time >= self._interval_s:
+            self._kind, self._last_report_time = kind, now
             self._sink.write(Progress(0, 0, 0, text))
 
 
@@ -212,8 +212,7 @@ def _label(profile: CommandProfile) -> str:
     return text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 1]}…"
 
 
-# ---------------------------------------------------------------- choice
-# The collector of a command for which none was named.
+# ---------------------------------------------------------------- choice of a collector
 
 
 def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys_program: str | None) -> CommandProfile:

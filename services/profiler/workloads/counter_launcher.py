@@ -1,4 +1,6 @@
-"""`python -m kernalyse.services.profiler.workloads.counter_launcher`: launches configurations of a sweep once each, for ncu to count.
+"""The process that launches configurations of a sweep once each under ncu.
+
+Run as `python -m kernalyse.services.profiler.workloads.counter_launcher`.
 
 Runs under ncu, started by the worker after the sweep. Each configuration is prepared as the sweep prepared it, on the same
 backend. Where launches are this process's own, one goes ahead unseen, so that lazy loading is behind it, and the one that
@@ -33,7 +35,7 @@ CUDA_LIBRARY = "libcuda.so.1"
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """The command line of counted launches."""
+    """The command-line arguments of counted launches."""
 
     spec_file: Path
     configurations_file: Path
@@ -74,7 +76,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
         sink=NullSink(),
         folder=order.folder,
         clock_meter=NoClockMeter(),
-        neighbours=Neighbours(NoUseMeter()),
+        contention=Neighbours(NoUseMeter()),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.folder),
     )
@@ -86,7 +88,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
 
 
 def launch_once(planned: PlannedConfiguration, context: MeasurementContext, record: LaunchRecord, *, has_ranges: bool) -> None:
-    """Prepare one configuration and launch it; what goes wrong is recorded and goes no further."""
+    """Prepare one configuration and launch it once. Errors are recorded, not raised."""
     from kernalyse.services.profiler.workloads.sweeps.configuration import ConfigurationRun
 
     run = ConfigurationRun(planned, context)
@@ -94,7 +96,7 @@ def launch_once(planned: PlannedConfiguration, context: MeasurementContext, reco
     try:
         label = run.label
         record.write(LaunchNote(index, LaunchStep.PREPARING, label))
-        run.announce()
+        run.report_configuration()
         launch = run.prepare()
         if has_ranges:
             context.session.run(launch)
@@ -110,7 +112,7 @@ def launch_once(planned: PlannedConfiguration, context: MeasurementContext, reco
 
 @contextmanager
 def profiled_range() -> Iterator[None]:
-    """Let ncu see what this process launches within the context, under --profile-from-start off. Raises InternalError."""
+    """Have ncu count the launches within the context, under --profile-from-start off. Raises InternalError."""
     driver = ctypes.CDLL(CUDA_LIBRARY)  # loaded already, by the backend
     _check(driver.cuProfilerStart(), "cuProfilerStart")
     try:
@@ -130,8 +132,8 @@ def _read_command_line(arguments: Sequence[str] | None) -> LaunchOrder:
     parser.add_argument("--configurations", type=Path, required=True, help="JSON file: indexes of configurations, in their order")
     parser.add_argument("--record", type=Path, required=True, help="file to write what was launched to")
     parser.add_argument("--folder", type=Path, required=True, help="private working folder")
-    parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
-    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
+    parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
     parsed = parser.parse_args(arguments)
     return LaunchOrder(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog, parsed.cache_folder)
 

@@ -56,13 +56,13 @@ SILENCE_LIMIT_S: Final = 300.0  # replays of one launch with much memory take mi
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0  # the service counts a worker without any event as hung
 MAX_REFUSAL_COUNT: Final = 12  # of metrics, one after the other; each costs a start of ncu
-MAX_FAILURE_COUNT: Final = 10  # told one by one
+MAX_FAILURE_COUNT: Final = 10  # reported one by one; the rest are only counted
 TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowhere in its messages
 
 
 @dataclass(frozen=True, slots=True)
 class CountingFiles:
-    """Files for counting. spec_file: of the run. folder: the working folder of its worker. cache_folder: of compiled kernels."""
+    """Input files of counted launches. spec_file: the run's. folder: the worker's working folder. cache_folder: of compiled kernels."""
 
     spec_file: Path
     folder: Path
@@ -72,7 +72,7 @@ class CountingFiles:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """A way to count that nothing is known to stand against.
+    """The way hardware counters are collected, after checks that it can work.
 
     has_ranges: the launching process marks what counts, for it launches itself. The NVCC backend launches in a process of
     its own, which knows nothing of ranges: there every launch counts.
@@ -84,19 +84,20 @@ class Counting:
     silence_limit_s: float
 
     def of(self, metrics: tuple[str, ...]) -> Counting:
-        """Return the counting of other metrics."""
+        """Return the same counting for other metrics."""
         return replace(self, metrics=metrics)
 
 
 @dataclass(slots=True)
 class MeasuredLaunches:
-    """A sink that passes everything on, and remembers which configurations were measured and how far the run was."""
+    """An event sink that passes everything on and remembers the measured configurations and the progress."""
 
     sink: EventSink
     indexes: dict[CacheMode, list[int]] = field(default_factory=dict)
     progress: Progress | None = None
 
     def write(self, payload: EventPayload) -> None:
+        """Pass an event on, and remember the indexes and the progress in it."""
         if isinstance(payload, Measurement):
             self.indexes.setdefault(payload.cache_mode, []).append(payload.configuration_index)
         elif isinstance(payload, Progress):
@@ -104,19 +105,20 @@ class MeasuredLaunches:
         self.sink.write(payload)
 
     def report_activity(self, activity: str) -> None:
+        """Report the last progress again with another status message."""
         if self.progress is not None:
             self.sink.write(replace(self.progress, activity=activity))
 
 
 def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
-    """Prepare counting before anything runs. None after a warning that says why nothing can be counted."""
+    """Check that counting can work, and prepare it; return None after a warning where it cannot."""
     try:
         metrics, program = metric_names(counted_capability(device)), check_ncu()
     except KernalyseError as error:
         _warn(sink, f"No counters, timings alone: {error.message}")
         return None
     if (process_id := dcgm_process_id()) is not None:
-        _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU ncu is refused. {DCGM_REMEDY}")
+        _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU, ncu gets no counters. {DCGM_REMEDY}")
     return Counting(program, metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
 
 
@@ -133,7 +135,7 @@ def counted_capability(device: Device) -> str:
 
 
 def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
-    """Count what was measured; one report for cold configurations, one for hot ones. Tells ArtifactStored and CountersStored.
+    """Count the measured configurations, cold and hot ones in separate reports. Reports ArtifactStored and CountersStored.
 
     Of several processes that measured the same configurations, those of the first are counted: they launch the same.
     """
@@ -160,7 +162,7 @@ def count_one(counting: Counting, cache_mode: CacheMode, function_name: str, mea
 
 @dataclass(slots=True)
 class _Pass:
-    """A call of ncu, repeated where it rejects single metrics.
+    """One pass over the launches: a call of ncu, repeated without the metrics that it rejects.
 
     functions: name of the __global__ function by configuration_index, in the order of launching.
     """
@@ -192,7 +194,7 @@ class _Pass:
         raise refusal(output, end.exit_code)
 
     def _folder(self) -> Path:
-        """Return a folder apart from the run's own: what is compiled for these launches leaves no artifact a second time."""
+        """Return a separate working folder, so that compiling again leaves no second artifacts in the run's own."""
         folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self.files.folder))
         bundles = self.files.folder / "bundles"
         if bundles.is_dir():
@@ -212,7 +214,7 @@ class _Pass:
         )
 
     def _watch(self, call: NcuCall, folder: Path) -> ProcessEnd:
-        """See ncu through, and report what is being counted. Raises TimeLimitError."""
+        """Wait for the end of ncu, and report which launch is being counted. Raises TimeLimitError."""
         self.launched, self.failed = [], []
         record = LaunchRecord(folder / "record")
         command = call.command(self._target(folder))
@@ -221,7 +223,7 @@ class _Pass:
             (folder / "output").open("ab") as output,
             SupervisedProcess(command, folder=folder, environment=environment, output_fd=output.fileno()) as process,
         ):
-            silence = _Silence(self.counting.silence_limit_s)
+            timer = _ReportTimer(self.counting.silence_limit_s)
             activity = "counting"
             self.measured.report_activity(activity)
             while not process.wait(POLL_S):
@@ -229,9 +231,9 @@ class _Pass:
                 self._take(notes)
                 if notes:
                     activity = f"counting {notes[-1].label}"
-                if silence.is_told(bool(notes)):
+                if timer.is_report_due(bool(notes)):
                     self.measured.report_activity(activity)
-                if silence.is_over:
+                if timer.is_over:
                     process.end("silent")
                     process.result()
                     raise TimeLimitError(
@@ -256,7 +258,7 @@ class _Pass:
         self.failed += [note for note in notes if note.step is LaunchStep.FAILED]
 
     def _report(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
-        """Report the counters if there are any, and what went wrong. Raises UnmetConditionError: there are none."""
+        """Report the counters, and warnings for what went wrong. Raises UnmetConditionError where there are no counters."""
         for note in self.failed[:MAX_FAILURE_COUNT]:
             _warn(self.measured, f"No counters of {note.label}: {note.message}")
         if len(self.failed) > MAX_FAILURE_COUNT:
@@ -271,21 +273,21 @@ class _Pass:
         self.measured.write(CountersStored(artifact_name, tuple(self.launched), call.cache_control, call.clock_control, names))
 
 
-class _Silence:
-    """Timers: how long nothing has been launched, and when the service should hear of this worker again."""
+class _ReportTimer:
+    """Timers: how long nothing has been launched, and when the next sign of life is due."""
 
     def __init__(self, limit_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
         self._clock_s = clock_s
-        self._last_note_s = self._last_told_s = clock_s()
+        self._last_note_s = self._last_report_s = clock_s()
 
-    def is_told(self, has_notes: bool) -> bool:
-        """Return whether to tell now: there is news, or the service has heard nothing for a while."""
+    def is_report_due(self, has_notes: bool) -> bool:
+        """Return whether to report now: there are new launches, or the service has heard nothing for a while."""
         now_s = self._clock_s()
         if has_notes:
             self._last_note_s = now_s
-        if has_notes or now_s - self._last_told_s >= HEARTBEAT_S:
-            self._last_told_s = now_s
+        if has_notes or now_s - self._last_report_s >= HEARTBEAT_S:
+            self._last_report_s = now_s
             return True
         return False
 
@@ -303,8 +305,8 @@ def _warn(sink: EventSink, text: str) -> None:
     sink.write(LogLines(LogLevel.WARNING, "worker", tuple(text.splitlines())))
 
 
-# ---------------------------------------------------------------- counting trial
-# A small kernel under ncu before a sweep: what only ncu can say against counting is said before the hours that the sweep takes.
+# ---------------------------------------------------------------- trial count
+# A small kernel is counted before the sweep: problems that only ncu can show are reported before the hours that a sweep may take.
 
 KERNEL_NAME: Final = "saxpy"
 SIZE: Final = 1_024
@@ -312,7 +314,7 @@ METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other program
 
 
 def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: EventSink) -> Counting | None:
-    """Return the counting, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
+    """Count a small kernel; return the counting, or None after a warning where ncu fails for a permanent reason.
 
     Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
 
@@ -337,8 +339,8 @@ def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: Eve
     return counting
 
 
-# ---------------------------------------------------------------- launch record
-# Record of counted launches, line by line in a file: a profiler stands between their process and the worker.
+# ---------------------------------------------------------------- launch log
+# Counted launches are logged to a file, because ncu stands between their process and the worker.
 
 
 class LaunchStep(StrEnum):
@@ -351,7 +353,7 @@ class LaunchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchNote:
-    """A line of the record."""
+    """One line of the launch log."""
 
     configuration_index: int
     step: LaunchStep
@@ -360,18 +362,19 @@ class LaunchNote:
 
 
 class LaunchRecord:
-    """The file, for whoever writes it and for whoever reads it while it grows."""
+    """The log file of counted launches, which is read while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
     def write(self, note: LaunchNote) -> None:
+        """Append one line."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(note)) + "\n")
 
     def read(self) -> list[LaunchNote]:
-        """Return what has been added since the last call. A line that is still being written comes with the next one."""
+        """Return the lines added since the last call. A line that is still being written comes with the next call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Events of a workload: where they go, how they are made, and how far the run is."""
+"""Events of a workload: sinks, progress, errors and artifacts."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ BINARY_ENDINGS: Final = (".nsys-rep", ".qdstrm", ".ncu-rep", ".parquet", ".sqlit
 class EventSink(Protocol):
     """A receiver of the events of a run."""
 
-    def write(self, payload: EventPayload) -> None: ...
+    def write(self, payload: EventPayload) -> None:
+        """Send one event."""
+        ...
 
 
 class NullSink:
     """A sink that drops every event."""
 
     def write(self, payload: EventPayload) -> None:
+        """Drop the event."""
         pass
 
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Counts the configurations of a run that are done, and reports the counts with what is being done.
+    """The counts of finished and failed configurations, reported with a status message.
 
     Attributes:
         completed_count: failed ones included.
@@ -53,6 +56,7 @@ class ProgressReporter:
     configuration_index: int | None = None
 
     def report(self, activity: str) -> None:
+        """Report the counts with a status message."""
         self.sink.write(
             Progress(
                 completed_configuration_count=self.completed_count,
@@ -82,7 +86,7 @@ def run_error(error: KernalyseError) -> RunError:
 
 
 def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStored:
-    """Move a file below the run's folder, where it becomes an artifact; return the event that announces it. Raises OSError."""
+    """Move a file to the run's artifacts; return the event that reports it. Raises OSError."""
     target = folder / ARTIFACTS_FOLDER / artifact_name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(file, target)
@@ -92,7 +96,7 @@ def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStore
 
 
 def store_artifact(folder: Path, artifact_name: str, data: bytes) -> ArtifactStored:
-    """Write `data` below the run's folder as an artifact; return the event that announces it."""
+    """Write `data` as an artifact of the run; return the event that reports it."""
     artifacts = folder / ARTIFACTS_FOLDER
     artifacts.mkdir(parents=True, exist_ok=True)
     (artifacts / artifact_name).write_bytes(data)
@@ -104,7 +108,7 @@ def _stored(artifact_name: str, digest: str, size_bytes: int) -> ArtifactStored:
 
 
 def _media_type(artifact_name: str) -> str:
-    """Return the media type by name; listings first, for systems take .cl, .ptx and .sass for what else ends so."""
+    """Return the media type by file name. Compiler output comes first: systems take .cl, .ptx and .sass for other formats."""
     if artifact_name.endswith(tuple(f".{ending}" for ending in LISTING_TITLES)):
         return SOURCE_MEDIA_TYPE
     guessed, _ = mimetypes.guess_type(artifact_name)
@@ -113,11 +117,11 @@ def _media_type(artifact_name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What the worker gives a model to run with."""
+    """The context that the worker gives an ML model to run in."""
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
     sink: EventSink
     folder: Path  # of the run: its artifacts, and its bundle if it has one
     limits: RunLimits
-    ceilings_file: Path | None  # where measured ceilings are kept between runs
-    cache_folder: Path | None  # where what is built is kept between runs
+    ceilings_file: Path | None  # where measured ceilings are stored between runs
+    cache_folder: Path | None  # where compiled kernels and built models are cached between runs

@@ -1,4 +1,4 @@
-"""The kinds of models that a node can run: which names each takes, on which backends, and what it refuses.
+"""The kinds of ML models that a node can run, with the names, backends and checks of each.
 
 The service asks before it queues a run, so nothing here imports NumPy or a runtime. The worker alone knows what runs each kind.
 """
@@ -15,11 +15,11 @@ from kernalyse.services.profiler.workloads.onnx.spec import OnnxSpec
 
 
 class ModelSpec(Protocol):
-    """A kind of model, as the service checks it."""
+    """A kind of ML model, as the service checks it."""
 
     @property
     def name(self) -> str:
-        """Return the name by which the worker finds what runs it."""
+        """Return the name by which the worker finds the runner."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class ModelSpec(Protocol):
         ...
 
     def can_use(self, device: Device) -> bool:
-        """Return whether a device that one of these backends drives may be selected for it."""
+        """Return whether the model can run on a device of one of these backends."""
         ...
 
     def takes(self, work: ModelRun) -> bool:

@@ -1,4 +1,4 @@
-"""A program under a collector: started, listened to, and ended in an order that lets the collector finish."""
+"""A program under a collector: its start, its output, and an order of ending that lets the collector finish."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ hangs would hold the device until the run's time limit."""
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """Moments on the monotonic clock. program_end: the latest for the program. tool_end: the latest for tools."""
+    """Deadlines on the monotonic clock. program_end: of the program. tool_end: of the tools."""
 
     program_end: float
     tool_end: float
@@ -49,6 +49,7 @@ class TimeBudget:
 
     @classmethod
     def of(cls, time_limit_s: float, now: float) -> TimeBudget:
+        """Return the moments within a time limit that starts `now`."""
         end = now + time_limit_s
         return cls(
             program_end=end - min(FINISHING_SHARE * time_limit_s, MAX_FINISHING_S),
@@ -58,7 +59,7 @@ class TimeBudget:
 
 
 class EndCause(StrEnum):
-    """Why the program has ended."""
+    """Why the program has been ended."""
 
     ITSELF = "itself"
     DURATION = "duration"  # the profile's max_duration_ns
@@ -68,7 +69,7 @@ class EndCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """The end of the program and of the tool around it."""
+    """How the program, and the tool around it, have ended."""
 
     cause: EndCause
     tool: ToolEnd
@@ -76,24 +77,24 @@ class ProgramEnd:
 
 @dataclass(slots=True)
 class Cancelling:
-    """State of a cancellation, and the little time that is left then."""
+    """The state of a cancellation, and the short time that tools have left after it."""
 
-    is_told: Callable[[], bool]
+    is_requested: Callable[[], bool]
     grace_s: float
     _tool_end: float | None = None
 
     def limit(self, tool_end: float, now: float) -> float:
-        """Return the latest moment for tools."""
-        if self._tool_end is None and self.is_told():
+        """Return the deadline of the tools."""
+        if self._tool_end is None and self.is_requested():
             self._tool_end = now + CANCELLING_SHARE * self.grace_s
         return tool_end if self._tool_end is None else min(tool_end, self._tool_end)
 
 
 class Watcher:
-    """Runs tools one after the other.
+    """The supervisor of a command's tools, which run one after the other.
 
     Args:
-        report_activity: says what is being done, now and again while it is.
+        report_activity: gets a status message at intervals.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Watcher:
                 self._report_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
                 if self._is_over(now) or (silence is not None and silence.is_over()):
                     return ProgramEnd(cause, self._ended(process, output, is_over_time=True))
-            if self._cancelling.is_told():
+            if self._cancelling.is_requested():
                 cause = EndCause.CANCELLED
             return ProgramEnd(cause, self._ended(process, output))
 
@@ -142,8 +143,8 @@ class Watcher:
         return now > self._cancelling.limit(self._budget.tool_end, now)
 
     def _cause(self, now: float, age_s: float | None, max_duration_s: float | None) -> EndCause:
-        """Return why a program that runs has to end now; ITSELF: it has not to."""
-        if self._cancelling.is_told():
+        """Return why a running program has to end now; ITSELF where it has not."""
+        if self._cancelling.is_requested():
             return EndCause.CANCELLED
         if max_duration_s is not None and age_s is not None and age_s > max_duration_s:
             return EndCause.DURATION
@@ -185,7 +186,7 @@ def _activity(collector: str, label: str, age_s: float | None, is_running: bool,
 
 
 class _Listener(threading.Thread):
-    """Passes on what a command prints, and goes on reading when nothing more is passed on: it must not wait for its reader."""
+    """A reader of a command's output. It reads on when nothing more is passed on, so that the command never blocks."""
 
     def __init__(self, read_fd: int, sink: EventSink) -> None:
         super().__init__(name="output", daemon=True)
@@ -224,7 +225,7 @@ class _Program:
         return is_running
 
     def age_s(self, now: float) -> float | None:
-        """Return how long it has run; None: not yet."""
+        """Return the age of the program; None before it has started."""
         return None if self._first_seen is None else max(0.0, now - self._first_seen)
 
     def end(self, kill_time: float) -> None:
@@ -232,7 +233,7 @@ class _Program:
         self._signal(signal.SIGTERM)
 
     def keep_ending(self, now: float, is_finishing: bool) -> None:
-        """Kill what TERM has not ended in time, unless it is at its trace."""
+        """Kill processes that TERM has not ended in time, unless they are writing their trace."""
         if self._kill_time is not None and now > self._kill_time and not is_finishing:
             self._signal(signal.SIGKILL)
 
@@ -250,7 +251,7 @@ class _Program:
 
 
 class _Silence:
-    """Timer of a tool that has changed no file for too long."""
+    """The timer of a tool whose files have not changed for too long."""
 
     def __init__(self, context: CollectorContext) -> None:
         self._folders = (context.collected, context.temporary)

@@ -1,4 +1,4 @@
-"""Compile kernels with nvcc: options, cached results, and what ptxas and the disassembler report."""
+"""Compilation with nvcc: options, the cache, and the reports of ptxas and the disassembler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from kernalyse.services.profiler.backends.base import Build
 from kernalyse.services.profiler.kernel_sources.functions import compiled_name, parse_instance_name, parse_kernel_source
 
 # ---------------------------------------------------------------- nvcc compiler
-# The compiler nvcc: where it is, and how it compiles a .cu text.
 
 TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
 CUBIN_FILE: Final = "kernel.cubin"
@@ -32,7 +31,7 @@ HEADERS_FILE: Final = "headers.d"
 
 
 def toolkit_version() -> str | None:
-    """Return the version of nvcc's toolkit, such as 12.4; None: there is no nvcc, or it does not answer."""
+    """Return the version of nvcc's toolkit, such as 12.4; None where nvcc is missing or does not answer."""
     nvcc = find_nvcc()
     found = re.search(r"release (\d+\.\d+)", compiler_version(nvcc)) if nvcc is not None else None
     return found[1] if found else None
@@ -40,7 +39,7 @@ def toolkit_version() -> str | None:
 
 @lru_cache(maxsize=4)
 def compiler_version(nvcc: str) -> str:
-    """Return all that nvcc says of its version, its build included; empty when it does not answer."""
+    """Return the full version text of nvcc, build included; empty when nvcc does not answer."""
     try:
         return subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -48,7 +47,11 @@ def compiler_version(nvcc: str) -> str:
 
 
 class NvccCompiler:
-    """Args: cache: where cubins are kept between processes; None: nowhere."""
+    """The compiler nvcc, with a cache for its results.
+
+    Args:
+        cache: where cubins are stored between processes; None: nowhere.
+    """
 
     def __init__(self, cache: CodeCache | None = None) -> None:
         self._cache = cache
@@ -80,7 +83,7 @@ class NvccCompiler:
 
 
 class _Job:
-    """A compilation, in a folder of its own that is gone afterwards."""
+    """One compilation, in a temporary folder of its own."""
 
     def __init__(self, nvcc: str, build: Build, architecture: str) -> None:
         self._nvcc = nvcc
@@ -94,7 +97,7 @@ class _Job:
         return build_key(self._build, self._architecture, "cubin", compiler_version(self._nvcc), self._instance or "")
 
     def run(self) -> tuple[CompiledCode, list[Path]]:
-        """Return what it makes, and the headers that were read for it."""
+        """Compile, and return the result with the headers that were read."""
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
             folder = Path(name)
             start_ns = time.perf_counter_ns()
@@ -123,7 +126,7 @@ class _Job:
             return compiled, read_headers(folder / HEADERS_FILE, folder)
 
     def _without_variable(self, folder: Path, ptx: str | None) -> tuple[str, str, str]:
-        """Return the instance's entry, and PTX and report of a cubin in which only it is left of what was added to find it."""
+        """Compile once more without the helper variable; return the instance's entry, and the PTX and report of that cubin."""
         entry = instance_entry(ptx or "")
         if ptx is None or entry is None:
             template = parse_instance_name(self._build.function_name).function_name
@@ -138,7 +141,7 @@ class _Job:
         return entry, ptx, report
 
     def _call(self, folder: Path, *arguments: str) -> str:
-        """Make CUBIN_FILE; what nvcc prints meanwhile. Raises CompileError."""
+        """Run nvcc to make CUBIN_FILE, and return its output. Raises CompileError."""
         arguments = ("--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments)
         return run_nvcc(self._nvcc, arguments, folder, build_subject(self._build, self._architecture))
 
@@ -150,17 +153,17 @@ def _qualified_instance(build: Build) -> str | None:
     return str(compiled_name(parse_kernel_source(build.source).kernel(build.function_name)))
 
 
-# ---------------------------------------------------------------- nvcc process
-# Calls of nvcc, and what a compilation has read and is known by.
+# ---------------------------------------------------------------- nvcc calls
+# Calls of nvcc, the headers that a compilation has read, and its cache key.
 
 COMPILE_LIMIT_S: Final = 300.0  # heavy templates take a minute; a compiler that hangs must not hold the device
 REPORT: Final = ("-Xptxas", "-v")
 ENVIRONMENT: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  # nvcc reads them; they change what it makes
-FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # options nobody sees here, so what they make is not kept
+FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # files of options: their content is unknown here, so the result is not cached
 
 
 def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) -> str:
-    """Return what nvcc prints when all goes well. Raises CompileError with its own lines; they name the .cu file."""
+    """Run nvcc and return its output. Raises CompileError with nvcc's own lines, which name the .cu file."""
     try:
         done = subprocess.run(
             [nvcc, *arguments], cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
@@ -184,12 +187,14 @@ def build_subject(build: Build, architecture: str) -> str:
 
 
 def reads_hidden_files(build: Build) -> bool:
-    """Return whether an option makes nvcc read files that its list of headers does not name."""
+    """Return whether an option makes nvcc read files that are missing from its list of headers."""
     return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in build.options)
 
 
 def build_key(build: Build, architecture: str, *parts: str) -> str:
-    """Return the key of everything but the headers. Their folders have other paths in every run, so the number of them stands for them.
+    """Return the cache key of a build without its headers.
+
+    Header folders have other paths in every run, so only their number is part of the key.
 
     Args:
         parts: what else goes into the compilation: the compiler, and the text around the source.
@@ -201,14 +206,16 @@ def build_key(build: Build, architecture: str, *parts: str) -> str:
 
 
 def read_headers(listed: Path, folder: Path) -> list[Path]:
-    """Return files of a make rule as nvcc -MD writes it, without those in the folder that it ran in and names from #line directives."""
+    """Return the headers listed in a make rule of nvcc -MD.
+
+    Files in the folder that nvcc ran in, and names from #line directives, are skipped.
+    """
     names = re.findall(r"(?:\\ |[^\s\\])+", listed.read_text(encoding="utf-8").partition(" : ")[2])
     paths = [Path(os.path.normpath(folder / name.replace("\\ ", " "))) for name in names]
     return [path for path in dict.fromkeys(paths) if path.parent != folder and path.is_file()]
 
 
 # ---------------------------------------------------------------- nvcc options
-# The options with which nvcc builds a kernel.
 
 ARCHITECTURE_OPTIONS: Final = ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code")
 DEBUG_OPTIONS: Final = ("-G", "--device-debug")
@@ -242,10 +249,9 @@ def header_folders(build: Build) -> tuple[Path, ...]:
 
 
 # ---------------------------------------------------------------- code cache
-# Compiled kernels kept on disk by the content that they were made from.
-#
-# An entry is found by all that goes into a compilation and is known before it: source, options, architecture, compiler. Which headers
-# were read is known only afterwards; so an entry lists them with their digests, and counts only while they are the same.
+# Compiled kernels are cached on disk by their input. The key has everything that is known before a compilation: source, options,
+# architecture, compiler. Which headers were read is known only afterwards, so an entry lists them with their digests and is valid only
+# while they are unchanged.
 
 MAX_CACHE_BYTES: Final = 2**30  # a cubin with its listings takes 20 KB to a few MB: thousands of builds, and no disk is full of them
 
@@ -265,7 +271,7 @@ class CompiledCode:
 
 
 class CodeCache:
-    """Entries in one folder, shared by every process that likes: an entry is written aside and renamed.
+    """Compiled code in one folder, which several processes may share: an entry is written to a temporary file and then renamed.
 
     Args:
         max_bytes: of all entries; those that were used longest ago go first.
@@ -276,10 +282,11 @@ class CodeCache:
         self._max_bytes = max_bytes
 
     def find(self, key: str, header_folders: Sequence[Path]) -> CompiledCode | None:
+        """Return a cached result whose headers are unchanged, or None. An entry that cannot be read is skipped."""
         for path in sorted(self._folder.glob(f"{key}-*.zip")):
             try:
                 compiled = _read(path, header_folders)
-            except (OSError, zipfile.BadZipFile, KeyError, ValueError):  # torn by a crash, or of another version: as good as none
+            except (OSError, zipfile.BadZipFile, KeyError, ValueError):  # torn by a crash, or of another version: ignored
                 with contextlib.suppress(OSError):
                     path.unlink()
                 continue
@@ -290,7 +297,7 @@ class CodeCache:
         return None
 
     def store(self, key: str, compiled: CompiledCode, headers: Sequence[Path], header_folders: Sequence[Path]) -> None:
-        """Store an entry. What cannot be written only costs the next compilation its time."""
+        """Store an entry. A failed write is ignored: it only makes the next compilation slower."""
         with contextlib.suppress(OSError):
             listed = [(*_place(header, header_folders), _digest(header)) for header in headers]
             name = f"{key}-{hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}.zip"
@@ -324,12 +331,15 @@ class CodeCache:
 
 
 def cache_key(*parts: str) -> str:
-    """Return a digest of all parts; where one ends and the next begins counts."""
+    """Return a digest of all parts, their boundaries included."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _place(header: Path, header_folders: Sequence[Path]) -> tuple[int | None, str]:
-    """Return a header by its folder's position and its name below: the folder of a run's bundle has another path in every run."""
+    """Return a header's path relative to its folder, with the position of that folder.
+
+    The folder of a run's bundle has another path in every run, so the path itself would never match.
+    """
     for index, folder in enumerate(header_folders):
         if header.is_relative_to(folder):
             return index, str(header.relative_to(folder))
@@ -367,18 +377,16 @@ def _compared(headers: Sequence[tuple[int | None, str, str]], header_folders: Se
         yield digest, _digest(header) if header.is_file() else None
 
 
-# ---------------------------------------------------------------- instance entry
-# The entry of compiled code that is the requested instance of a template.
-#
-# The source gets a variable that holds the instance's address. So the compiler makes the instance, and its PTX names it in that
-# variable's initial value, whatever aliases or constant expressions the request wrote its arguments with.
+# ---------------------------------------------------------------- template instances
+# To find the entry of a template instance, the source gets a variable that holds its address. The compiler then makes the instance,
+# and the PTX names it in the variable's initial value, whatever aliases or constant expressions the request used.
 
 VARIABLE: Final = "kernalyse_instance"
 VARIABLE_LINE: Final = re.compile(rf"^.*\.global\b.*\b{VARIABLE}\b\s*=\s*([\w$.]+)\s*;.*$\n?", re.MULTILINE)
 
 
 def with_instance(text: str, instance: str) -> str:
-    """Return the source with a variable that holds the address of `instance`; errors in it name the instance, not a line."""
+    """Return the source with a variable added that holds the address of `instance`; errors in it name the instance, not a line."""
     escaped = instance.replace("\\", "\\\\").replace('"', '\\"')
     return f'{text}\n#line 1 "instance {escaped}"\nextern "C" __device__ const void *const {VARIABLE} = (const void *)&{instance};\n'
 
@@ -390,19 +398,19 @@ def instance_entry(ptx: str) -> str | None:
 
 
 def without_variable(ptx: str) -> str:
-    """Return the PTX as it would be had nobody asked for the address."""
+    """Return the PTX without the variable that `with_instance` adds."""
     return VARIABLE_LINE.sub("", ptx)
 
 
 # ---------------------------------------------------------------- disassembly
-# The machine code of a cubin as text, where the toolkit's disassembler is installed.
+# SASS is available where the toolkit's disassembler is installed.
 
 DISASSEMBLERS: Final = (("cuobjdump", "-sass"), ("nvdisasm", "-c"))
 TIME_LIMIT_S: Final = 60.0  # megabytes of machine code take seconds; a listing is not worth a longer wait
 
 
 def disassemble(cubin_file: Path, toolkit_folder: Path) -> bytes | None:
-    """Return SASS by the first disassembler there is, of the toolkit or of the path. None: there is none, or it failed."""
+    """Return the SASS of a cubin; None where no disassembler is found or it failed."""
     for program, option in DISASSEMBLERS:
         found = find_disassembler(program, toolkit_folder)
         if found is None:
@@ -422,8 +430,8 @@ def find_disassembler(program: str, toolkit_folder: Path) -> str | None:
     return str(beside) if beside.is_file() else shutil.which(program)
 
 
-# ---------------------------------------------------------------- ptxas report
-# Reports of ptxas on each kernel with `-v`: registers, spills, shared and constant memory.
+# ---------------------------------------------------------------- ptxas reports
+# ptxas -v reports registers, spills, shared and constant memory of each kernel.
 
 ENTRY: Final = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'")
 PROPERTIES: Final = re.compile(r"ptxas info\s*: Function properties for (\S+)")
@@ -434,7 +442,7 @@ MEMORY: Final = re.compile(r"(\d+) bytes (smem|cmem\[\d+\])")
 
 @dataclass(frozen=True, slots=True)
 class KernelUsage:
-    """Usage of one kernel. None: the report does not say."""
+    """Registers and memory of one kernel as ptxas reports them. None: not reported."""
 
     register_count: int | None = None  # per thread
     stack_bytes: int | None = None  # per thread, spills included
@@ -448,7 +456,7 @@ NOTHING: Final = KernelUsage()
 
 
 def split_report(output: str) -> tuple[str, str]:
-    """Return what ptxas reports with `-v`, and what else nvcc said: its warnings."""
+    """Return nvcc's output in two parts: the report of ptxas -v, and the rest, which are warnings."""
     report, remarks = list[str](), list[str]()
     for line in output.splitlines():
         is_report = line.startswith("ptxas info") or SPILLS.fullmatch(line) is not None
@@ -457,7 +465,7 @@ def split_report(output: str) -> tuple[str, str]:
 
 
 def read_report(report: str) -> Mapping[str, KernelUsage]:
-    """Read usage by entry name, as the cubin has it. Device functions that were not inlined have their stack and spills in it too."""
+    """Read usage by entry name, as in the cubin. Stack and spills of device functions that were not inlined are included."""
     usages: dict[str, KernelUsage] = {}
     entry = function = ""
     for line in report.splitlines():

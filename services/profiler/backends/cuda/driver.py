@@ -1,4 +1,4 @@
-"""NVIDIA's driver library through ctypes, and what its errors mean."""
+"""NVIDIA's driver library through ctypes, and the translation of CUDA errors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kernalyse.services.core.errors import (
 from kernalyse.services.core.model import BackendName, Device, DeviceKind, Dim3
 from kernalyse.services.profiler.backends.cuda.compiler import toolkit_version
 
-# ---------------------------------------------------------------- cuda driver
-# NVIDIA's driver, asked for its devices without PyCUDA and without opening a context on any of them.
+# ---------------------------------------------------------------- devices
+# Devices are listed without PyCUDA, and without opening a context on any of them.
 
 LIBRARY: Final = "libcuda.so.1"
 REMEDY: Final = "Install NVIDIA's driver, or use --backend opencl."
@@ -58,7 +58,7 @@ class CudaDriver:
             raise BackendUnavailableError(subject, found=f"NVIDIA's driver cannot be loaded: {error}", remedy=REMEDY) from error
         status = self._library.cuInit(0)
         if status != 0:
-            raise BackendUnavailableError(subject, found=f"NVIDIA's driver says: {self._words(status)}", remedy=REMEDY)
+            raise BackendUnavailableError(subject, found=f"NVIDIA's driver says: {self._message(status)}", remedy=REMEDY)
 
     def version(self) -> tuple[int, int]:
         """Return the major and minor number of the newest CUDA that the driver knows."""
@@ -113,16 +113,16 @@ class CudaDriver:
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
         if status != 0:
-            raise InternalError("NVIDIA's driver", found=f"{name}: {self._words(status)}", remedy="Check it with nvidia-smi.")
+            raise InternalError("NVIDIA's driver", found=f"{name}: {self._message(status)}", remedy="Check it with nvidia-smi.")
 
-    def _words(self, status: int) -> str:
-        words = ctypes.c_char_p()
-        self._library.cuGetErrorString(ctypes.c_int(status), ctypes.byref(words))
-        return (words.value or b"unknown error").decode(errors="replace") + f" ({status})"
+    def _message(self, status: int) -> str:
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
+        return (text.value or b"unknown error").decode(errors="replace") + f" ({status})"
 
 
 def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
-    """Return the UUID by which telemetry finds the device ("GPU-…"), and the driver's own version; None where NVML does not answer."""
+    """Return the device's UUID ("GPU-…"), by which telemetry finds it, and the driver's version; None where NVML does not answer."""
     import pynvml
 
     uuid = driver_version = None
@@ -138,11 +138,10 @@ def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
     return uuid, driver_version
 
 
-# ---------------------------------------------------------------- cuda library
-# The functions of NVIDIA's driver that PyCUDA does not offer: occupancy and graphs, called in libcuda itself.
-#
-# PyCUDA 2026.1 has neither, nor the handle of a function, which occupancy asks for. NVIDIA's own cuda-bindings has all of it, and would
-# be 20 MB and a second set of contexts and streams for a dozen calls. All calls are for the thread's current context.
+# ---------------------------------------------------------------- occupancy and graphs
+# PyCUDA 2026.1 has neither occupancy nor graphs, nor the handle of a function, which occupancy needs: they are called in libcuda
+# itself. NVIDIA's own cuda-bindings has all of it, but would be 20 MB and a second set of contexts and streams for a dozen calls. All
+# calls are for the thread's current context.
 
 LIBRARY_NAME: Final = "libcuda.so.1"
 
@@ -171,14 +170,18 @@ SIGNATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorClasses:
-    """Exceptions that a failed call raises: PyCUDA's own, so that its callers need not know by which way a call went."""
+    """The exceptions that a failed call raises: PyCUDA's own, so that callers handle both kinds of call alike."""
 
     any_error: type[Exception]
     out_of_memory: type[Exception]
 
 
 class CudaLibrary:
-    """Raises OSError: there is no driver, or one without these functions (all of them are there since CUDA 11.4)."""
+    """NVIDIA's driver library, called directly.
+
+    Raises:
+        OSError: no driver, or one older than CUDA 11.4, which lacks some of these functions.
+    """
 
     def __init__(self, errors: ErrorClasses) -> None:
         self._library = ctypes.CDLL(LIBRARY_NAME)
@@ -203,7 +206,7 @@ class CudaLibrary:
 
     @contextmanager
     def _module(self, cubin: bytes) -> Iterator[ctypes.c_void_p]:
-        """Yield the cubin once more, for the handles of its functions: PyCUDA keeps those of its own module to itself."""
+        """Load the cubin a second time and yield the module: PyCUDA does not expose the function handles of its own modules."""
         module = HANDLE()
         self._call("cuModuleLoadData", ctypes.byref(module), cubin)
         try:
@@ -213,7 +216,7 @@ class CudaLibrary:
 
     @contextmanager
     def capturing(self, stream: int) -> Iterator[ctypes.c_void_p]:
-        """Put what is enqueued inside into a graph instead of the stream. The graph is there when the block has ended."""
+        """Capture what is enqueued within the context into a graph, which is complete when the context ends."""
         graph = HANDLE()
         self._call("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_RELAXED)
         try:
@@ -222,7 +225,7 @@ class CudaLibrary:
             self._call("cuStreamEndCapture", stream, ctypes.byref(graph))
 
     def instantiate(self, graph: ctypes.c_void_p) -> ctypes.c_void_p:
-        """Return a graph that can be launched. The one it was made from is not needed any more, and gone."""
+        """Return an executable graph; the captured graph is destroyed."""
         instance = HANDLE()
         try:
             self._call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, 0)
@@ -231,12 +234,15 @@ class CudaLibrary:
         return instance
 
     def upload_graph(self, instance: ctypes.c_void_p, stream: int) -> None:
+        """Upload the graph to the device ahead of its first launch."""
         self._call("cuGraphUpload", instance, stream)
 
     def launch_graph(self, instance: ctypes.c_void_p, stream: int) -> None:
+        """Enqueue one launch of the graph on the stream."""
         self._call("cuGraphLaunch", instance, stream)
 
     def destroy_graph(self, instance: ctypes.c_void_p) -> None:
+        """Free the graph."""
         self._call("cuGraphExecDestroy", instance)
 
     def _call(self, name: str, *arguments: object) -> None:
@@ -251,12 +257,16 @@ class CudaLibrary:
         return text.value.decode() if text.value else f"error {status}"
 
 
-# ---------------------------------------------------------------- cuda errors
-# Errors of PyCUDA as errors of this project; and whether the device's context has survived them.
+# ---------------------------------------------------------------- errors of PyCUDA
+# PyCUDA's errors become errors of this project; some of them destroy the device's context.
 
 
 class DeviceErrors:
-    """Args: driver: of PyCUDA."""
+    """The translation of PyCUDA's errors for one device.
+
+    Args:
+        driver: the module pycuda.driver.
+    """
 
     def __init__(self, driver: Any, device_name: str) -> None:
         self._driver = driver
@@ -265,10 +275,11 @@ class DeviceErrors:
 
     @property
     def is_context_lost(self) -> bool:
+        """Return whether an error has destroyed the device's context."""
         return self._lost_by is not None
 
     @contextmanager
-    def of_launches(self, subject: str) -> Iterator[None]:
+    def translate_launch_errors(self, subject: str) -> Iterator[None]:
         """Translate the errors of launches and their ends.
 
         Raises:
@@ -279,21 +290,24 @@ class DeviceErrors:
         try:
             yield
         except self._driver.Error as error:
-            raise self._lost_or_full(subject, error) or LaunchLimitError(
+            raise self._context_or_memory_error(subject, error) or LaunchLimitError(
                 f"{subject} on {self._device_name}", found=str(error), remedy="Choose a smaller block or grid."
             ) from error
 
     @contextmanager
-    def of_calls(self, subject: str) -> Iterator[None]:
-        """Translate the errors of other calls: copies, memory, graphs. Raises as `of_launches`, but InternalError for what is neither."""
+    def translate_errors(self, subject: str) -> Iterator[None]:
+        """Translate the errors of other calls: copies, memory, graphs.
+
+        Raises as `translate_launch_errors`, but InternalError for what is neither of the first two.
+        """
         try:
             yield
         except self._driver.Error as error:
-            raise self._lost_or_full(subject, error) or InternalError(
+            raise self._context_or_memory_error(subject, error) or InternalError(
                 f"{subject} on {self._device_name}", found=str(error), remedy="Run it again; if it stays, run kernalyse doctor."
             ) from error
 
-    def _lost_or_full(self, subject: str, error: Exception) -> WorkerCrashedError | MemoryLimitError | None:
+    def _context_or_memory_error(self, subject: str, error: Exception) -> WorkerCrashedError | MemoryLimitError | None:
         if self._lost_by is not None:
             found = f"no context on the device any more: {self._lost_by} has taken it along"
         elif self._is_context_gone():
@@ -310,7 +324,7 @@ class DeviceErrors:
         )
 
     def _is_context_gone(self) -> bool:
-        """Return whether the context is lost: then every later call returns the error again."""
+        """Return whether the context is lost, which shows by a further call that fails too."""
         try:
             self._driver.Context.synchronize()
         except self._driver.Error:
@@ -318,8 +332,8 @@ class DeviceErrors:
         return False
 
 
-# ---------------------------------------------------------------- nvcc failures
-# Errors of CUDA as the user sees them: a limit, a fault of the kernel, or something that this machine lacks.
+# ---------------------------------------------------------------- errors of measuring programs
+# A CUDA error is a limit, a fault of the kernel, or something that this machine lacks.
 
 # Numbers as driver_types.h has them; they have not changed since CUDA 11.
 OWN_CODE: Final = 0  # of the program, not of CUDA
@@ -335,7 +349,7 @@ HARMLESS: Final = frozenset({OWN_CODE, OUT_OF_MEMORY, *LIMITS})
 
 
 def failure(subject: str, code: int, name: str, text: str) -> KernalyseError:
-    """Return the error that a program's answer stands for.
+    """Return the error for the status that a measuring program has reported.
 
     Args:
         subject: what was being done, with the kernel and the device.

@@ -1,4 +1,4 @@
-"""Load compiled kernels: entry names, what a launch needs, occupancy."""
+"""Compiled kernels in PyCUDA's context: entry names, launch requirements, occupancy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from kernalyse.services.profiler.backends.cuda.compiler import NOTHING, KernelUs
 from kernalyse.services.profiler.backends.cuda.driver import CudaLibrary
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, parse_kernel_source
 
-# ---------------------------------------------------------------- cuda kernels
-# Kernels on an NVIDIA device: compiled, loaded, and what they take of a multiprocessor.
+# ---------------------------------------------------------------- kernels
 
 DEFAULT_SHARED_BYTES: Final = 48 * 1024  # of a block, static and dynamic together; above, a kernel has to opt in
 
@@ -97,7 +96,10 @@ def check_limits(driver: Any, kernel: CudaKernel, configuration: LaunchConfigura
 
 
 def allow_shared_memory(driver: Any, kernel: CudaKernel, dynamic_bytes: int) -> None:
-    """Opt in to more shared memory than every kernel may have. A launch prepared earlier may need more than this one: never less."""
+    """Allow the kernel more shared memory than the default.
+
+    The limit is only ever raised, because a launch prepared earlier may need more than this one.
+    """
     attributes = driver.function_attribute
     static_bytes = kernel.function.get_attribute(attributes.SHARED_SIZE_BYTES)
     allowed_bytes = kernel.function.get_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES)
@@ -108,7 +110,7 @@ def allow_shared_memory(driver: Any, kernel: CudaKernel, dynamic_bytes: int) -> 
 def kernel_resources(
     driver: Any, library: CudaLibrary | None, kernel: CudaKernel, configuration: LaunchConfiguration, handle: Any
 ) -> KernelResources:
-    """Return resources by the loaded function's attributes; spills by ptxas; occupancy by the driver, where its library answers.
+    """Return the resources of a launch: attributes of the loaded function, spills from ptxas, occupancy from the driver where known.
 
     Args:
         handle: the device, of PyCUDA.
@@ -132,7 +134,7 @@ def kernel_resources(
 
 
 def _occupancy(driver: Any, handle: Any, block_count: int, block: Dim3) -> float:
-    """Return active warps over the most that a multiprocessor holds. A part of a warp takes a whole one's place."""
+    """Return the ratio of active warps to the multiprocessor's limit. A partial warp counts as one."""
     names = driver.device_attribute
     warp_size = handle.get_attribute(names.WARP_SIZE)
     max_warp_count = handle.get_attribute(names.MAX_THREADS_PER_MULTIPROCESSOR) // warp_size
@@ -140,7 +142,7 @@ def _occupancy(driver: Any, handle: Any, block_count: int, block: Dim3) -> float
 
 
 # ---------------------------------------------------------------- mangled names
-# The name under which a compiled module carries a kernel: as written after `extern "C"`, else mangled as C++ does.
+# A compiled module has a kernel under its plain name after `extern "C"`, else under its mangled C++ name.
 
 ENTRY = re.compile(rb"\.text\.([A-Za-z_$][\w$.]*)")  # every kernel of a cubin has a code section of its own
 
@@ -187,8 +189,8 @@ def _plain_name(entry: str) -> str | None:
     return name
 
 
-# ---------------------------------------------------------------- launch needs
-# Launch requirements that a kernel's PTX states: all of its blocks at once, or in clusters of blocks.
+# ---------------------------------------------------------------- launch requirements
+# A kernel's PTX states whether all of its blocks must run at once, and whether they form clusters.
 
 FUNCTION: Final = re.compile(r"^[^\n;{]*\.(entry|func)\b", re.MULTILINE)
 ENTRY_NAME: Final = re.compile(r"\.entry\s+([\w$]+)")
@@ -201,7 +203,7 @@ MAX_CLUSTER_BLOCK_COUNT: Final = 8  # that every device with clusters takes; mor
 
 @dataclass(frozen=True, slots=True)
 class LaunchNeeds:
-    """Needs of a launch. is_cooperative: its blocks wait for each other. cluster: the blocks of one, if the kernel declares them."""
+    """Requirements of a launch. is_cooperative: its blocks wait for each other. cluster: its blocks, if the kernel declares them."""
 
     is_cooperative: bool = False
     uses_clusters: bool = False
@@ -212,7 +214,7 @@ NOTHING_SPECIAL: Final = LaunchNeeds()
 
 
 def read_needs(ptx: str, entry: str | None) -> LaunchNeeds:
-    """Return what a launch of the entry needs, by its own text and that of the functions that it may call.
+    """Return the launch requirements of an entry, from its PTX and that of the functions that it may call.
 
     Args:
         entry: the kernel's name in machine code. None: not known, and then only a kernel alone in its file is.
@@ -239,7 +241,7 @@ def read_needs(ptx: str, entry: str | None) -> LaunchNeeds:
 
 
 def check_needs(needs: LaunchNeeds, kernel_name: str, configuration: LaunchConfiguration, *, is_cooperation_possible: bool) -> None:
-    """Refuse a launch that would not be what the kernel is written for.
+    """Raise LaunchLimitError for a launch that does not meet the kernel's requirements.
 
     Raises:
         UnsupportedConstructError: blocks that wait for each other, where the backend knows ordinary launches alone; clusters

@@ -46,10 +46,9 @@ from kernalyse.services.profiler.backends.cuda.nvcc_programs import (
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction
 from kernalyse.services.profiler.processes.children import command_limit_s
 
-# ---------------------------------------------------------------- nvcc
-# Backend NVCC: every kernel becomes a C++ program of its own, compiled by nvcc and driven from here. Needs no PyCUDA.
-#
-# A fault of a kernel ends its program and nothing else: the next configuration gets a fresh one.
+# ---------------------------------------------------------------- sessions
+# Every kernel becomes a C++ program of its own, compiled by nvcc and driven from here, without PyCUDA. A fault of a kernel ends only
+# its program: the next configuration gets a fresh one.
 
 MAX_PROGRAM_COUNT: Final = 4
 """Programs at once, each with a CUDA context of some 0.5 GB. Two take turns in a paired comparison; fewer than the kernels of
@@ -71,7 +70,7 @@ class NvccKernel:
     executable: Path = field(repr=False)
 
     def usage(self, entry: str | None) -> KernelUsage:
-        """Return what ptxas reports of it.
+        """Return the registers and memory that ptxas reports for an entry.
 
         entry: its name in machine code; None: the runtime does not tell it, and then only a kernel alone in its file is known.
         """
@@ -81,7 +80,7 @@ class NvccKernel:
         return usages.get(entry, NOTHING)
 
     def needs(self, entry: str | None) -> LaunchNeeds:
-        """Return what its PTX says of how it has to be launched. entry: as in `usage`."""
+        """Return the launch requirements in the PTX. entry: as in `usage`."""
         return read_needs(self.listings.get("ptx", b"").decode(errors="replace"), entry)
 
 
@@ -95,13 +94,18 @@ class NvccLaunch:
 
 
 class Builder(Protocol):
-    """A compiler of executables from a program's text: nvcc, or what stands in for it."""
+    """A compiler of executables from a program's text: nvcc, or a stand-in for tests."""
 
-    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram: ...
+    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
+        """Compile and link the program in `folder`, and return the executable. Raises CompileError."""
+        ...
 
 
 class NvccBackend:
-    """Args: cache_folder: where programs are kept between processes; None: nowhere.
+    """A backend that compiles each kernel into a program of its own.
+
+    Args:
+        cache_folder: where programs are stored between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: nvcc or the driver is missing, or the driver is older than the toolkit.
@@ -118,9 +122,11 @@ class NvccBackend:
         self._builders: dict[str, ProgramBuilder] = {}
 
     def devices(self) -> tuple[Device, ...]:
+        """Return the NVIDIA devices that the driver lists, in its order."""
         return self._driver.devices(self.name)
 
     def open(self, device_id: str | None = None) -> NvccSession:
+        """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""
         devices = self.devices()
         if not devices:
             raise BackendUnavailableError("backend NVCC", found="no NVIDIA device", remedy=REMEDY)
@@ -140,7 +146,7 @@ class NvccBackend:
 
 
 def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
-    """Check that the driver is of the toolkit's major version or later: then it runs what the toolkit makes."""
+    """Raise BackendUnavailableError unless the driver's CUDA has the toolkit's major version or a later one."""
     if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
         raise BackendUnavailableError(
             "backend NVCC",
@@ -151,7 +157,7 @@ def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
 
 
 class NvccSession:
-    """A device that kernels reach through programs which nvcc compiles.
+    """An open device whose kernels run in programs that nvcc compiles.
 
     Args:
         index: of the device, as CUDA counts.
@@ -162,7 +168,7 @@ class NvccSession:
         self._device = device
         self._index = index
         self._builder = builder
-        self._may_hold = may_hold_streams(environment)
+        self._can_block = may_hold_streams(environment)
         self._limit_s = command_limit_s(environment)
         self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
         self._kernels: dict[Build, NvccKernel] = {}
@@ -174,17 +180,21 @@ class NvccSession:
 
     @property
     def device(self) -> Device:
+        """Return the device that the session was opened on."""
         return self._device
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the methods that `time` knows."""
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
 
     @property
     def is_lost(self) -> bool:
+        """Return False: a fault ends only the kernel's own program."""
         return False  # a fault ends the kernel's program, and the next launch starts another
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Compile a build into a program of its own, or return the cached one."""
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
         program = write_program(build.source, build.function_name)
@@ -203,6 +213,7 @@ class NvccSession:
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """Return registers, memory and occupancy of a launch, from the program's attributes and the ptxas report."""
         assert isinstance(kernel, NvccKernel)
         attributes = self._attributes_of(kernel)
         with self._running(kernel) as program:
@@ -222,9 +233,9 @@ class NvccSession:
         )
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        """Return a buffer. Its device memory is taken when a program first uses it."""
-        held_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
-        left_bytes = (self._device.memory_bytes or 0) - held_bytes
+        """Return a buffer; its device memory is allocated when a program first uses it. Raises MemoryLimitError."""
+        allocated_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
+        left_bytes = (self._device.memory_bytes or 0) - allocated_bytes
         if not 0 < size_bytes <= left_bytes:
             raise MemoryLimitError(
                 f"a buffer on {self._device.name}",
@@ -238,21 +249,25 @@ class NvccSession:
         return buffer
 
     def release(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, ProgramBuffer)
         if self._buffers.pop(buffer.number, None) is not None:
-            with self._burying():
+            with self._dropping_ended_programs():
                 buffer.release()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Store new contents for the buffer; the program that uses it next copies them to the device."""
         assert isinstance(buffer, ProgramBuffer)
         buffer.fill(values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Read the contents of the buffer into the array."""
         assert isinstance(buffer, ProgramBuffer)
-        with self._burying():
+        with self._dropping_ended_programs():
             buffer.read(values)
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, NvccKernel)
         check_launch(self._device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
@@ -271,21 +286,24 @@ class NvccSession:
         )
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Launch once, and wait for the end."""
         assert isinstance(launch, NvccLaunch)
-        with self._settled(launch) as program:
+        with self._bound(launch) as program:
             program.run()
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Take `count` samples in the kernel's program."""
         assert isinstance(launch, NvccLaunch)
-        with self._settled(launch) as program:
-            return program.time(timing, count, may_hold=self._may_hold)
+        with self._bound(launch) as program:
+            return program.time(timing, count, can_block=self._can_block)
 
     def close(self) -> None:
+        """End all programs, and free the buffers and the transfer file."""
         for program in self._programs.values():
             program.end()
         self._programs.clear()
         for buffer in self._buffers.values():
-            buffer.lose()
+            buffer.invalidate()
             buffer.release()
         self._buffers.clear()
         self._kernels.clear()
@@ -294,7 +312,7 @@ class NvccSession:
     # ------------------------------------------------------------ programs
 
     def _attributes_of(self, kernel: NvccKernel) -> KernelAttributes:
-        """Ask for the attributes once; a program that has ended need not be started for it again."""
+        """Return the kernel's attributes. They are cached, so that an ended program need not be started again for them."""
         if kernel.executable not in self._attributes:
             with self._running(kernel) as program:
                 self._attributes[kernel.executable] = program.attributes
@@ -307,19 +325,19 @@ class NvccSession:
         return self._needs[kernel.executable]
 
     @contextmanager
-    def _settled(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
+    def _bound(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
         """Yield the launch's program, with its buffers in it and its arguments bound."""
         with self._running(launch.kernel) as program:
             try:
-                self._settle(launch, program)
+                self._bind(launch, program)
             except MemoryLimitError:
                 if len(self._programs) == 1:
                     raise
-                self._retire(tuple(self._programs)[:-1])  # their contexts take memory too
-                self._settle(launch, program)
+                self._end_programs(tuple(self._programs)[:-1])  # their contexts take memory too
+                self._bind(launch, program)
             yield program
 
-    def _settle(self, launch: NvccLaunch, program: MeasuringProgram) -> None:
+    def _bind(self, launch: NvccLaunch, program: MeasuringProgram) -> None:
         for argument in launch.arguments:
             if isinstance(argument, ProgramBuffer):
                 argument.move_to(program)
@@ -331,24 +349,24 @@ class NvccSession:
     @contextmanager
     def _running(self, kernel: NvccKernel) -> Iterator[MeasuringProgram]:
         """Yield the kernel's program, started if need be."""
-        with self._burying():
+        with self._dropping_ended_programs():
             program = self._programs.pop(kernel.executable, None) or self._start(kernel)
             self._programs[kernel.executable] = program
             yield program
 
     def _start(self, kernel: NvccKernel) -> MeasuringProgram:
         subject = f"kernel {kernel.function_name} on {self._device.name}"
-        self._retire(tuple(self._programs)[: max(0, len(self._programs) - MAX_PROGRAM_COUNT + 1)])
+        self._end_programs(tuple(self._programs)[: max(0, len(self._programs) - MAX_PROGRAM_COUNT + 1)])
         try:
             return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
         except MemoryLimitError:
             if not self._programs:
                 raise
-            self._retire(tuple(self._programs))
+            self._end_programs(tuple(self._programs))
             return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
 
-    def _retire(self, executables: Sequence[Path]) -> None:
-        """End programs; what they hold waits for others."""
+    def _end_programs(self, executables: Sequence[Path]) -> None:
+        """End programs; the contents of their buffers are saved for the next program."""
         for executable in executables:
             program = self._programs[executable]
             for buffer in self._buffers.values():
@@ -358,8 +376,8 @@ class NvccSession:
             program.end()
 
     @contextmanager
-    def _burying(self) -> Iterator[None]:
-        """Forget a program that has ended inside the context, whatever happens there, with the contents of its buffers."""
+    def _dropping_ended_programs(self) -> Iterator[None]:
+        """Drop programs that end within the context, and the contents of their buffers, however the context ends."""
         try:
             yield
         finally:
@@ -367,7 +385,7 @@ class NvccSession:
                 program = self._programs.pop(executable)
                 for buffer in self._buffers.values():
                     if buffer.home is program:
-                        buffer.lose()
+                        buffer.invalidate()
 
 
 def _value(argument: Argument) -> int | np.generic:
@@ -378,13 +396,13 @@ def _value(argument: Argument) -> int | np.generic:
     return argument.number
 
 
-# ---------------------------------------------------------------- nvcc buffers
-# Device memory of the NVCC backend: in one program at a time, and on its way from one to the next.
+# ---------------------------------------------------------------- buffers
+# A buffer's device memory is in one program at a time; its contents move from one program to the next.
 
 
 @dataclass(slots=True, eq=False)
 class ProgramBuffer:
-    """`size_bytes` that every program of a session can use, one after the other.
+    """Device memory of `size_bytes` that moves between the programs of a session; one of them has it at a time.
 
     home: the program that has the buffer on the device. waiting: contents that are newer than those in `home`, for its first
     `waiting_bytes` bytes.
@@ -398,7 +416,7 @@ class ProgramBuffer:
     is_lost: bool = False  # its contents went with the program that had them
 
     def fill(self, values: npt.NDArray[np.generic]) -> None:
-        """Set new contents. They wait for the next program that uses the buffer."""
+        """Set new contents, which the next program that uses the buffer loads."""
         check_copied(values, self.size_bytes)
         if self.waiting is None:
             self.waiting = TransferFile()
@@ -441,7 +459,7 @@ class ProgramBuffer:
             self._forget_waiting()
 
     def recall(self) -> None:
-        """Take the buffer out of its program; the contents wait for another."""
+        """Take the buffer out of its program, and save the contents for another."""
         if self.home is None:
             return
         home, self.home = self.home, None
@@ -451,12 +469,13 @@ class ProgramBuffer:
             self.is_lost = False
         home.release(self.number)
 
-    def lose(self) -> None:
-        """Forget the contents: the buffer's program has ended without a word."""
+    def invalidate(self) -> None:
+        """Forget the contents, which ended with the buffer's program."""
         self.home = None
         self.is_lost = self.waiting_bytes < self.size_bytes
 
     def release(self) -> None:
+        """Free the buffer's device memory and its waiting contents."""
         home, self.home = self.home, None
         self._forget_waiting()
         if home is not None:
@@ -482,11 +501,10 @@ class ProgramBuffer:
 
 
 # ---------------------------------------------------------------- transfer file
-# Transfer of arrays between this process and a program that it drives.
 
 
 class TransferFile:
-    """A file in memory that has no name, but that a program of the same user can open through this process's descriptor.
+    """An anonymous file in memory that a program of the same user opens through this process's descriptor.
 
     No folder has to have room for it, and nothing is left of it once both processes are gone, however they end.
     """
@@ -496,6 +514,7 @@ class TransferFile:
 
     @property
     def path(self) -> str:
+        """Return the path by which another process of the same user can open the file."""
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     def write(self, values: npt.NDArray[np.generic]) -> None:
@@ -508,11 +527,11 @@ class TransferFile:
             raise MemoryError(str(error)) from error
 
     def resize(self, size_bytes: int) -> None:
-        """Resize the file. What is new reads as zeros."""
+        """Resize the file. Added bytes read as zeros."""
         os.ftruncate(self._file, size_bytes)
 
     def read(self, values: npt.NDArray[np.generic]) -> None:
-        """Fill the array with its first bytes. Raises EOFError when there are too few."""
+        """Fill the array with the file's first bytes. Raises EOFError when there are too few."""
         data, filled = _bytes_of(values), 0
         while filled < len(data):
             count = os.preadv(self._file, [data[filled:]], filled)
@@ -521,6 +540,7 @@ class TransferFile:
             filled += count
 
     def close(self) -> None:
+        """Close the file, which frees its memory."""
         os.close(self._file)
 
 

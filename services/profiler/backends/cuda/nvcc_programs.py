@@ -1,4 +1,4 @@
-"""Build and drive one measuring program of the backend NVCC."""
+"""The measuring programs of the backend NVCC: how they are built and driven."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from kernalyse.services.profiler.backends.cuda.timing import sample_clocks
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, compiled_name, parse_kernel_source, without_arguments
 from kernalyse.services.profiler.processes.children import ProgramProcess
 
-# ---------------------------------------------------------------- nvcc build
-# Makes programs with nvcc: the measuring part once for an architecture, then one small file for each kernel.
+# ---------------------------------------------------------------- building
+# nvcc compiles the measuring part once for an architecture, then one small file for each kernel.
 
 MEASURING_FILE: Final = "measuring_program.cu"
 MEASURING_OBJECT: Final = "measuring_program.o"
 MEASURING_OPTIONS: Final = ("-O2", "-std=c++17")
 PROGRAM_FILE: Final = "program"
 HEADERS_FILE: Final = "headers.d"
-AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # in nvcc's words: no instance of it does, because the name has several overloads
+AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # nvcc's message when no instance matches because the name has several overloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class BuiltProgram:
 
 
 class ProgramBuilder:
-    """Makes programs for one architecture.
+    """The build of measuring programs for one architecture.
 
     Args:
         architecture: e.g. "sm_90".
-        cache: where programs, and their measuring part, are kept from one process to the next; None: nowhere.
+        cache: where programs, and their measuring part, are cached between processes; None: nowhere.
     """
 
     def __init__(self, architecture: str, cache: CodeCache | None = None) -> None:
@@ -136,7 +136,7 @@ class ProgramBuilder:
             return made, read_headers(folder / HEADERS_FILE, folder)
 
     def _measuring_part(self, nvcc: str) -> bytes:
-        """Return the object file of what all programs share; made once, and kept beside them."""
+        """Return the object file that all programs share; it is compiled once and cached."""
         if self._measuring_object is None:
             key = self._measuring_key(nvcc)
             made = None if self._cache is None else self._cache.find(key, ())
@@ -169,7 +169,7 @@ class ProgramBuilder:
 
 
 def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, bytes]:
-    """Return what nvcc has left in the folder of what it made on the way, for the kernel's own file."""
+    """Return PTX, SASS and ptxas report of the kernel's own file, by suffix, as far as nvcc has left them in the folder."""
     stem = MAIN_FILE.partition(".")[0]
     ptx = next((path.read_bytes() for path in sorted(folder.glob(f"{stem}*.ptx"))), None)
     cubin = next(iter(sorted(folder.glob(f"{stem}*.cubin"))), None)
@@ -181,12 +181,10 @@ def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, byte
     return {suffix: listing for suffix, listing in found.items() if listing}
 
 
-# ---------------------------------------------------------------- nvcc program
-# The C++ text of a program that measures one kernel.
-#
-# The kernel's file is included as it is, so that the compiler's lines are its own; what follows tells the measuring part, which is
-# compiled apart, where the kernel is and what it takes. Macros of the kernel's file therefore never meet other code. Device code alone
-# may print without a header; as a whole program it needs one, which comes first.
+# ---------------------------------------------------------------- program text
+# The kernel's file is included unchanged, so that the compiler's line numbers are its own. The text after it gives the measuring part,
+# which is compiled separately, the kernel's address and parameters; so macros of the kernel's file never meet other code. Device code
+# may print without a header, but a complete program needs one, which comes first.
 
 MAIN_FILE: Final = "kernalyse_program.cu"
 DEFAULT_FILE: Final = "kernel.cu"
@@ -206,7 +204,7 @@ extern "C" const kernalyse_kernel_entry* kernalyse_find_kernel() {{ return kerna
 
 @dataclass(frozen=True, slots=True)
 class KernelProgram:
-    """A kernel as a program: its files by name, all for one folder, and the signature that it is launched with."""
+    """A kernel as a program: its source files by name, all in one folder, and the kernel's signature."""
 
     main_text: str
     source_file_name: str
@@ -243,8 +241,8 @@ def _entry_text() -> str:
     return (MEASURING_FOLDER / ENTRY_FILE).read_text(encoding="utf-8")
 
 
-# ---------------------------------------------------------------- measuring program
-# The commands of a measuring program, as device_code/measuring_program/measuring_program.cu serves them.
+# ---------------------------------------------------------------- driving
+# The commands are those of device_code/measuring_program/measuring_program.cu.
 
 SAMPLES_FILE: Final = "samples.bin"
 NUMBERS_PER_SAMPLE: Final = 5  # of 8 bytes: its duration, and two stamps of two
@@ -285,6 +283,7 @@ class MeasuringProgram:
 
     @property
     def has_ended(self) -> bool:
+        """Return whether the program has ended."""
         return self._process.has_ended
 
     def free_bytes(self) -> int:
@@ -292,16 +291,20 @@ class MeasuringProgram:
         return self._ask("memory", 2)[0]
 
     def allocate(self, number: int, size_bytes: int) -> None:
+        """Allocate device memory for a buffer. Raises MemoryLimitError."""
         self._ask(f"allocate {number} {size_bytes}", 0)
 
     def release(self, number: int) -> None:
+        """Free the device memory of a buffer."""
         self.bound = None  # its arguments may have been this buffer
         self._ask(f"release {number}", 0)
 
     def load(self, number: int, size_bytes: int, path: str) -> None:
+        """Copy the first bytes of the file at `path` into a buffer."""
         self._ask(f"load {number} {size_bytes} {path}", 0)
 
     def store(self, number: int, size_bytes: int, path: str) -> None:
+        """Copy the first bytes of a buffer into the file at `path`."""
         self._ask(f"store {number} {size_bytes} {path}", 0)
 
     def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic], *, is_cooperative: bool) -> None:
@@ -316,14 +319,15 @@ class MeasuringProgram:
         self._ask(" ".join(map(str, ("bind", *extents, configuration.dynamic_shared_memory_bytes, int(is_cooperative), *words))), 0)
 
     def run(self) -> None:
+        """Launch the bound kernel once, and wait for the end."""
         self._ask("run", 0)
 
-    def time(self, timing: Timing, count: int, *, may_hold: bool) -> TimedSamples:
-        """Take samples, behind a held stream where that may be and fits."""
+    def time(self, timing: Timing, count: int, *, can_block: bool) -> TimedSamples:
+        """Take `count` samples. can_block: block the stream while they are enqueued, if that many fit."""
         file = self._folder / SAMPLES_FILE
         cache = "cold" if timing.cache_mode is CacheMode.COLD else "hot"
-        words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(may_hold), file)
-        is_held, timer_step_ns = self._ask(" ".join(map(str, words)), 2)
+        words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(can_block), file)
+        is_blocked, timer_step_ns = self._ask(" ".join(map(str, words)), 2)
         try:
             samples = np.fromfile(file, np.float64)
             file.unlink()
@@ -332,29 +336,30 @@ class MeasuringProgram:
         if samples.size != count * NUMBERS_PER_SAMPLE:
             raise self._broken(f"{samples.size} numbers in the file of samples, expected {count * NUMBERS_PER_SAMPLE}")
         clocks_hz = sample_clocks(samples[count:].view(np.uint64).reshape(count, 2, 2), timer_step_ns)
-        return TimedSamples(samples[:count], clocks_hz if np.isfinite(clocks_hz).any() else None, bool(is_held))
+        return TimedSamples(samples[:count], clocks_hz if np.isfinite(clocks_hz).any() else None, bool(is_blocked))
 
     def occupancy(self, configuration: LaunchConfiguration) -> int:
         """Return the number of blocks that one multiprocessor holds at once."""
         return self._ask(f"occupancy {configuration.block.count} {configuration.dynamic_shared_memory_bytes}", 1)[0]
 
     def entry(self) -> str | None:
-        """Return the kernel's name in machine code; None: a CUDA runtime before 12.3, which does not tell it."""
-        words = self._answer("entry")
+        """Return the kernel's mangled name; None for CUDA runtimes before 12.3, which do not report it."""
+        words = self._response("entry")
         return words[0] if words else None
 
     def end(self) -> None:
+        """End the program."""
         self._process.end()
 
     def _ask(self, command: str, count: int) -> tuple[int, ...]:
-        """Return the `count` numbers of the answer."""
-        words = self._answer(command)
+        """Send a command and return the `count` numbers of the response."""
+        words = self._response(command)
         if len(words) != count or not all(word.isdigit() for word in words):
             raise self._broken(f"the answer {' '.join(('ok', *words))[:200]!r} to {command.partition(' ')[0]}")
         return tuple(map(int, words))
 
-    def _answer(self, command: str) -> list[str]:
-        """Return the words of the answer. After a fault the program is ended: its context is lost."""
+    def _response(self, command: str) -> list[str]:
+        """Send a command and return the fields of the response. A program with a fault is ended, because its context is lost."""
         answer = self._process.ask(self._subject, command)
         kind, *words = answer.split(" ")
         if kind == "error" and len(words) >= 3 and words[0].isdigit():
@@ -367,6 +372,6 @@ class MeasuringProgram:
         return words
 
     def _broken(self, found: str) -> KernalyseError:
-        """End a program whose answer cannot be understood; return the error."""
+        """End a program whose response cannot be parsed, and return the error."""
         self.end()
         return InternalError(self._subject, found=found, expected="what a measuring program answers", remedy="Run it again.")

@@ -48,15 +48,13 @@ from kernalyse.services.profiler.backends.cuda.modules import (
 )
 from kernalyse.services.profiler.backends.cuda.timing import SampleTimer, SampleWork, launcher, open_timer, pack_arguments
 
-# ---------------------------------------------------------------- pycuda
-# Backend PYCUDA: kernels compiled by nvcc and launched through CUDA's driver API.
-#
-# Imports pycuda only when a backend is created, and names what is missing.
+# ---------------------------------------------------------------- sessions
+# Kernels are compiled by nvcc and launched through CUDA's driver API. pycuda is imported only when a backend is created.
 
 EXTRA: Final = "Install the extra: pip install 'kernalyse[cuda]'. It is built on the spot and needs the CUDA toolkit."
 DRIVER: Final = "Install NVIDIA's driver, or use --backend opencl."
 
-MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not tell the size of its L2 cache
+MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not report the size of its L2 cache
 
 
 @dataclass(slots=True)
@@ -78,7 +76,10 @@ class CudaLaunch:
 
 
 class PyCudaBackend:
-    """Args: cache_folder: where cubins are kept between processes; None: nowhere.
+    """A backend that launches kernels in this process through PyCUDA.
+
+    Args:
+        cache_folder: where cubins are stored between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: pycuda or the driver is missing.
@@ -91,9 +92,11 @@ class PyCudaBackend:
         self._compiler = NvccCompiler(None if cache_folder is None else CodeCache(cache_folder))
 
     def devices(self) -> tuple[Device, ...]:
+        """Return the NVIDIA devices that the driver lists, in its order."""
         return CudaDriver("backend PYCUDA").devices(self.name)
 
     def open(self, device_id: str | None = None) -> CudaSession:
+        """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""
         devices = self.devices()
         if not devices:
             raise BackendUnavailableError("backend PYCUDA", found="no NVIDIA device", remedy=DRIVER)
@@ -123,14 +126,17 @@ def _load_driver() -> Any:
 
 
 class CudaSession:
-    """After a kernel that takes the device's context with it (an illegal address, say) every call raises WorkerCrashedError."""
+    """An open context on one NVIDIA device.
+
+    After a kernel that destroys the context (an illegal address, say) every call raises WorkerCrashedError.
+    """
 
     def __init__(self, driver: Any, index: int, device: Device, compiler: NvccCompiler) -> None:
         self._driver = driver
         self._device = device
         self._compiler = compiler
         self._handle = driver.Device(index)
-        self._context = self._handle.make_context(driver.ctx_flags.MAP_HOST)  # the flags of a held stream lie in host memory
+        self._context = self._handle.make_context(driver.ctx_flags.MAP_HOST)  # the flags that release a blocked stream lie in host memory
         self._pop_at_exit = atexit.register(partial(_pop, driver, self._context))  # PyCUDA aborts a process that ends with it
         self._stream = driver.Stream()
         self._errors = DeviceErrors(driver, device.name)
@@ -145,37 +151,43 @@ class CudaSession:
 
     @property
     def device(self) -> Device:
+        """Return the device that the session was opened on."""
         return self._device
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the methods that `time` knows; GRAPH needs the driver's graph functions."""
         graphs = {TimingMethod.GRAPH} if self._library is not None else set()
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, *graphs})
 
     @property
     def is_lost(self) -> bool:
+        """Return whether an error has destroyed the device's context."""
         return self._errors.is_context_lost
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Compile a build and load it into the context, or return the cached kernel."""
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
-        with self._errors.of_calls(f"compiling {build.function_name}"):
+        with self._errors.translate_errors(f"compiling {build.function_name}"):
             kernel = load_kernel(self._driver, self._compiler, build, self._device)
         self._kernels[build] = kernel
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """Return registers, memory and occupancy of a launch."""
         assert isinstance(kernel, CudaKernel)
-        with self._errors.of_calls(f"resources of {kernel.function_name}"):
+        with self._errors.translate_errors(f"resources of {kernel.function_name}"):
             return kernel_resources(self._driver, self._library, kernel, configuration, self._handle)
 
     # ------------------------------------------------------------ memory
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """Allocate device memory. Raises MemoryLimitError."""
         largest_bytes = self._largest_buffer_bytes()
         if not 0 < size_bytes <= largest_bytes:
             raise self._memory_error(size_bytes, largest_bytes)
-        with self._errors.of_calls("an allocation"):
+        with self._errors.translate_errors("an allocation"):
             try:
                 buffer = CudaBuffer(self._driver.mem_alloc(size_bytes), size_bytes)
             except self._driver.MemoryError as error:  # another process was faster
@@ -184,7 +196,7 @@ class CudaSession:
         return buffer
 
     def _largest_buffer_bytes(self) -> int:
-        with self._errors.of_calls("a look at the free memory"):
+        with self._errors.translate_errors("a look at the free memory"):
             free_bytes, _ = self._driver.mem_get_info()
         return int(free_bytes) // PAGE_BYTES * PAGE_BYTES
 
@@ -197,6 +209,7 @@ class CudaSession:
         )
 
     def release(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, CudaBuffer)
         if self._errors.is_context_lost:
             return  # its memory went with the context; PyCUDA would print a warning for each
@@ -204,41 +217,46 @@ class CudaSession:
             buffer.handle.free()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, CudaBuffer)
         check_copied(values, buffer.size_bytes)
-        with self._errors.of_calls("an upload"):
+        with self._errors.translate_errors("an upload"):
             self._driver.memcpy_htod(buffer.handle, values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy the buffer into a C-contiguous array, and wait."""
         assert isinstance(buffer, CudaBuffer)
         check_copied(values, buffer.size_bytes)
-        with self._errors.of_calls("a download"):
+        with self._errors.translate_errors("a download"):
             self._driver.memcpy_dtoh(values, buffer.handle)
 
     # ------------------------------------------------------------ launches
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, CudaKernel)
         check_launch(self._device, kernel.function_name, configuration)
         check_needs(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
         check_arguments(kernel.signature, arguments)
-        with self._errors.of_launches(f"launch of {kernel.function_name}"):
+        with self._errors.translate_launch_errors(f"launch of {kernel.function_name}"):
             check_limits(self._driver, kernel, configuration, self._device)
             allow_shared_memory(self._driver, kernel, configuration.dynamic_shared_memory_bytes)
         packed = pack_arguments([_packed(argument) for argument in arguments])
         return CudaLaunch(kernel, configuration, packed, tuple(argument for argument in arguments if isinstance(argument, CudaBuffer)))
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Launch once, and wait for the end."""
         assert isinstance(launch, CudaLaunch)
-        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+        with self._errors.translate_launch_errors(f"kernel {launch.kernel.function_name}"):
             self._launcher(launch)()
             self._stream.synchronize()
         self._warm_functions.add(id(launch.kernel.function))
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Take `count` samples on the session's stream."""
         assert isinstance(launch, CudaLaunch)
         timer = self._open_timer()
-        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+        with self._errors.translate_launch_errors(f"kernel {launch.kernel.function_name}"):
             samples = timer.take(self._work(launch, timing), count)
         self._warm_functions.add(id(launch.kernel.function))
         return samples
@@ -246,24 +264,27 @@ class CudaSession:
     # ------------------------------------------------------------ passes
 
     def run_pass(self, whole: LaunchPass) -> None:
-        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+        """Run one pass, and wait for its end."""
+        with self._errors.translate_launch_errors(f"a pass of {whole.range_name}"):
             self._enqueue_pass(whole)
             self._stream.synchronize()
         self._warm_functions.update(id(launch.kernel.function) for _, launch in self._steps(whole))
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        """Return the device time of `count` passes."""
         launches = [launch for _, launch in self._steps(whole)]
         is_warm = all(id(launch.kernel.function) in self._warm_functions for launch in launches)
         work = SampleWork(lambda: self._enqueue_pass(whole), len(launches), cache_mode is CacheMode.COLD, is_warm)
         timer = self._open_timer()
-        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+        with self._errors.translate_launch_errors(f"a pass of {whole.range_name}"):
             samples = timer.take(work, count)
         return replace(samples, duration_ns=samples.duration_ns * len(launches))  # of the pass, not of a launch in it
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        """Return the device time of each launch in ns, shape (count, steps)."""
         timer = self._open_timer()
         steps = [partial(self._enqueue_step, name, launch) for name, launch in self._steps(whole)]
-        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+        with self._errors.translate_launch_errors(f"a pass of {whole.range_name}"):
             return timer.take_steps(steps, count, is_cold=cache_mode is CacheMode.COLD)
 
     def _enqueue_pass(self, whole: LaunchPass) -> None:
@@ -282,7 +303,7 @@ class CudaSession:
 
     def _open_timer(self) -> SampleTimer:
         if self._timer is None:
-            with self._errors.of_calls("preparing to time"):
+            with self._errors.translate_errors("preparing to time"):
                 self._timer = open_timer(self._driver, self._compiler, self._device, self._stream, self._flush_cache)
         return self._timer
 
@@ -300,11 +321,11 @@ class CudaSession:
         return SampleWork(enqueue, launch_count, is_cold, is_warm=id(launch.kernel.function) in self._warm_functions)
 
     def _graph_of(self, launch: CudaLaunch, launch_count: int) -> LaunchGraph:
-        """Return the one made last, where it is this launch's: batches of one configuration follow each other."""
+        """Return the latest graph if it is of this launch, else a new one: batches of one configuration follow each other."""
         assert self._library is not None
         if self._graph is not None:
-            held_launch, graph = self._graph
-            if held_launch is launch and graph.launch_count == launch_count:
+            captured_launch, graph = self._graph
+            if captured_launch is launch and graph.launch_count == launch_count:
                 return graph
             self._graph = None
             graph.close()
@@ -324,6 +345,7 @@ class CudaSession:
         self._driver.memset_d32_async(self._flush_buffer.handle, 0, self._flush_buffer.size_bytes // 4, self._stream)
 
     def close(self) -> None:
+        """Free buffers, modules and graphs, and leave the context. A lost context is only left."""
         atexit.unregister(self._pop_at_exit)
         if self._errors.is_context_lost:
             _pop(self._driver, self._context)
@@ -343,13 +365,13 @@ class CudaSession:
 
 
 def _pop(driver: Any, context: Any) -> None:
-    """Take the context, lost or not, off the thread's stack of contexts."""
+    """Pop the context, lost or not, off the thread's context stack."""
     with contextlib.suppress(driver.Error):
         context.pop()
 
 
 def _open_library(driver: Any) -> CudaLibrary | None:
-    """Open the library. None: a driver without graphs, and then nothing here tells occupancy either."""
+    """Open the driver's library; None for an old driver, which then has neither graphs nor occupancy."""
     try:
         return CudaLibrary(ErrorClasses(any_error=driver.Error, out_of_memory=driver.MemoryError))
     except OSError:
@@ -363,12 +385,12 @@ def _packed(argument: Argument) -> int | np.generic:
     return int(argument.handle)
 
 
-# ---------------------------------------------------------------- cuda graph
-# Launches of one kernel as a CUDA graph: one call starts them all, and the device goes from one to the next by itself.
+# ---------------------------------------------------------------- graphs
+# Launches of one kernel as a CUDA graph: one call starts them all, and the device runs them without the host.
 
 
 class LaunchGraph:
-    """`launch_count` launches, one after the other.
+    """A CUDA graph of `launch_count` successive launches of one kernel.
 
     Args:
         stream: handle of the stream on which `enqueue` puts one launch.
@@ -386,17 +408,17 @@ class LaunchGraph:
         library.upload_graph(self._instance, stream)  # else the first launch would
 
     def enqueue(self) -> None:
+        """Enqueue the graph's launches on the stream."""
         self._library.launch_graph(self._instance, self._stream)
         self.was_launched = True
 
     def close(self) -> None:
+        """Free the graph."""
         self._library.destroy_graph(self._instance)
 
 
-# ---------------------------------------------------------------- ranges
-# NVTX ranges around launches, where a tool is there to see them.
-#
-# Through the C interface: Python's nvtx package (0.2.14 to 0.2.17) writes events that Nsight Systems up to 2023.4 does not record.
+# ---------------------------------------------------------------- NVTX ranges
+# The C interface is used because Python's nvtx package (0.2.14 to 0.2.17) writes events that Nsight Systems up to 2023.4 does not record.
 
 logger = logging.getLogger(__name__)  # of the worker's run: its warnings go to stderr, and so into the run's log
 
@@ -406,22 +428,28 @@ COMPILE_LIMIT_S: Final = 60.0
 
 
 class Ranges(Protocol):
-    """Named ranges of launches, as a tool around the process shows them."""
+    """The interface to named ranges of launches, which a tool around the process records."""
 
     def around(self, name: str) -> AbstractContextManager[None]:
-        """Return a context: what this thread launches inside belongs to the range."""
+        """Return a context whose launches belong to the range."""
         ...
 
 
 class NoRanges:
-    """Ranges that nobody sees."""
+    """Ranges without effect, where no tool records them."""
 
     def around(self, name: str) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
         return nullcontext()
 
 
 class NvtxRanges:
-    """Args: push: with the name as C has it. pop: ends the range begun last."""
+    """NVTX ranges.
+
+    Args:
+        push: begins a range, with its name as bytes.
+        pop: ends the range begun last.
+    """
 
     def __init__(self, push: Callable[[bytes], object], pop: Callable[[], object]) -> None:
         self._push = push
@@ -429,6 +457,7 @@ class NvtxRanges:
 
     @contextmanager
     def around(self, name: str) -> Iterator[None]:
+        """Put what this thread launches inside into an NVTX range."""
         self._push(name.encode())
         try:
             yield
@@ -437,7 +466,7 @@ class NvtxRanges:
 
 
 def open_ranges(environment: Mapping[str, str], toolkit: Path | None = None) -> Ranges:
-    """Open ranges for the tool that runs this process; none, at no cost, where there is no tool. Never raises.
+    """Return NVTX ranges under a tool that records them, else ranges without effect. Never raises.
 
     Args:
         toolkit: folder of the CUDA toolkit with include/nvtx3; None: that of nvcc.

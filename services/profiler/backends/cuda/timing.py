@@ -1,4 +1,4 @@
-"""Time launches on an NVIDIA device: events, a kernel that blocks the stream, stamps of the SM clock."""
+"""Timing of launches on an NVIDIA device: events, a kernel that blocks the stream, stamps of the SM clock."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kernalyse.services.profiler.backends.base import Build, LaunchConfiguration
 from kernalyse.services.profiler.backends.cuda.compiler import NvccCompiler
 from kernalyse.services.profiler.backends.cuda.modules import architecture_of
 
-# ---------------------------------------------------------------- cuda timing
-# Samples on one CUDA stream: flush, clock, event, launches, event, clock, with the stream held while all that is enqueued.
+# ---------------------------------------------------------------- samples
+# A sample on a stream: flush, clock, event, launches, event, clock. The stream is blocked while all that is enqueued.
 
 logger = logging.getLogger(__name__)  # of the worker's run: what it warns of goes to stderr, and so into the run's log
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SampleWork:
-    """Work between the two events of one sample."""
+    """The operations between the two events of one sample."""
 
     enqueue: Callable[[], None]
     launch_count: int
@@ -42,12 +42,12 @@ class SampleWork:
 
 
 class SampleTimer:
-    """Takes samples.
+    """A timer that takes samples on one stream.
 
     Args:
         driver: of PyCUDA.
         flush: overwrites the L2 cache, on the same stream.
-        blocker: None: nothing can hold this stream.
+        blocker: None: this stream cannot be blocked.
         clock: None: this device's global timer cannot be read.
     """
 
@@ -62,7 +62,7 @@ class SampleTimer:
         self._events: list[tuple[Any, Any]] = []
 
     def take(self, work: SampleWork, count: int) -> TimedSamples:
-        """Take samples behind a held stream if they fit; the first of work that is not warm with the stream running."""
+        """Take samples behind a blocked stream if they fit. The first launch of cold code runs on an open stream."""
         batches: list[TimedSamples] = []
         taken_count = 0
         while taken_count < count:
@@ -74,16 +74,16 @@ class SampleTimer:
         return _joined(batches)
 
     def take_steps(self, steps: Sequence[Callable[[], None]], count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
-        """Return the device time of each step in ns, by events of its own, shape (count, steps): all of them, `count` times over.
+        """Run all steps `count` times; return the device time of each in ns, shape (count, steps).
 
         steps: each puts one launch on the stream; all have run before.
         """
         operation_count = len(steps) * OPERATIONS_PER_STEP + 1
-        return np.stack([self._hold(operation_count, partial(self._take_pass, steps, is_cold)) for _ in range(count)])
+        return np.stack([self._run_blocked(operation_count, partial(self._take_pass, steps, is_cold)) for _ in range(count)])
 
     def _take_pass(self, steps: Sequence[Callable[[], None]], is_cold: bool, blocker: StreamBlocker | None) -> npt.NDArray[np.float64]:
         events = self._take_events(len(steps))
-        with blocker.held() if blocker is not None else nullcontext():
+        with blocker.blocked() if blocker is not None else nullcontext():
             if is_cold:
                 self._flush()
             for enqueue, (start, end) in zip(steps, events, strict=True):
@@ -96,18 +96,18 @@ class SampleTimer:
     def _take_batch(self, work: SampleWork, count: int, *, can_block: bool) -> TimedSamples:
         if not can_block:
             return self._take(work, count, None)
-        return self._hold(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
+        return self._run_blocked(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
 
-    def _hold(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
-        """Return the result of `take`, its operations behind a held stream where so many fit there."""
+    def _run_blocked(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
+        """Return the result of `take`, behind a blocked stream where its operations fit."""
         if self._blocker is not None and operation_count < MAX_QUEUED_COUNT:
             taken = take(self._blocker)
             if not self._blocker.timed_out:
                 return taken
             self._blocker = None  # whatever it was would happen again, and cost the time limit again
             logger.warning(
-                "Held up for the whole time limit, the stream ran on while samples were being enqueued: "
-                "from here on samples are taken without holding it, and launch overhead of short kernels is in them."
+                "Blocked for the full time limit, the stream ran on while samples were being enqueued: "
+                "from here on samples are taken without blocking it, and launch overhead of short kernels is in them."
             )
         return take(None)
 
@@ -115,7 +115,7 @@ class SampleTimer:
         events = self._take_events(count)
         if self._clock is not None:
             self._clock.clear(count)
-        with blocker.held() if blocker is not None else nullcontext():
+        with blocker.blocked() if blocker is not None else nullcontext():
             for index, (start, end) in enumerate(events):
                 if work.is_cold:
                     self._flush()
@@ -135,19 +135,20 @@ class SampleTimer:
         )
 
     def _take_events(self, count: int) -> list[tuple[Any, Any]]:
-        """Make events before the stream is held, and keep them: making one may make the host wait for the device."""
+        """Return cached events, made before the stream is blocked: creating one may make the host wait for the device."""
         while len(self._events) < count:
             self._events.append((self._driver.Event(), self._driver.Event()))
         return self._events[:count]
 
     def close(self) -> None:
+        """Free the events and the stamp buffer."""
         self._events.clear()
         if self._clock is not None:
             self._clock.close()
 
 
 def max_batch_count(launch_count: int) -> int:
-    """Return how many samples go behind a held stream together; at least one, which goes without holding it if it is too long."""
+    """Return how many samples fit behind a blocked stream; at least 1, for a sample too long for it is taken without blocking."""
     return max(1, (MAX_QUEUED_COUNT - 1) // (launch_count + OPERATIONS_PER_SAMPLE))
 
 
@@ -163,8 +164,8 @@ def _joined(batches: list[TimedSamples]) -> TimedSamples:
     )
 
 
-# ---------------------------------------------------------------- cuda timing code
-# The device code of timing: compiled once a process, loaded once a session, and put to use.
+# ---------------------------------------------------------------- device code
+# The timing kernels are compiled once a process and loaded once a session.
 
 SOURCE_FILE: Final = Path(__file__).parent / "device_code" / "measuring_program" / "timing_kernels.cuh"
 HOLD, STAMP, STEP = FUNCTION_NAMES = ("kernalyse_hold_stream", "kernalyse_write_stamp", "kernalyse_measure_timer_step")
@@ -177,12 +178,14 @@ def _timing_cubin(compiler: NvccCompiler, architecture: str) -> bytes:
 
 
 def timing_build() -> Build:
-    """Return the header as a source of its own; nvcc goes by the ending of its name."""
+    """Return the build of the timing header, named .cu because nvcc goes by the file name."""
     return Build(KernelSource(f"{SOURCE_FILE.stem}.cu", SOURCE_FILE.read_text(encoding="utf-8")), HOLD)
 
 
 def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any, flush: Callable[[], None]) -> SampleTimer:
-    """Return a timer with all its device code loaded and run once: what is loaded late would wait for a stream that waits for the host.
+    """Return a timer whose device code is loaded and has run once.
+
+    Code that is loaded later would wait for the blocked stream, which waits for the host.
 
     Args:
         driver: of PyCUDA.
@@ -222,7 +225,7 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
 
 
 def _timer_step_ns(driver: Any, stream: Any, enqueue: Callable[[int], None]) -> int:
-    """Return how finely the device's global timer counts; 0: it cannot be read."""
+    """Return the resolution of the device's global timer in ns; 0 where it cannot be read."""
     step_ns, buffer = np.zeros(1, np.uint64), driver.mem_alloc(STEP_BYTES)
     enqueue(int(buffer))
     stream.synchronize()
@@ -231,11 +234,11 @@ def _timer_step_ns(driver: Any, stream: Any, enqueue: Callable[[int], None]) -> 
     return int(step_ns[0])
 
 
-# ---------------------------------------------------------------- cuda blocking
+# ---------------------------------------------------------------- blocked streams
 # A stream that waits while samples are enqueued behind it, so that no launch overhead falls between their events.
 #
-# After NVBench's blocking kernel, with a time-out in the kernel itself: whatever makes the host wait for the stream before it has
-# released it (a module loaded late, a tool that serializes launches) costs the time-out and not the run.
+# As NVBench's blocking kernel, with a time-out in the kernel itself: if the host waits for the stream before it has released it (a
+# module loaded late, a tool that serializes launches), that costs the time-out and not the run.
 
 MAX_QUEUED_COUNT: Final = 512
 """Operations behind a blocked stream. The driver's queue holds about 1024: a full one makes the host wait for the stream that
@@ -248,7 +251,7 @@ TIMED_OUT: Final = 1
 
 
 class StreamBlocker:
-    """Holds one stream.
+    """A kernel that blocks one stream until the host releases it.
 
     Args:
         driver: of PyCUDA.
@@ -262,13 +265,13 @@ class StreamBlocker:
         self._time_limit_ns = time_limit_ns
 
     def warm_up(self) -> None:
-        """Enqueue the kernel once, without anything to wait for: its code has to be on the device before it may block it."""
+        """Run the blocking kernel once without blocking, so that its code is loaded before it blocks the device."""
         self._flags[RELEASED] = 1
         self._launch()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the stream, idle until now, waiting until the end of the block, however it ends."""
+    def blocked(self) -> Iterator[None]:
+        """Block the stream, which must be idle, until the context ends."""
         self._flags[:] = 0
         with without_garbage_collector():  # what it frees on the device would wait for the stream that waits for the host
             try:
@@ -279,7 +282,7 @@ class StreamBlocker:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the last wait ended by its time limit; known once the stream is idle."""
+        """Return whether the last block ended by its time limit; valid once the stream is idle."""
         return bool(self._flags[TIMED_OUT])
 
     def _launch(self) -> None:
@@ -287,14 +290,14 @@ class StreamBlocker:
         self._enqueue(self._address + RELEASED * flag_bytes, self._address + TIMED_OUT * flag_bytes, self._time_limit_ns)
 
 
-# ---------------------------------------------------------------- cuda clock
+# ---------------------------------------------------------------- clock stamps on the device
 # The multiprocessors' clock during each sample: cycles of one of them over nanoseconds of the device's global timer.
 
 STAMP_BYTES: Final = 16  # two 64-bit counters: cycles, then nanoseconds
 
 
 class SampleClock:
-    """Stamps of one batch of samples on the device.
+    """Clock stamps of one batch of samples, in a device buffer.
 
     Args:
         driver: of PyCUDA.
@@ -310,12 +313,15 @@ class SampleClock:
         self._buffer = driver.mem_alloc(2 * max_sample_count * STAMP_BYTES)
 
     def clear(self, sample_count: int) -> None:
+        """Enqueue the clearing of the stamps of `sample_count` samples."""
         self._driver.memset_d32_async(self._buffer, 0, 2 * sample_count * STAMP_BYTES // 4, self._stream)
 
     def stamp_before(self, sample_index: int) -> None:
+        """Enqueue the stamp at the start of a sample."""
         self._stamp(2 * sample_index)
 
     def stamp_after(self, sample_index: int) -> None:
+        """Enqueue the stamp at the end of a sample."""
         self._stamp(2 * sample_index + 1)
 
     def _stamp(self, index: int) -> None:
@@ -328,11 +334,11 @@ class SampleClock:
         return sample_clocks(stamps, self._step_ns)
 
     def close(self) -> None:
+        """Free the stamp buffer."""
         self._buffer.free()
 
 
-# ---------------------------------------------------------------- clock stamps
-# The SM clock during each sample, from stamps of a multiprocessor's cycles and the device's time.
+# ---------------------------------------------------------------- clocks from stamps
 
 MIN_STEP_COUNT: Final = 100
 """Steps of the device's timer between two stamps for a clock to be told. Each stamp is off by up to one step, so the clock is
@@ -341,7 +347,7 @@ kernels the mean clock of a whole batch."""
 
 
 def sample_clocks(stamps: npt.NDArray[np.uint64], timer_step_ns: int) -> npt.NDArray[np.float64]:
-    """Return clocks in Hz, shape (n,); NaN where they cannot be told.
+    """Return the SM clock of each sample in Hz, shape (n,); NaN where the stamps do not give one.
 
     The time between a sample's own stamps is taken where it is long enough; else, step by step, its neighbours on both sides
     are taken in. So a clock is the mean over the shortest stretch around the sample that tells it.
@@ -353,19 +359,18 @@ def sample_clocks(stamps: npt.NDArray[np.uint64], timer_step_ns: int) -> npt.NDA
     count = stamps.shape[0]
     clocks_hz = np.full(count, np.nan)
     is_stamped = stamps.min(axis=2) > 0
-    for neighbour_count in range(count if timer_step_ns > 0 else 0):
+    for step_count in range(count if timer_step_ns > 0 else 0):
         waiting = np.flatnonzero(np.isnan(clocks_hz))
         if not waiting.size:
             break
-        first, last = np.maximum(waiting - neighbour_count, 0), np.minimum(waiting + neighbour_count, count - 1)
+        first, last = np.maximum(waiting - step_count, 0), np.minimum(waiting + step_count, count - 1)
         cycles, elapsed_ns = (stamps[last, 1] - stamps[first, 0]).astype(np.int64).T
-        is_told = is_stamped[first, 0] & is_stamped[last, 1] & (cycles > 0) & (elapsed_ns >= MIN_STEP_COUNT * timer_step_ns)
-        clocks_hz[waiting[is_told]] = cycles[is_told] / elapsed_ns[is_told] * 1e9
+        is_known = is_stamped[first, 0] & is_stamped[last, 1] & (cycles > 0) & (elapsed_ns >= MIN_STEP_COUNT * timer_step_ns)
+        clocks_hz[waiting[is_known]] = cycles[is_known] / elapsed_ns[is_known] * 1e9
     return clocks_hz
 
 
-# ---------------------------------------------------------------- cuda arguments
-# Kernel arguments as the driver takes them, and the launch itself.
+# ---------------------------------------------------------------- arguments and launches
 
 PackedArgument = int | np.generic
 """A device address, or a scalar of the parameter's own type."""
@@ -381,7 +386,7 @@ def pack_arguments(arguments: Sequence[PackedArgument]) -> bytes:
 
 
 def launcher(function: Any, configuration: LaunchConfiguration, packed: bytes, stream: Any) -> Callable[[], None]:
-    """Return a call that puts one launch on the stream, with everything looked up beforehand.
+    """Return a function that enqueues one launch; everything it needs is looked up beforehand.
 
     By the call on which PyCUDA's own launches end. These pack the arguments anew each time, know no 16-bit floats, and set
     the block in a further call that CUDA has deprecated: 5 us a launch instead of 1.

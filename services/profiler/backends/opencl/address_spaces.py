@@ -1,4 +1,4 @@
-"""Infer the address spaces of pointers, and the definitions that a kernel reaches."""
+"""Inference of the address spaces of pointers, and of the definitions that a kernel reaches."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     type_node,
 )
 
-# ---------------------------------------------------------------- opencl spaces
-# Address spaces for OpenCL C, which has no generic pointers.
-#
-# Every pointer says whether it points to global, local, private or constant memory. The kernel's pointer parameters are global,
-# `__shared__` arrays local, other arrays private. From there the space follows initializers, assignments and casts; a helper gets one
-# overload per combination of spaces that it is called with. A pointer that cannot be placed is refused by line.
+# ---------------------------------------------------------------- inference
+# OpenCL C has no generic pointers: every pointer declares whether it points to global, local, private or constant memory. The kernel's
+# pointer parameters are global, `__shared__` arrays local, other arrays private. From there the space follows initializers,
+# assignments and casts; a helper gets one overload per combination of spaces that it is called with. A pointer whose space is unclear
+# is an error that names its line.
 
 Spaces = tuple[str, ...]
 
-MAX_VARIANTS: Final = 64  # of one helper; more would multiply the compile time, fewer would refuse real sources
+MAX_VARIANTS: Final = 64  # of one helper; more would multiply the compile time, fewer would reject real sources
 WHOLE_TYPES: Final = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.UINT32)  # what an enum constant can stand for
 
 
 class SpacedFunctions:
-    """Kernel and helpers of one scope with every pointer placed."""
+    """The kernel and helpers of one scope, with the address space of every pointer inferred."""
 
     def __init__(self, scope: KernelScope, text: bytes, edits: list[Edit], file_name: str, runtime: str) -> None:
         self._scope = scope
@@ -53,13 +52,13 @@ class SpacedFunctions:
         self._runtime = runtime
         self._helpers: dict[str, list[Item]] = {}
         self._variants: dict[tuple[str, int], list[Spaces]] = {}
-        for item in scope.kept:
+        for item in scope.reached:
             if item.is_function and item.inner.id != scope.kernel.node.id:
                 self._helpers.setdefault(item.name or "", []).append(item)
-        self.file_storage = {name: "__constant" for item in scope.kept if not item.is_function for name in (item.name or "",)}
+        self.file_storage = {name: "__constant" for item in scope.reached if not item.is_function for name in (item.name or "",)}
 
     def all_edits(self) -> list[Edit]:
-        """Return the translation's edits and those that place pointers. Raises UnsupportedConstructError."""
+        """Return the translation's edits and those that declare address spaces. Raises UnsupportedConstructError."""
         kernel = self._scope.kernel.node
         edits = [*self._edits, *_Placement(self, kernel, None).edits()]
         bodies: dict[tuple[int, Spaces], str] = {}
@@ -78,13 +77,13 @@ class SpacedFunctions:
                 place = place_of(item.node, self._file_name)
                 again = f'\n#line {place.line} "{place.file_name}"\n'
                 edits.append(replace(item.node, again.join(texts)) if texts else remove(item.node))
-        for item in self._scope.kept:
+        for item in self._scope.reached:
             if not item.is_function:
                 edits.extend(_file_scope_edits(item))
         return edits
 
     def request(self, call: Node, placement: _Placement) -> None:
-        """Note the address spaces of one call of a helper."""
+        """Record the address spaces of one call of a helper, so that the helper gets a matching overload."""
         function = call.child_by_field_name("function")
         arguments = call.child_by_field_name("arguments")
         if function is None or arguments is None or node_text(function) not in self._helpers:
@@ -98,18 +97,19 @@ class SpacedFunctions:
             if spaces not in variants:
                 variants.append(spaces)
             if len(variants) > MAX_VARIANTS:
-                self.refuse(call, f"more than {MAX_VARIANTS} combinations of memory that {name} is called with")
+                self.reject(call, f"more than {MAX_VARIANTS} combinations of memory that {name} is called with")
 
-    def refuse(self, node: Node, construct: str) -> None:
+    def reject(self, node: Node, construct: str) -> None:
+        """Raise UnsupportedConstructError for a construct at `node`."""
         refuse(node, construct, self._file_name, self._runtime, possible=f"{INTEL} and on {PYCUDA}")
 
     def _variant(self, item: Item, spaces: Spaces) -> str:
         node = item.inner
         declarator = function_declarator(node)
         if item.name is None:
-            self.refuse(node, "an operator")
+            self.reject(node, "an operator")
         if declarator is not None and declarator.parent is not None and declarator.parent.type == "pointer_declarator":
-            self.refuse(node, f"the function {item.name}, which returns a pointer")
+            self.reject(node, f"the function {item.name}, which returns a pointer")
         edits = [edit for edit in self._edits if node.start_byte <= edit.start and edit.end <= node.end_byte]
         for child in node.children:
             if node_text(child) == "__device__":
@@ -123,7 +123,7 @@ class SpacedFunctions:
 
 
 class _Placement:
-    """Address spaces of the pointers of one function, and the edits that say so. `spaces` is None for the kernel."""
+    """The address spaces of the pointers of one function, and the edits that declare them. `spaces` is None for the kernel."""
 
     def __init__(self, functions: SpacedFunctions, node: Node, spaces: Spaces | None) -> None:
         self._functions = functions
@@ -161,7 +161,7 @@ class _Placement:
         """Return the address space that an expression points into. Raises UnsupportedConstructError."""
         space = self._infer(node)
         if space is None:
-            self._functions.refuse(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) cannot be told")
+            self._functions.reject(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) is unclear")
         return space or ""
 
     def _declaration(self, node: Node) -> Iterator[Edit]:
@@ -182,11 +182,11 @@ class _Placement:
             if "pointer_declarator" in inner:
                 pointer = next(child for child in (declarator, *declarator.children) if child.type == "pointer_declarator")
                 if any(child.type in ("array_declarator", "pointer_declarator") for child in pointer.children):
-                    self._functions.refuse(node, f"'{node_text(node)}', an array of pointers or a pointer to pointers")
+                    self._functions.reject(node, f"'{node_text(node)}', an array of pointers or a pointer to pointers")
                 space = self._infer(value) if value is not None else None
                 space = space or self._first_assignment(key)
                 if space is None:
-                    self._functions.refuse(node, f"the pointer {key}, whose memory (global, shared or local) cannot be told")
+                    self._functions.reject(node, f"the pointer {key}, whose memory (global, shared or local) is unclear")
                 self._pointees[key] = space or ""
                 found.append(space)
             elif "array_declarator" in inner:
@@ -199,7 +199,7 @@ class _Placement:
                     self._pointees[key] = space
                 found.append(None)
         if len(set(found)) > 1:
-            self._functions.refuse(node, f"'{node_text(node)}', which declares pointers into different memories or values beside them")
+            self._functions.reject(node, f"'{node_text(node)}', which declares pointers into different memories or values as well")
         elif found and found[0] is not None:
             yield insert_before(node, found[0] + " ")
         yield from (replace(child, "__auto_type") for child in node.children if node_text(child) == "auto")
@@ -219,7 +219,7 @@ class _Placement:
             return
         before, after = self._pointees[node_text(left)], self._infer(right)
         if after is not None and after != before and right.type != "subscript_expression":
-            self._functions.refuse(node, f"the pointer {node_text(left)}, which points to {before} and to {after} memory")
+            self._functions.reject(node, f"the pointer {node_text(left)}, which points to {before} and to {after} memory")
 
     def _cast(self, node: Node) -> Iterator[Edit]:
         target, value = node.child_by_field_name("type"), node.child_by_field_name("value")
@@ -338,8 +338,8 @@ def _constant_edits(node: Node, *, at_file_scope: bool) -> Iterator[Edit]:
             yield replace(child, "" if is_constexpr or node_text(child) == "static" else "__constant")
 
 
-# ---------------------------------------------------------------- opencl scope
-# The part of a .cu file that belongs to one kernel: the definitions it reaches, without everything else (host code above all).
+# ---------------------------------------------------------------- reachable definitions
+# Only the definitions that a kernel reaches are translated; host code above all is left out.
 
 CONTAINERS: Final = frozenset(
     {"translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "linkage_specification", "declaration_list"}
@@ -360,10 +360,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class KernelScope:
-    """The items of a .cu file by whether the kernel reaches them."""
+    """The items of a .cu file, divided by whether the kernel reaches them."""
 
     kernel: SourceFunction
-    kept: tuple[Item, ...]  # in the order of the file, the kernel included
+    reached: tuple[Item, ...]  # in the order of the file, the kernel included
     dropped: tuple[Item, ...]
     includes: tuple[Node, ...]
     linkages: tuple[Node, ...]  # extern "C"
@@ -371,7 +371,7 @@ class KernelScope:
 
 
 def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
-    """Follow names from the kernel's definition; overloads of one name are kept together."""
+    """Return what the kernel reaches by the names in its definition; overloads of one name stay together."""
     items = tuple(_items(root))
     macros: dict[str, set[str]] = {}
     for node in descendants(root):
@@ -382,24 +382,24 @@ def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
     for item in items:
         if item.name is not None and not has_qualifier(item.inner, "__global__"):
             definitions.setdefault(item.name, []).append(item)
-    kept: set[int] = {item.node.id for item in items if _always_kept(item)}
-    reached: set[str] = set()
-    waiting = [name for item in items if item.node.id in kept or item.inner.id == kernel.node.id for name in _names(item.node)]
+    reached: set[int] = {item.node.id for item in items if _is_always_reached(item)}
+    seen: set[str] = set()
+    waiting = [name for item in items if item.node.id in reached or item.inner.id == kernel.node.id for name in _names(item.node)]
     while waiting:
         name = waiting.pop()
-        if name in reached:
+        if name in seen:
             continue
-        reached.add(name)
+        seen.add(name)
         waiting.extend(macros.get(name, ()))
         for item in definitions.get(name, ()):
             if not _is_host_only(item):
-                kept.add(item.node.id)
+                reached.add(item.node.id)
                 waiting.extend(_names(item.node))
-    kept |= {item.node.id for item in items if item.inner.id == kernel.node.id}
+    reached |= {item.node.id for item in items if item.inner.id == kernel.node.id}
     return KernelScope(
         kernel=kernel,
-        kept=tuple(item for item in items if item.node.id in kept),
-        dropped=tuple(item for item in items if item.node.id not in kept and not is_dynamic_shared(item.inner)),
+        reached=tuple(item for item in items if item.node.id in reached),
+        dropped=tuple(item for item in items if item.node.id not in reached and not is_dynamic_shared(item.inner)),
         includes=tuple(node for node in descendants(root) if node.type == "preproc_include"),
         linkages=tuple(node for node in descendants(root) if node.type == "linkage_specification"),
         file_dynamic_shared=tuple(item.inner for item in items if is_dynamic_shared(item.inner)),
@@ -454,7 +454,7 @@ def _declared_name(node: Node) -> Node | None:
     return None
 
 
-def _always_kept(item: Item) -> bool:
+def _is_always_reached(item: Item) -> bool:
     if item.name is not None:
         return False
     if item.is_function:
@@ -463,7 +463,7 @@ def _always_kept(item: Item) -> bool:
 
 
 def _is_host_only(item: Item) -> bool:
-    """Return a function that device code cannot call: nvcc would refuse the call, so a name met is another thing's."""
+    """Return whether device code cannot call the function: nvcc rejects such calls, so the name must mean something else."""
     if not item.is_function or function_body(item.inner) is None:
         return item.inner.type == "using_declaration"
     return not has_qualifier(item.inner, "__device__") and not has_qualifier(item.inner, "constexpr")

@@ -1,4 +1,4 @@
-"""Backend OPENCL: .cu kernels translated to OpenCL, on CPUs through Intel's runtime or PoCL, and on any GPU with a driver."""
+"""The backend OPENCL: .cu kernels translated to OpenCL, on CPUs through Intel's runtime or PoCL, and on GPUs with a driver."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ class OpenCLLaunch:
 
 
 class OpenCLBackend:
-    """Args: runtime: "intel" or "pocl" to use that one alone; None for every runtime there is.
+    """A backend that translates kernels to OpenCL.
+
+    Args:
+        runtime: "intel" or "pocl" to use only that one; None for all installed runtimes.
 
     Raises:
         BackendUnavailableError: pyopencl is missing.
@@ -93,9 +96,11 @@ class OpenCLBackend:
         self._devices = find_devices(runtime)
 
     def devices(self) -> tuple[Device, ...]:
+        """Return the devices of all loaded runtimes."""
         return tuple(one.device for one in self._devices)
 
     def open(self, device_id: str | None = None) -> OpenCLSession:
+        """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""
         if not self._devices:
             wanted = f" of the runtime {self._runtime}" if self._runtime else ""
             raise BackendUnavailableError(
@@ -128,17 +133,21 @@ class OpenCLSession:
 
     @property
     def device(self) -> Device:
+        """Return the device that the session was opened on."""
         return self._one.device
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
+        """Return the methods that `time` knows; OpenCL has no graphs."""
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
 
     @property
     def is_lost(self) -> bool:
+        """Return False: a kernel that faults on the host ends the whole process."""
         return False  # a kernel that faults on the host ends the process
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Translate and compile a build, or return the cached kernel."""
         key = (build, block.x % WARP_SIZE == 0)
         cached = self._kernels.get(key)
         if cached is not None:
@@ -165,6 +174,7 @@ class OpenCLSession:
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """Return the resources that the runtime reported when the kernel was compiled."""
         assert isinstance(kernel, OpenCLKernel)
         return kernel.resources
 
@@ -177,7 +187,7 @@ class OpenCLSession:
         )
 
     def _build(self, translation: Translation, build: Build, entry: str, options: list[str]) -> tuple[Any, KernelResources, str]:
-        """Build past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
+        """Build without pyopencl's disk cache, which would falsify compile times and leaves source files in /tmp."""
         cl = self._cl
         program = cl._cl._Program(self._context, translation.text)
         error: Exception | None = None
@@ -198,6 +208,7 @@ class OpenCLSession:
         return program, resources, log
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """Allocate device memory. Raises MemoryLimitError."""
         available = self._available_bytes()
         limit = min(available, self.device.max_buffer_bytes or available)
         if not 0 < size_bytes <= limit:
@@ -211,9 +222,9 @@ class OpenCLSession:
         return buffer
 
     def _available_bytes(self) -> int:
-        """Return what the device states less what this session holds; on a CPU no more than the machine has free right now."""
-        held = sum(buffer.size_bytes for buffer in self._buffers.values())
-        stated = (self.device.memory_bytes or 0) - held
+        """Return the device's memory less what this session has allocated; on a CPU at most the machine's free memory."""
+        allocated_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
+        stated = (self.device.memory_bytes or 0) - allocated_bytes
         if self.device.kind is DeviceKind.CPU:
             import psutil
 
@@ -229,21 +240,25 @@ class OpenCLSession:
         )
 
     def release(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer; a buffer that was freed before is ignored."""
         assert isinstance(buffer, OpenCLBuffer)
         if self._buffers.pop(id(buffer), None) is not None:
             buffer.handle.release()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, OpenCLBuffer)
         check_copied(values, buffer.size_bytes)
         self._cl.enqueue_copy(self._queue, buffer.handle, values, is_blocking=True)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        """Copy the buffer into a C-contiguous array, and wait."""
         assert isinstance(buffer, OpenCLBuffer)
         check_copied(values, buffer.size_bytes)
         self._cl.enqueue_copy(self._queue, values, buffer.handle, is_blocking=True)
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, OpenCLKernel)
         check_launch(self.device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
@@ -271,11 +286,13 @@ class OpenCLSession:
         )
 
     def run(self, launch: PreparedLaunch) -> None:
+        """Launch once, and wait for the end."""
         assert isinstance(launch, OpenCLLaunch)
         self._enqueue(launch)
         self._finish(launch)
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Take `count` samples by the runtime's profiling events."""
         assert isinstance(launch, OpenCLLaunch)
         durations_ns = np.empty(count, dtype=np.float64)
         samples_in_flight = max(1, LAUNCHES_IN_FLIGHT // timing.launches_per_sample)
@@ -289,20 +306,23 @@ class OpenCLSession:
     # ------------------------------------------------------------ passes
 
     def run_pass(self, whole: LaunchPass) -> None:
+        """Run one pass, and wait for its end."""
         for launch in self._launches(whole):
             self._enqueue(launch)
         self._finish(self._launches(whole)[-1])
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        """Return the device time of `count` passes."""
         spans_ns = [events[-1].profile.end - events[0].profile.start for events in self._passes(whole, cache_mode, count)]
         return TimedSamples(np.array(spans_ns, np.float64))
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        """Return the device time of each launch in ns, shape (count, steps)."""
         spans_ns = [[event.profile.end - event.profile.start for event in events] for events in self._passes(whole, cache_mode, count)]
         return np.array(spans_ns, np.float64)
 
     def _passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> Iterator[list[Any]]:
-        """Yield the events of each pass, which has ended."""
+        """Run `count` passes; yield the events of each after its end."""
         launches = self._launches(whole)
         passes_in_flight = max(1, LAUNCHES_IN_FLIGHT // len(launches))
         for first in range(0, count, passes_in_flight):
@@ -358,6 +378,7 @@ class OpenCLSession:
         self._cl.enqueue_fill_buffer(self._queue, self._flush_buffer.handle, np.uint32(0), 0, self._flush_buffer.size_bytes & ~3)
 
     def close(self) -> None:
+        """Wait for the queue, and free the buffers and kernels."""
         self._queue.finish()
         for buffer in tuple(self._buffers.values()):
             self.release(buffer)
@@ -373,5 +394,5 @@ def _compiler_options(dialect: Dialect, build: Build) -> list[str]:
 
 
 def _readable_log(log: str) -> str:
-    """Return the compiler's own lines without its progress reports."""
+    """Return the compiler's messages without its progress reports."""
     return "\n".join(line for line in log.replace("\0", "").split("\n") if line.strip() and not line.strip().startswith(LOG_NOISE))

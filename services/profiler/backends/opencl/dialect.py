@@ -1,4 +1,4 @@
-"""The prelude that gives OpenCL the words of CUDA, and the constructs that it cannot express."""
+"""The prelude that defines CUDA's names in OpenCL, and the constructs that OpenCL cannot express."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tree_sitter import Node
 from kernalyse.services.core.errors import UnsupportedConstructError
 from kernalyse.services.profiler.kernel_sources.syntax import descendants, node_text, place_of
 
-# ---------------------------------------------------------------- opencl prelude
-# OpenCL text that goes before a translated kernel: CUDA's names in terms of OpenCL's.
+# ---------------------------------------------------------------- prelude
+# The prelude goes before a translated kernel and defines CUDA's names in terms of OpenCL's.
 #
-# `CPLUSPLUS` is for runtimes that take C++ for OpenCL 2021, `C` for those that take OpenCL C 1.2. Names come as macros where OpenCL has
+# `CPLUSPLUS` is for runtimes with C++ for OpenCL 2021, `C` for those with OpenCL C 1.2. Names come as macros where OpenCL has
 # the same thing under another name, and as overloads where CUDA accepts types that OpenCL finds ambiguous.
 
 _ONE_ARGUMENT_MATH: Final = """
@@ -229,8 +229,8 @@ CPLUSPLUS: Final = "\n".join((_COMMON, _math_macros(), _vector_macros("({type})(
 C: Final = "\n".join((_COMMON, _math_macros(), _vector_macros("(({type})({values}))"), _C_ONLY))
 
 
-# ---------------------------------------------------------------- opencl constructs
-# Constructs of CUDA sources that an OpenCL runtime cannot take: found by construct and line, and refused by name.
+# ---------------------------------------------------------------- unsupported constructs
+# Constructs of CUDA sources that an OpenCL runtime does not support are reported by name and line.
 
 
 class Dialect(StrEnum):
@@ -319,7 +319,7 @@ CASTS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 
 
 def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible: str, advice: str = "") -> NoReturn:
-    """Raise UnsupportedConstructError: construct, line, and the runtime that could take it."""
+    """Raise UnsupportedConstructError with the construct, its line, and a runtime that supports it."""
     raise UnsupportedConstructError(
         str(place_of(node, file_name)),
         found=construct,
@@ -329,7 +329,7 @@ def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible
 
 
 def refuse_unsupported(nodes: Iterable[Node], dialect: Dialect, file_name: str, runtime: str) -> None:
-    """Check the definitions that a kernel needs. Raises UnsupportedConstructError at the first that cannot be taken."""
+    """Raise UnsupportedConstructError at the first unsupported construct in the definitions that a kernel needs."""
     for root in nodes:
         for node in _with_root(root):
             construct = _never(node)
@@ -366,7 +366,7 @@ def _never(node: Node) -> str | None:
 
 
 def _in_memory(node: Node) -> bool:
-    """Return whether a type stands behind a pointer or in an array, where its size shows."""
+    """Return whether a type is used through a pointer or in an array, where its size matters."""
     parent = node.parent
     if parent is None:
         return False

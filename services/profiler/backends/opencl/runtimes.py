@@ -1,4 +1,4 @@
-"""Finding OpenCL runtimes: Intel's CPU runtime and PoCL from pip, and whatever drivers the system has registered.
+"""OpenCL runtimes: Intel's CPU runtime and PoCL from pip, and the drivers that the system has registered.
 
 An OpenCL loader reads one small .icd file per runtime, from one folder. Intel's wheel brings such a file with a
 placeholder for a path, so one of our own is written to a private cache folder, beside copies of the system's, and the
@@ -34,7 +34,7 @@ REMEDY: Final = "Install the extra: pip install 'kernalyse[opencl]'."
 
 @dataclass(frozen=True, slots=True)
 class OpenCLDevice:
-    """A device, the runtime's own handle of it, and what its compiler takes."""
+    """A device, its pyopencl handle, and the language that its compiler supports."""
 
     device: Device
     handle: Any  # pyopencl.Device
@@ -52,7 +52,7 @@ def check_runtime(runtime: str | None) -> None:
 
 
 def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
-    """Return the module pyopencl, with the wanted runtimes registered. Only the first call of a process registers any.
+    """Return the module pyopencl, with the requested runtimes registered. Only the first call of a process registers any.
 
     Raises BackendUnavailableError when pyopencl is missing or broken.
     """
@@ -69,7 +69,7 @@ def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
 
 
 def find_devices(runtime: str | None) -> tuple[OpenCLDevice, ...]:
-    """Return GPUs first, then Intel's CPU runtime, then PoCL; `runtime` leaves one of the CPU runtimes alone.
+    """Return GPUs first, then Intel's CPU runtime, then PoCL; `runtime` restricts the CPU runtimes to one.
 
     Raises BackendUnavailableError when pyopencl is missing.
     """

@@ -1,4 +1,4 @@
-"""Translate CUDA kernels to OpenCL C by edits that keep every line."""
+"""The translation of CUDA kernels to OpenCL C by edits that keep every line."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     type_node,
 )
 
-# ---------------------------------------------------------------- opencl translation
-# Translation of a CUDA kernel, and what it needs of its file, to OpenCL text with the lines of the .cu file.
-#
+# ---------------------------------------------------------------- translation
 # Most of CUDA's vocabulary is covered by the prelude's macros. What macros cannot do is edited on the syntax tree: address spaces of
 # kernel parameters, `__shared__` in nested scopes, dynamic shared memory, types that OpenCL names otherwise. For the C dialect
 # `opencl_spaces` adds the address space of every other pointer.
@@ -53,7 +51,7 @@ DYNAMIC_SHARED: Final = "kernalyse_dynamic_shared"  # the kernel argument that c
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """OpenCL text of a kernel, and what its launch has to know."""
+    """The OpenCL text of a kernel, and what its launch has to pass."""
 
     text: str
     uses_dynamic_shared_memory: bool  # one more argument, of local memory, after the source's own
@@ -92,11 +90,11 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     elif "<" in kernel.name:
         refuse(kernel.node, f"the specialization {kernel.name}", file_name, target.runtime, possible=PYCUDA)
     scope = scope_of(parsed.tree.root_node, kernel)
-    kept = [item.node for item in scope.kept]
-    _refuse_headers(scope, file_name, target)
-    refuse_unsupported(kept, target.dialect, file_name, target.runtime)
-    _refuse_variables(scope, file_name, target)
-    warp_call = first_warp_call(kept)
+    reached = [item.node for item in scope.reached]
+    _reject_headers(scope, file_name, target)
+    refuse_unsupported(reached, target.dialect, file_name, target.runtime)
+    _reject_variables(scope, file_name, target)
+    warp_call = first_warp_call(reached)
     if warp_call is not None:
         _check_warps(warp_call, block, file_name, target)
 
@@ -104,8 +102,8 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     edits = [
         *_scope_edits(scope),
         *_kernel_edits(kernel, scope, text, file_name, target, uses_warps=warp_call is not None),
-        *(edit for node in kept for edit in _shared_text_edits(node)),
-        *(edit for item in scope.kept if item.is_function for edit in index_edits(item.inner)),
+        *(edit for node in reached for edit in _shared_text_edits(node)),
+        *(edit for item in scope.reached if item.is_function for edit in index_edits(item.inner)),
     ]
     if target.dialect is Dialect.C:
         edits = SpacedFunctions(scope, text, edits, file_name, target.runtime).all_edits()
@@ -121,7 +119,7 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     )
 
 
-def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
+def _reject_headers(scope: KernelScope, file_name: str, target: Target) -> None:
     for include in scope.includes:
         path = include.child_by_field_name("path")
         header = node_text(path).strip('<>"') if path is not None else node_text(include)
@@ -136,9 +134,9 @@ def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
             )
 
 
-def _refuse_variables(scope: KernelScope, file_name: str, target: Target) -> None:
-    """Refuse memory that CUDA reserves outside kernels, and shared memory outside of them."""
-    for item in scope.kept:
+def _reject_variables(scope: KernelScope, file_name: str, target: Target) -> None:
+    """Raise UnsupportedConstructError for memory that CUDA reserves outside kernels, and for shared memory outside of them."""
+    for item in scope.reached:
         if not item.is_function and has_qualifier(item.inner, "__device__"):
             refuse(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
         if not item.is_function and has_qualifier(item.inner, "__constant__") and "=" not in node_text(item.node):
@@ -247,7 +245,7 @@ def _parameter_edits(declarator: Node, file_name: str, target: Target) -> Iterat
 
 def _dynamic_shared(kernel: SourceFunction, scope: KernelScope) -> list[Node]:
     inside = [node for node in descendants(kernel.node) if is_dynamic_shared(node)]
-    used = {node_text(node) for item in scope.kept for node in descendants(item.node) if node.type == "identifier"}
+    used = {node_text(node) for item in scope.reached for node in descendants(item.node) if node.type == "identifier"}
     outside = [node for node in scope.file_dynamic_shared if (name := declarator_name(node)) is not None and node_text(name) in used]
     return inside + outside
 
@@ -305,11 +303,9 @@ def _declared(node: Node) -> Node | None:
     return declarator_name(node) if node.type in ("identifier", "init_declarator") or node.type.endswith("declarator") else None
 
 
-# ---------------------------------------------------------------- opencl instances
-# Instances of template kernels as kernels without template, for runtimes that know no template kernels.
-#
-# Its arguments are written into the text on the syntax tree, and the text is read anew: from there on it is an ordinary kernel, with
-# the types that its declarations really have.
+# ---------------------------------------------------------------- template instances
+# For runtimes without template kernels, an instance becomes an ordinary kernel: its arguments are written into the text on the syntax
+# tree, and the text is parsed again, which gives the real types of its declarations.
 
 MACRO_NODES: Final = ("preproc_def", "preproc_function_def")
 WORD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -320,7 +316,7 @@ def without_template(parsed: ParsedSource, instance: SourceFunction, runtime: st
 
     Raises UnsupportedConstructError for a macro that means the template's parameters: its text is not the kernel's.
     """
-    _refuse_macros(parsed, instance, runtime)
+    _reject_macros(parsed, instance, runtime)
     text = parsed.source.text.encode()
     edits = [*_template_edits(instance), *argument_edits(instance, instance.node)]
     rewritten = parse_kernel_source(KernelSource(parsed.source.file_name, apply_edits(text, 0, len(text), edits)))
@@ -333,7 +329,7 @@ def _template_edits(instance: SourceFunction) -> Iterator[Edit]:
     yield from (remove(child) for child in template.children if child.id != instance.node.id)
 
 
-def _refuse_macros(parsed: ParsedSource, instance: SourceFunction, runtime: str) -> None:
+def _reject_macros(parsed: ParsedSource, instance: SourceFunction, runtime: str) -> None:
     parameters = {name for name, _ in instance.template_arguments}
     macros = _macros(parsed.tree.root_node)
     waiting, reached = list(_words(instance.node)), set[str]()
@@ -373,7 +369,7 @@ def _words(node: Node) -> Iterator[str]:
     yield from (node_text(child) for child in descendants(node) if child.type in ("identifier", "type_identifier"))
 
 
-# ---------------------------------------------------------------- opencl indices
+# ---------------------------------------------------------------- index types
 # `threadIdx.x` and its like as direct OpenCL calls, signed where CUDA's unsigned value cannot differ.
 #
 # CUDA's built-in indices are unsigned. Unsigned arithmetic may wrap around, and a CPU compiler that must expect that loads element by
@@ -403,7 +399,7 @@ def index_edits(function: Node) -> Iterator[Edit]:
 
 
 def _type_of(node: Node, whole: frozenset[str]) -> str:
-    """Return the type in which an index is read, by where its value goes."""
+    """Return the type in which an index can be read, inferred from how its value is used."""
     child, parent = node, node.parent
     in_arithmetic = False
     while parent is not None:

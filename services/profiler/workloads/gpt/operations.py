@@ -1,4 +1,4 @@
-"""Operations of a GPT's forward pass, variant by variant: kernels of the catalogues, in order, on named tensors."""
+"""The operations of a GPT's forward pass, variant by variant: catalog kernels in order, on named tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE_TILE: Final = 64  # of matmul_block: twice the work per byte, worth it onc
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A model on one input shape, and the kind of device that kernels are selected for."""
+    """An ML model on one input shape, and the kind of device that kernels are selected for."""
 
     architecture: Architecture
     batch_size: int
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A launch."""
+    """One launch of the pass: a kernel, its dimensions, and the tensors that it works on."""
 
     layer_path: str
     kernel_name: str
@@ -98,7 +98,7 @@ def _fused(problem: Problem) -> Iterator[Operation]:
     yield _product(problem, "logits", "normed", "logits", width, problem.vocabulary_size, "")
 
 
-# ---------------------------------------------------------------- in both variants
+# ---------------------------------------------------------------- operations of both variants
 
 
 def _embedding(problem: Problem) -> Operation:
@@ -122,7 +122,7 @@ def _layernorm(problem: Problem, path: str) -> Operation:
     )
 
 
-# ---------------------------------------------------------------- baseline
+# ---------------------------------------------------------------- operations of the baseline
 
 
 def _linear(problem: Problem, path: str, source: str, target: str, in_width: int, out_width: int) -> Iterator[Operation]:
@@ -144,7 +144,7 @@ def _residual(problem: Problem, path: str) -> Operation:
     return Operation(path, "add_residual", {"N": problem.row_count * problem.architecture.width}, {"x": "x", "delta": "delta"})
 
 
-# ---------------------------------------------------------------- fused
+# ---------------------------------------------------------------- operations of the fused variant
 
 
 def _product(problem: Problem, path: str, source: str, target: str, in_width: int, out_width: int, epilogue: str) -> Operation:
@@ -173,7 +173,7 @@ def _residual_layernorm(problem: Problem, path: str) -> Operation:
     )
 
 
-# ---------------------------------------------------------------- extents and names
+# ---------------------------------------------------------------- dimensions and tensor names
 
 
 def _extents(problem: Problem, in_width: int, out_width: int) -> dict[str, int]:
@@ -200,26 +200,27 @@ def _norm_block(problem: Problem) -> int:
     return min(MAX_NORM_BLOCK, 1 << (problem.architecture.width.bit_length() - 1))
 
 
-# ---------------------------------------------------------------- launches
-# The launches of one variant worked out from the catalogues: kernels, extents, counts, and the memory that they need.
+# ---------------------------------------------------------------- planned launches
+# The launches of one variant, resolved from the catalogs: kernels, dimensions, counts and memory.
 
 MODEL_CATEGORY: Final = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A launch of a pass."""
+    """One launch of a planned pass."""
 
     operation: Operation
     plan: LaunchPlan
 
     @property
     def configuration(self) -> Configuration:
+        """Return the configuration under which the launch is reported."""
         return self.plan.configuration
 
     @property
     def device_memory_bytes(self) -> int:
-        """Return the size of the tensors that it uses."""
+        """Return the size of the tensors that the launch uses."""
         return sum({self.operation.tensors[buffer.name]: buffer.size_bytes for buffer in self.plan.buffers()}.values())
 
 
@@ -233,10 +234,12 @@ class PlannedPass:
 
     @property
     def name(self) -> str:
+        """Return the name of model and variant."""
         return f"{self.pass_configuration.kernel_name} {self.variant}"
 
     @property
     def configuration_count(self) -> int:
+        """Return the number of configurations: one for each launch, and one for the complete pass."""
         return len(self.steps) + 1
 
     @property
@@ -298,5 +301,5 @@ def _kernel(kernel_name: str) -> PlannedKernel:
 
 @lru_cache
 def _catalogs() -> tuple[Catalog, ...]:
-    """Return the project's own catalogues, whichever one the node offers for sweeps."""
+    """Return the project's own catalogs, whatever catalog the node offers for sweeps."""
     return load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml")

@@ -1,4 +1,4 @@
-"""Reference of a GPT's logits: the same weights and tokens in float64, and how far the device's logits are from them."""
+"""The reference for a GPT's logits in float64, from the same weights and tokens, and the memory that a run needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from kernalyse.services.profiler.measuring.references import attention_of, gelu_
 from kernalyse.services.profiler.workloads.gpt.operations import PlannedPass, Problem, plan_pass
 
 # ---------------------------------------------------------------- weights
-# Random weights and tokens of a GPT, from a seed.
 
 Array = npt.NDArray[Any]
 
@@ -88,10 +87,10 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 
 # ---------------------------------------------------------------- reference
 
-EPSILON: Final = 1e-5  # of layer norms: the catalogue's
+EPSILON: Final = 1e-5  # of layer norms, as in the catalog
 LOGITS: Final = "logits"
 TOLERANCE: Final = 1e-4  # max|difference| / max|reference|: float32 sums in another order stay at 1e-6, a wrong kernel far above
-CHUNK_ROWS: Final = 4_096  # of activations at once, at least one sequence: what float64 takes of memory, and how often it tells
+CHUNK_ROWS: Final = 4_096  # of activations at once, at least one sequence: more take more float64 memory, fewer report progress more often
 
 
 def reference_logits(problem: Problem, weights: Mapping[str, Array], tokens: Array) -> Iterator[tuple[slice, Array]]:
@@ -129,7 +128,7 @@ def _norm(weights: Mapping[str, Array], path: str, x: Array) -> Array:
 
 
 class LogitsCheck:
-    """Distance of logits from the reference, added up chunk by chunk."""
+    """The distance of logits from the reference, accumulated chunk by chunk."""
 
     def __init__(self) -> None:
         self._worst = 0.0
@@ -142,6 +141,7 @@ class LogitsCheck:
         self._scale = max(self._scale, float(np.abs(reference).max()))
 
     def verification(self) -> Verification:
+        """Return the verdict on all logits that were added."""
         relative = self._worst / self._scale if self._scale else math.inf
         has_passed = relative <= TOLERANCE
         is_known = math.isfinite(relative)
@@ -155,7 +155,7 @@ class LogitsCheck:
         )
 
 
-# ---------------------------------------------------------------- memory
+# ---------------------------------------------------------------- memory need
 # Device and host memory of a GPT run, and the largest input that fits.
 
 WORKER_BYTES: Final = 512 * 2**20  # interpreter, NumPy and a runtime with its compiler, on Intel's the largest
@@ -182,7 +182,7 @@ def memory_need(problem: Problem, passes: Sequence[PlannedPass]) -> MemoryNeed:
 
 
 def check_memory(problem: Problem, variants: Sequence[str], device: Device, limits: RunLimits) -> MemoryNeed:
-    """Refuse what neither device nor host can hold, before anything is allocated.
+    """Raise MemoryLimitError, before anything is allocated, for a run that device or host cannot hold.
 
     Raises:
         MemoryLimitError, LaunchLimitError: names the largest batch and the largest sequence that fit, with the rest as it is.
@@ -236,7 +236,7 @@ def _host_bytes(problem: Problem, variant_count: int) -> int:
 
 
 def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
-    """Name the largest extents, each by itself, or the longest single sequence. Empty: not even one token fits."""
+    """Return the largest fitting dimensions, each by itself, or the longest single sequence; empty where not one token fits."""
 
     def fits_batch(value: int) -> bool:
         return _passes(check, replace(problem, batch_size=value))
@@ -259,7 +259,7 @@ def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
 
 
 def _largest(too_large: int, fits: Callable[[int], bool]) -> int:
-    """Find the largest value by halving: what a value takes grows with it."""
+    """Return the largest fitting value by bisection; the need grows with the value."""
     low, high = 0, too_large
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Carries out a model run: plan, load, verify, then time every launch and whole passes."""
+"""The run of a GPT model: plan, load, verify, then time every launch and complete passes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MODEL_ARTIFACT: Final = "model.json"
 
 
 def run_gpt(work: ModelRun, context: ModelContext) -> None:
-    """Report configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
+    """Run the model: report measurements of every launch and of complete passes and, with two variants, which is faster.
 
     Raises:
         MemoryLimitError: names the largest batch and sequence that fit.
@@ -83,11 +83,11 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
         session=session,
         sink=context.sink,
         clock_meter=open_clock_meter(session.device),
-        neighbours=Neighbours(open_use_meter(session.device)),
+        contention=Neighbours(open_use_meter(session.device)),
         method=method,
         seed=work.seed,
     )
-    pass_context.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
+    pass_context.contention.wait_or_refuse(work.measuring.busy_policy, progress.report)
     for planned in passes:
         context.sink.write(planned.pass_configuration)
         for step in planned.steps:
@@ -101,7 +101,7 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
         report_ceilings_after_sweep(session, sources, context.sink, context.ceilings_file)
 
 
-# ---------------------------------------------------------------- before anything is timed
+# ---------------------------------------------------------------- preparation
 
 
 def _pass_session(session: DeviceSession) -> PassSession:
@@ -160,7 +160,7 @@ def _load(
         found.append(model.logits(one))
     verifications = _verify(problem, weights, tokens, found, progress)
     for one, verification in zip(loaded, verifications, strict=True):
-        _refuse_wrong(one.planned, verification)
+        _raise_if_wrong(one.planned, verification)
     return loaded, verifications
 
 
@@ -175,7 +175,7 @@ def _verify(
     return [check.verification() for check in checks]
 
 
-def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
+def _raise_if_wrong(planned: PlannedPass, verification: Verification) -> None:
     if verification.state is not VerificationState.PASSED:
         raise VerificationFailedError(
             f"logits of {planned.name}",
@@ -188,7 +188,7 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
 def _report_model(
     problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], context: ModelContext
 ) -> None:
-    """Report what the model consists of, in numbers: for people in the log, all of it as an artifact."""
+    """Report the model's sizes: a summary in the log, the details as an artifact."""
     variants = {
         planned.variant: {
             "launch_count": len(planned.steps),
@@ -235,7 +235,7 @@ def _measure(
         run.start()
     samplings = _sample_steps(loaded, pass_context, progress)
     stop_reasons, comparison = _sample_passes(runs, progress)
-    use = pass_context.neighbours.read()
+    use = pass_context.contention.read()
     for sampling, run, stop_reason, rechecked in zip(samplings, runs, stop_reasons, recheck(), strict=True):
         progress.complete(sampling.finish(run.verification, rechecked, use))
         run.finish(stop_reason, rechecked, use)
@@ -268,7 +268,7 @@ def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple
 def _recheck(
     work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: ProgressReporter
 ) -> Sequence[Verification | None]:
-    """Verify once more, with tokens that no variant has seen: what a kernel has kept is wrong then."""
+    """Verify once more with new tokens, so that results which a kernel has merely cached are wrong."""
     if work.measuring.skip_verification:
         return [None for _ in loaded]
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed + RECHECK_SEED_STEP)

@@ -1,4 +1,4 @@
-"""Load a GPT on a device, and time whole passes and single launches."""
+"""A GPT on a device: its loading, and the timing of complete passes and single launches."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ from kernalyse.services.profiler.workloads.sweeps.configuration import ActivityS
 from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
 # ---------------------------------------------------------------- loading
-# A GPT on the device: its tensors, and the passes that use them.
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPass:
-    """A variant, ready to be launched."""
+    """A variant, compiled and bound, ready to be launched."""
 
     planned: PlannedPass
     launches: LaunchPass
@@ -61,6 +60,7 @@ class LoadedModel:
         self._tensors: dict[str, DeviceBuffer] = {name: session.allocate(size_bytes) for name, size_bytes in sizes.items()}
 
     def fill(self, weights: Mapping[str, Array], tokens: Array) -> None:
+        """Upload weights and tokens."""
         for name, values in {**weights, TOKENS: tokens}.items():
             self._session.upload(self._tensors[name], np.ascontiguousarray(values))
 
@@ -89,37 +89,40 @@ class LoadedModel:
         return bind_arguments(definition.kernel_name, function.parameters, buffers, step.plan.scalars)
 
     def release(self) -> None:
+        """Free all tensors."""
         for tensor in self._tensors.values():
             self._session.release(tensor)
         self._tensors.clear()
 
 
-# ---------------------------------------------------------------- pass bench
-# State that all measurements of one model run share.
+# ---------------------------------------------------------------- measurement context
 
 INPUT_DISTRIBUTION: Final = "normal"  # of the weights
 
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
-    """Session, sink, meters and method of one model run."""
+    """The session, sink, meters and method of one model run."""
 
     session: PassSession
     sink: EventSink
     clock_meter: ClockMeter
-    neighbours: Neighbours
+    contention: Neighbours
     method: Method
     seed: int
 
 
-# ---------------------------------------------------------------- pass run
-# Complete passes of one variant, without events between their launches: the model's latency.
+# ---------------------------------------------------------------- complete passes
+# The latency of a model: complete passes of one variant, without events between their launches.
 
 FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a latency to look at, soon over in a large model
 
 
 class PassRun:
-    """Call `start`; then `sample`, or let `Turns` alternate two of them; then `finish`."""
+    """The measurement of complete passes of one variant.
+
+    Call `start`; then `sample`, or alternate two of them in interleaved trials; then `finish`.
+    """
 
     def __init__(self, loaded: LoadedPass, verification: Verification, pass_context: PassContext, on_activity: ActivitySink) -> None:
         self._planned = loaded.planned
@@ -132,31 +135,36 @@ class PassRun:
 
     @property
     def label(self) -> str:
+        """Return the name of the variant."""
         return self._planned.name
 
     @property
     def configuration_index(self) -> int:
+        """Return the index of the complete pass."""
         return self._planned.pass_configuration.configuration_index
 
     @property
     def device(self) -> Device:
+        """Return the device that the model runs on."""
         return self._pass_context.session.device
 
     @property
     def rule(self) -> StoppingRule:
+        """Return the rule by which sampling stops."""
         return self._pass_context.method.rule
 
     def start(self) -> None:
+        """Warm up, choose the timing, and take the first few passes."""
         self.benchmark.start(lambda: self.verification)
         count = min(FIRST_PASS_COUNT, self.rule.max_sample_count - 1)
-        self.benchmark.keep_blocks([self.benchmark.take_block(count)])
+        self.benchmark.report_blocks([self.benchmark.take_block(count)])
 
     def sample(self) -> StopReason:
         """Take passes until there are enough."""
         return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> None:
-        """Report the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
+        """Report the measurement. recheck: the verification with new tokens. use: of the device by others during sampling."""
         pass_context, result = self._pass_context, self.benchmark.result(stop_reason)
         measured = result.measurement(self.configuration_index, pass_context.method, self.device, use)
         pass_context.sink.write(
@@ -175,7 +183,7 @@ class PassRun:
 
 
 class _PassTimer:
-    """A session whose launches are passes. Each is a sample of its own: a pass is no kernel too short for an event."""
+    """A session whose launches are passes. Each pass is one sample, being long enough for an event of its own."""
 
     timing_methods: Final = frozenset({TimingMethod.SINGLE})
 
@@ -191,8 +199,8 @@ class _PassTimer:
         return self._session.time_passes(launch, timing.cache_mode, count)
 
 
-# ---------------------------------------------------------------- step samples
-# Samples of every launch of a pass: complete passes, launch by launch, until their sum is known well enough.
+# ---------------------------------------------------------------- single launches
+# Every launch is timed within complete passes, until the sum of the launches is known well enough.
 
 TARGET_BATCH_NS: Final = 200_000_000
 """Wall clock of the passes between two events for each launch. A pass has a hundred launches: shorter batches flood whoever watches with
@@ -211,7 +219,7 @@ MAX_BATCH_GROWTH: Final = 4  # the first passes may be untypically quick
 
 
 class StepSampling:
-    """Samples of one variant, taken in batches of passes; another may take batches in between.
+    """The sampling of one variant's launches in batches of passes, between which another variant may take batches.
 
     Args:
         block_count: batches that a comparison with the other needs; they are taken as far as the time allows. 0: there is none.
@@ -291,14 +299,14 @@ class StepSampling:
 
 
 class _LaunchSamples:
-    """Samples of one launch, or of all launches of a pass together, and why they are enough."""
+    """The samples of one launch, or of all launches of a pass together, and their stop reason."""
 
     def __init__(self, rule: StoppingRule) -> None:
         self.recorder = Recorder(rule)
         self.stop_reason: StopReason | None = None
 
     def add(self, durations_ns: Samples, reading: ClockReading | None) -> Batch:
-        """Record samples. They go on coming after there are enough, for the sake of the pass's other launches: they count too."""
+        """Record samples. More may follow after there are enough, for the other launches of the pass; they count too."""
         batch = self.recorder.record(TimedSamples(durations_ns), reading)
         if self.stop_reason is None:
             self.stop_reason = self.recorder.criterion.add(batch.counted_ns)

@@ -1,4 +1,4 @@
-"""GPT models as the service checks them: names, variants, and what is refused before a run is queued."""
+"""GPT models as the service checks them before a run is queued: names, variants and sizes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,30 @@ class GptSpec:
 
     @property
     def name(self) -> str:
+        """Return "gpt"."""
         return "gpt"
 
     @property
     def model_names(self) -> tuple[str, ...]:
+        """Return the names of the built-in architectures."""
         return MODEL_NAMES
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
+        """Return the backends that have the kernels, the preferred one first."""
         # Not NVCC: there each kernel is a process of its own, and a pass would copy every buffer between them.
         return (BackendName.PYCUDA, BackendName.OPENCL)
 
     def can_use(self, device: Device) -> bool:
+        """Return True: every device of these backends runs the kernels."""
         return True
 
     def takes(self, work: ModelRun) -> bool:
+        """Return whether the request names a built-in architecture and no bundle."""
         return not work.bundle_digest and find_architecture(work.model_name) is not None
 
     def check(self, work: ModelRun) -> None:
+        """Raise InvalidParameterError for variants or sizes that the model cannot have."""
         _check_variants(work)
         for name, value in (
             ("batch_size", work.batch_size),

@@ -110,18 +110,18 @@ def _attention_mask(graph: _Graph) -> str:
 def _embeddings(graph: _Graph, vocabulary_size: int) -> str:
     """Add rows for words, token types and positions, and normalise: [batch, sequence, width]."""
     path = "bert/embeddings"
-    words = graph.weight("bert.embeddings.word_embeddings.weight", vocabulary_size, WIDTH)
+    token_table = graph.weight("bert.embeddings.word_embeddings.weight", vocabulary_size, WIDTH)
     types = graph.weight("bert.embeddings.token_type_embeddings.weight", TOKEN_TYPE_COUNT, WIDTH)
-    places = graph.weight("bert.embeddings.position_embeddings.weight", MAX_TOKEN_COUNT, WIDTH)
+    position_table = graph.weight("bert.embeddings.position_embeddings.weight", MAX_TOKEN_COUNT, WIDTH)
     sizes = graph.node(f"{path}/Shape", "Shape", "input_ids")
     length = graph.node(f"{path}/Gather", "Gather", sizes, graph.constant("index_1", [1], np.int64), axis=0)
     positions = graph.constant("bert.embeddings.position_ids", np.arange(MAX_TOKEN_COUNT)[np.newaxis], np.int64)
     used = graph.node(f"{path}/Slice", "Slice", positions, graph.constant("start", [0], np.int64), length, "axis_1")
-    word_rows = graph.node(f"{path}/word_embeddings/Gather", "Gather", words, "input_ids")
+    token_rows = graph.node(f"{path}/word_embeddings/Gather", "Gather", token_table, "input_ids")
     type_rows = graph.node(f"{path}/token_type_embeddings/Gather", "Gather", types, "token_type_ids")
-    both = graph.node(f"{path}/Add", "Add", word_rows, type_rows)
-    place_rows = graph.node(f"{path}/position_embeddings/Gather", "Gather", places, used)
-    return graph.layer_norm(f"{path}/LayerNorm", graph.node(f"{path}/Add_1", "Add", both, place_rows))
+    both = graph.node(f"{path}/Add", "Add", token_rows, type_rows)
+    position_rows = graph.node(f"{path}/position_embeddings/Gather", "Gather", position_table, used)
+    return graph.layer_norm(f"{path}/LayerNorm", graph.node(f"{path}/Add_1", "Add", both, position_rows))
 
 
 def _encoder_layer(graph: _Graph, index: int, hidden: str, mask: str) -> str:

@@ -1,4 +1,4 @@
-"""Prepare an ONNX model: prompt, input tensors and files."""
+"""The preparation of an ONNX model: prompt, input tensors and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from kernalyse.services.profiler.workloads.onnx.model_file import WORDS_INPUT, M
 from kernalyse.services.profiler.workloads.sweeps.configuration import RECHECK_SEED_STEP
 
 # ---------------------------------------------------------------- prompt
-# A prompt as the tokens of a model.
 
 PADDING_TOKENS: Final = ("[PAD]", "<pad>")
 OWN_TOKENIZER: Final = Path(__file__).with_name("tokenizer.json")
@@ -29,7 +28,7 @@ OWN_TOKENIZER: Final = Path(__file__).with_name("tokenizer.json")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of a prompt. ids, type_ids, mask and texts: as many as the sequence is long. mask: 0 for padding, else 1.
+    """The tokens of a prompt. All fields have the sequence length. mask: 0 for padding, else 1.
 
     dropped_count: over the model's maximum. padding_count: at the end, where the model takes no shorter sequence.
     """
@@ -60,19 +59,19 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
 
 
 def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int | None, model_name: str) -> None:
-    """Raise InvalidModelError for a tokenizer with words that the model has no row for. token_count: of the model, None: not known."""
+    """Raise InvalidModelError for a tokenizer with more tokens than the model's vocabulary. token_count: the model's; None: unknown."""
     size = tokenizer.get_vocab_size()
     if token_count is not None and size > token_count:
         raise InvalidModelError(
             f"vocabulary of {tokenizer_name}",
             found=f"{size} tokens",
-            expected=f"at most {token_count}, the rows of the table of words in {model_name}",
+            expected=f"at most {token_count}, the vocabulary size of {model_name}",
             remedy="Give the tokenizer that the model was trained with.",
         )
 
 
 def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_count: int | None = None) -> Tokens:
-    """Return the prompt with what the tokenizer puts around it, cut to max_count tokens; its last special token stays.
+    """Return the prompt's tokens with the tokenizer's special tokens, cut to max_count; the last special token stays.
 
     Args:
         fixed_count: of a model that takes sequences of this length alone: what is missing is padding.
@@ -81,40 +80,40 @@ def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_cou
     """
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    whole = tokenizer.encode(prompt)
-    if all(whole.special_tokens_mask):
+    encoding = tokenizer.encode(prompt)
+    if all(encoding.special_tokens_mask):
         raise InvalidParameterError("prompt", found="text that the tokenizer drops", expected="words", remedy="Give some text.")
-    whole_count = len(whole.ids)
+    full_count = len(encoding.ids)
     most = min((count for count in (max_count, fixed_count) if count is not None), default=None)
-    if most is not None and whole_count > most:
+    if most is not None and full_count > most:
         tokenizer.enable_truncation(most)
-        whole = tokenizer.encode(prompt)
-    told_count = len(whole.ids)
+        encoding = tokenizer.encode(prompt)
+    token_count = len(encoding.ids)
     if fixed_count is not None:
         padding = next((token for token in PADDING_TOKENS if tokenizer.token_to_id(token) is not None), None)
-        whole.pad(fixed_count, pad_id=(padding and tokenizer.token_to_id(padding)) or 0, pad_token=padding or PADDING_TOKENS[0])
+        encoding.pad(fixed_count, pad_id=(padding and tokenizer.token_to_id(padding)) or 0, pad_token=padding or PADDING_TOKENS[0])
     return Tokens(
-        ids=tuple(whole.ids),
-        type_ids=tuple(whole.type_ids),
-        mask=tuple(whole.attention_mask),
-        texts=tuple(whole.tokens),
-        dropped_count=whole_count - told_count,
-        padding_count=len(whole.ids) - told_count,
+        ids=tuple(encoding.ids),
+        type_ids=tuple(encoding.type_ids),
+        mask=tuple(encoding.attention_mask),
+        texts=tuple(encoding.tokens),
+        dropped_count=full_count - token_count,
+        padding_count=len(encoding.ids) - token_count,
     )
 
 
-# ---------------------------------------------------------------- feeds
-# Inputs of a model: arrays for all of them, of tokens where it takes some, else of seeded random numbers.
+# ---------------------------------------------------------------- input tensors
+# Arrays for all inputs of a model: tokens where it takes them, seeded random numbers elsewhere.
 
 Feeds = Mapping[str, npt.NDArray[Any]]
 
 DEFAULT_TOKEN_COUNT: Final = 1000
-"""Random tokens of a model whose table of words is not found are below it: every vocabulary in use is larger."""
+"""Limit of random tokens for a model whose vocabulary size is not found: every vocabulary in use is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Sizes of the open dimensions."""
+    """The sizes of the open dimensions."""
 
     batch: int
     sequence: int
@@ -128,21 +127,21 @@ def takes_tokens(model: ModelFile) -> bool:
 def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
     """Return the sizes that the model's file fixes, else those that were requested.
 
-    Raises InvalidParameterError: a sequence longer than the model has places for.
+    Raises InvalidParameterError: a sequence longer than the model's position table.
     """
     length = len(tokens.ids) if tokens is not None else model.sequence_length or work.sequence_length
-    if takes_tokens(model) and model.place_count is not None and length > model.place_count:
+    if takes_tokens(model) and model.position_count is not None and length > model.position_count:
         raise InvalidParameterError(
             f"sequence_length of model {work.model_name}",
             found=str(length),
-            expected=f"at most {model.place_count}, the places that it knows",
+            expected=f"at most {model.position_count}, the positions that it knows",
             remedy="Choose a shorter one.",
         )
     return Extents(model.batch_size or work.batch_size, length)
 
 
 def make_feeds(work: ModelRun, model: ModelFile, size: Extents, tokens: Tokens | None) -> Feeds:
-    """Return arrays by input name. Raises InvalidModelError: an input of a kind that nothing is known to feed."""
+    """Return the input arrays by name. Raises InvalidModelError for an input of an unsupported kind."""
     random = np.random.default_rng(work.seed)
     return {part.name: _values(part, model, size, tokens, random) for part in model.inputs}
 
@@ -191,8 +190,8 @@ def _shape(part: ModelInput, size: Extents) -> tuple[int, ...]:
     )
 
 
-# ---------------------------------------------------------------- preparing
-# A model made ready: its file found or built, the prompt turned into tokens, its inputs filled.
+# ---------------------------------------------------------------- preparation
+# The model file is found or built, the prompt tokenized, and the inputs filled.
 
 BUILT_FOLDER: Final = "models"
 MAX_SHOWN_COUNT: Final = 40  # tokens in the log: a line that can still be read
@@ -205,7 +204,7 @@ class PreparedModel:
     name: str
     file: ModelFile
     feeds: Feeds
-    extents: Extents
+    dimensions: Extents
 
 
 def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: EventSink) -> PreparedModel:
@@ -223,11 +222,11 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
 
 def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
     """Return inputs of the same shapes that the model has not seen: random tokens, whatever the prompt."""
-    return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.extents, None)
+    return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.dimensions, None)
 
 
 def _report_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
-    """Report requested sizes that the file does not allow, not to be taken for what was measured."""
+    """Log requested sizes that the file overrides, so that they are not mistaken for the measured ones."""
     if size.batch != work.batch_size:
         text = f"The model's file fixes the batch at {size.batch}: {work.batch_size} is not what runs."
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
@@ -256,10 +255,10 @@ def _tokens(work: ModelRun, bundle: Path | None, file: ModelFile, sink: EventSin
     path = OWN_TOKENIZER if bundle is None or is_own else bundle / work.tokenizer_file_name
     tokenizer = read_tokenizer(path, work.tokenizer_file_name or path.name)
     check_vocabulary(tokenizer, name, file.token_count, work.model_name)
-    tokens = tokenize(tokenizer, work.prompt, file.place_count, file.sequence_length)
-    told_count = len(tokens.ids) - tokens.padding_count
-    lines = [f"Prompt, {told_count} tokens of {name}: {' '.join(tokens.texts[: min(told_count, MAX_SHOWN_COUNT)])}"]
-    if told_count > MAX_SHOWN_COUNT:
+    tokens = tokenize(tokenizer, work.prompt, file.position_count, file.sequence_length)
+    token_count = len(tokens.ids) - tokens.padding_count
+    lines = [f"Prompt, {token_count} tokens of {name}: {' '.join(tokens.texts[: min(token_count, MAX_SHOWN_COUNT)])}"]
+    if token_count > MAX_SHOWN_COUNT:
         lines[0] += " …"
     if tokens.padding_count:
         lines.append(f"The model takes sequences of {len(tokens.ids)} tokens alone: {tokens.padding_count} behind the prompt are padding.")

@@ -1,4 +1,4 @@
-"""Contents of an ONNX file without its weights: inputs, nodes, and the sizes of its vocabulary and position table."""
+"""The contents of an ONNX file without its weights: inputs, nodes, and the sizes of vocabulary and position table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ it exported, outermost first, and that itself: "['', 'bert', 'bert.pooler', 'tan
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """An input of the model. shape: a size, or the name that the file has for one that is open, perhaps empty."""
+    """An input of the model. shape: sizes, or the names of open dimensions (perhaps empty)."""
 
     name: str
     element_type: int  # of onnx.TensorProto
@@ -36,9 +36,9 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model's file. node_of_tensor: names of the nodes whose output a tensor is. module_of_node: by name, where the file tells it.
+    """The contents of a model file. node_of_tensor: name of the node that outputs a tensor. module_of_node: by name, where known.
 
-    token_count, place_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
+    token_count, position_count: rows of the tables of words and positions; None: not found, as a model need not have them.
     parameter_count: numbers in its weights, single constants aside.
     """
 
@@ -48,7 +48,7 @@ class ModelFile:
     node_names: frozenset[str]
     module_of_node: Mapping[str, str]
     token_count: int | None
-    place_count: int | None
+    position_count: int | None
     parameter_count: int
 
     @property
@@ -69,15 +69,15 @@ def read_model_file(path: Path, name: str) -> ModelFile:
     graph = _graph(path, name)
     _check_external_data(graph, path, name)
     weights = {weight.name: weight for weight in graph.initializer}
-    words, places = _looked_up(graph.node, weights)
+    tokens, positions = _looked_up(graph.node, weights)
     return ModelFile(
         path=path,
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights),
         node_of_tensor={output: node.name for node in graph.node for output in node.output if node.name},
         node_names=frozenset(node.name for node in graph.node if node.name),
         module_of_node={node.name: module for node in graph.node if node.name and (module := _module(node)) is not None},
-        token_count=words,
-        place_count=places,
+        token_count=tokens,
+        position_count=positions,
         parameter_count=sum(math.prod(weight.dims) for weight in graph.initializer if weight.dims and weight.data_type in FLOATS),
     )
 
@@ -133,25 +133,25 @@ def _input(value: onnx.ValueInfoProto) -> ModelInput:
 
 
 def _module(node: onnx.NodeProto) -> str | None:
-    """Return the module of a node; empty for what the root does itself."""
-    told = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
+    """Return the module of a node; empty for nodes of the root module, None where the file does not say."""
+    recorded = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
     try:
-        scopes = ast.literal_eval(told)
+        scopes = ast.literal_eval(recorded)
     except (ValueError, SyntaxError):
         return None
-    is_told = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes) and "" in scopes[:-1]
-    return str(scopes[-2]) if is_told else None
+    has_scopes = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes) and "" in scopes[:-1]
+    return str(scopes[-2]) if has_scopes else None
 
 
 def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]) -> tuple[int | None, int | None]:
-    """Return the number of rows of the tables of words and of positions."""
-    words = places = None
+    """Return the number of rows of the token table and of the position table; None where one is not found."""
+    tokens = positions = None
     for node in nodes:
         table = weights.get(node.input[0]) if node.op_type == LOOKUP and len(node.input) > 1 else None
         if table is None or len(table.dims) != 2:
             continue
         if node.input[1] == WORDS_INPUT:
-            words = table.dims[0]
+            tokens = table.dims[0]
         elif PLACES_WORD in table.name or PLACES_WORD in node.name:
-            places = table.dims[0]
-    return words, places
+            positions = table.dims[0]
+    return tokens, positions

@@ -1,4 +1,4 @@
-"""An ONNX model timed on ONNX Runtime: complete passes by the host's clock, interleaved with passes under the runtime's profile.
+"""An ONNX model on ONNX Runtime: complete passes by the host's clock, interleaved with passes under the runtime's profile.
 
 The profile slows passes down and is written when its session ends, so each turn of it loads the model anew. The layers' samples
 come with each turn, less what the profile adds to them; the last turn's profile stays as the run's trace.
@@ -60,8 +60,8 @@ from kernalyse.services.profiler.workloads.onnx.session import (
     verify,
 )
 
-# ---------------------------------------------------------------- announcing
-# The configurations of an ONNX model: the whole pass, and a layer for each node that is told apart.
+# ---------------------------------------------------------------- configurations
+# The complete pass is one configuration, and each node with a layer of its own is another.
 
 PASS_INDEX: Final = 0
 MODEL_CATEGORY: Final = "model"
@@ -81,7 +81,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
-    """The pass and its layers. notices: what of the model is not shown, and why."""
+    """The complete pass and its layers. notices: which parts of the model are not shown, and why."""
 
     configuration: Configuration
     nodes: tuple[PlannedNode, ...]
@@ -108,8 +108,8 @@ def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mappin
 
 def _parameters(model: PreparedModel) -> tuple[ParameterValue, ...]:
     """Return parameters by the names that all models have for them; a model without tokens has no sequence."""
-    batch = ParameterValue("batch_size", model.extents.batch)
-    return (batch, ParameterValue("sequence_length", model.extents.sequence)) if takes_tokens(model.file) else (batch,)
+    batch = ParameterValue("batch_size", model.dimensions.batch)
+    return (batch, ParameterValue("sequence_length", model.dimensions.sequence)) if takes_tokens(model.file) else (batch,)
 
 
 def _work(node: ProfiledNode) -> Work | None:
@@ -140,8 +140,8 @@ def _configuration(
     work: Work | None,
     layer_path: str,
 ) -> Configuration:
-    # What moves nothing, a reshape, has no place under a roofline.
-    has_place = work is not None and bool(work.flop or work.bytes)
+    # An operator that neither computes nor moves data, such as a reshape, has no point in a roofline.
+    has_cost = work is not None and bool(work.flop or work.bytes)
     return Configuration(
         configuration_index=index,
         kernel_name=kernel_name,
@@ -151,8 +151,8 @@ def _configuration(
         dynamic_shared_memory_bytes=0,
         category=category,
         dtype=_dtype(work),
-        flop=work.flop if work is not None and has_place else None,
-        bytes=work.bytes if work is not None and has_place else None,
+        flop=work.flop if work is not None and has_cost else None,
+        bytes=work.bytes if work is not None and has_cost else None,
         cache_mode=CacheMode.HOT,
         layer_path=layer_path,
     )
@@ -168,13 +168,13 @@ def _notices(nodes: Sequence[ProfiledNode], work: Mapping[str, Work | None]) -> 
     unknown = Counter(node.operator for node in nodes if work[node.name] is None)
     if unknown:
         names = ", ".join(f"{count} {name}" for name, count in unknown.items())
-        yield f"No model tells the work of {names}: the model's flop and bytes are not known either."
+        yield f"No cost model knows {names}: the model's flop and bytes are not known either."
     launching = Counter(node.provider for node in nodes if node.provider in LAUNCHING_PROVIDERS)
     for provider, count in launching.items():
         yield f"{count} nodes run on {provider}, which launches kernels: their own times need nsys. The pass's are exact."
 
 
-# ---------------------------------------------------------------- run
+# ---------------------------------------------------------------- interleaved measurement
 
 TURN_NS: Final = 100_000_000
 """Duration of the timed passes of a turn. Shorter turns load the model more often than they run it, in longer ones layers move seldom."""
@@ -186,7 +186,7 @@ TRACE_FILE: Final = "profile.json"
 
 
 def run_onnx(work: ModelRun, context: ModelContext) -> None:
-    """Measure an ONNX model. Raises KernalyseError: what of model, prompt or device cannot be used, in ONNX Runtime's own words."""
+    """Measure an ONNX model. Raises KernalyseError, with ONNX Runtime's message, for a model, prompt or device that cannot be used."""
     sink = context.sink
     progress = ProgressReporter(sink, total_count=1)
     progress.report(f"preparing {work.model_name}")
@@ -203,7 +203,7 @@ def run_onnx(work: ModelRun, context: ModelContext) -> None:
         _Run(work, context, device, passes, plan, progress).measure()
     if not are_complete:
         report_ceilings_after_sweep(device_session, load_sources(), sink, context.ceilings_file)
-    with suppress(Exception):  # what has been measured is told; a runtime's trouble at its end changes nothing
+    with suppress(Exception):  # the measurements are reported already, so errors at the runtime's end do not matter
         device_session.close()
 
 
@@ -219,7 +219,7 @@ class _Passes:
     profiled_count: int = GROUP_COUNT
 
     def plan(self, warm_up_count: int) -> PlannedPass:
-        """Run the model for the first time; return what it really consists of, and note how much memory it takes."""
+        """Run the model under a profile for the first time; return its nodes as they are executed, and record the memory used."""
         peak = ResidentPeak.begin()  # before anything else has been loaded and freed: memory that is used again would not count
         self.session = OnnxSession(self.model.file.path, self.model.name, self.provider)
         for _ in range(warm_up_count):
@@ -257,7 +257,7 @@ class _ConfigurationSamples:
 
     @property
     def timing(self) -> Timing:
-        """Return how they are taken: the profile times each launch by itself, also where a sample is a mean of several."""
+        """Return the timing method: the profile times each launch by itself, even where a sample is a mean of several."""
         return Timing(TimingMethod.SINGLE, self.configuration.cache_mode, self.launches_per_sample)
 
 
@@ -275,7 +275,7 @@ class _Run:
         self._plan = plan
         self._progress = progress
         rule = StoppingRule.of(work.measuring, device.kind)
-        self._neighbours = Neighbours(open_use_meter(device))
+        self._contention = Neighbours(open_use_meter(device))
         pass_method = Method(plan.configuration.cache_mode, TimingMethod.SINGLE, max(work.measuring.warm_up_count, 1), rule)
         layer_method = replace(pass_method, warm_up_count=COLD_COUNT)
         self._pass = _ConfigurationSamples(plan.configuration, 1, pass_method)
@@ -284,10 +284,10 @@ class _Run:
         self._recheck: Verification | None = None
         self._start_ns = time.perf_counter_ns()
         self._profile_costs_ns: list[float] = []
-        self._profiled_ns = 0  # in turns under the profile, loading the model and reading it included
+        self._profiled_ns = 0  # in trials under the profile, loading the model and reading the profile included
 
     def measure(self) -> None:
-        self._neighbours.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
+        self._contention.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
         self._sink.write(self._plan.configuration)
         for node in self._plan.nodes:
             self._sink.write(node.configuration)
@@ -320,12 +320,12 @@ class _Run:
                 return reason
 
     def _max_pass_count(self) -> int:
-        """Return the number of passes that the next turn may have."""
+        """Return the maximum number of passes in the next trial."""
         left = self._pass.method.rule.max_sample_count - self._pass.recorder.taken_count
         return max(1, min(MAX_TURN_COUNT, left))
 
     def _profile(self, pass_ns: float) -> Path:
-        """Take a turn under the profile, of as many passes as one without it; return the profile."""
+        """Run a profiled trial, with as many passes as one without profile; return the profile."""
         start_ns = time.perf_counter_ns()
         count = int(min(max(TURN_NS / pass_ns, 1), self._passes.profiled_count))
         if any(layer.launches_per_sample > 1 for layer in self._layers.values()):
@@ -344,19 +344,19 @@ class _Run:
         return profile
 
     def _store(self, profile: Path) -> None:
-        """Store the trace of the last turn."""
+        """Store the trace of the last trial."""
         self._sink.write(store_artifact(self._context.folder, TRACE_FILE, profile.read_bytes()))
         self._sink.write(TraceStored((TRACE_FILE,), FORMAT))
 
     def _report_measurements(self, stop_reason: StopReason) -> None:
-        use = self._neighbours.read()
+        use = self._contention.read()
         measured = [part for part in (self._pass, *self._layers.values()) if part.recorder.taken_count >= MIN_SPREAD_COUNT]
         for part in measured:
             part.recorder.elapsed_ns = time.perf_counter_ns() - self._start_ns
             self._sink.write(self._measurement(part, stop_reason, use))
         if self._layers:
             cost_us = float(np.median(self._profile_costs_ns)) / NS_PER_US
-            text = f"ONNX Runtime's profile makes each node {cost_us:.1f} us longer; layers are told without that, the trace with it."
+            text = f"ONNX Runtime's profile makes each node {cost_us:.1f} us longer; layer times exclude that, the trace includes it."
             self._sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
         self._progress.complete(len(measured))
 

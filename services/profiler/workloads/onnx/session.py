@@ -1,4 +1,4 @@
-"""A model loaded into ONNX Runtime: on which provider, timed from outside or with the runtime's own profile."""
+"""A model in ONNX Runtime, timed from outside or by the runtime's own profile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 CUDA_PROVIDER: Final = "CUDAExecutionProvider"
-ERRORS_ONLY: Final = 3  # of the runtime's log: its warnings tell how a graph was made faster
+ERRORS_ONLY: Final = 3  # log level of the runtime: its warnings are about graph optimizations
 
 WEIGHTS_FILE_KEY: Final = "session.optimized_model_external_initializers_file_name"
 WEIGHTS_SIZE_KEY: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
@@ -53,26 +53,28 @@ class Provider:
                 f"ONNX Runtime on device {device.device_id}",
                 found=f"providers {', '.join(available)}",
                 expected=name if is_cuda else "a CPU or an NVIDIA device",
-                remedy="Install onnxruntime-gpu in the place of onnxruntime, or choose the CPU device.",
+                remedy="Install onnxruntime-gpu instead of onnxruntime, or choose the CPU device.",
             )
         return cls(name, int(device.device_id.partition(":")[2]) if is_cuda else None)
 
     @property
     def is_host(self) -> bool:
+        """Return whether the provider computes on the host."""
         return self.device_number is None
 
     @property
     def options(self) -> dict[str, int]:
+        """Return the provider's options as ONNX Runtime takes them."""
         return {} if self.device_number is None else {"device_id": self.device_number}
 
 
 class OnnxSession:
-    """A model, ready to run. Loading it takes load_ns."""
+    """A model, ready to run. load_ns: the time to load it."""
 
     def __init__(self, path: Path, name: str, provider: Provider, *, profile: Path | None = None, optimized: Path | None = None) -> None:
-        """Load the model. profile: beginning of the path of a profile. optimized: file to write the graph to that is really run.
+        """Load the model. profile: path prefix for profiles. optimized: file for the optimized graph that is executed.
 
-        Raises InvalidModelError, with ONNX Runtime's own words: it cannot run the model.
+        Raises InvalidModelError, with ONNX Runtime's message: it cannot run the model.
         """
         options = onnxruntime.SessionOptions()
         options.log_severity_level = ERRORS_ONLY
@@ -85,7 +87,9 @@ class OnnxSession:
             options.add_session_config_entry(WEIGHTS_SIZE_KEY, MIN_WEIGHTS_BYTES)
         self._name = name
         start_ns = time.perf_counter_ns()
-        self._session = _told(name, lambda: onnxruntime.InferenceSession(path, options, providers=[(provider.name, provider.options)]))
+        self._session = _translate_errors(
+            name, lambda: onnxruntime.InferenceSession(path, options, providers=[(provider.name, provider.options)])
+        )
         self.load_ns = time.perf_counter_ns() - start_ns
         if provider.name not in self._session.get_providers():
             raise BackendUnavailableError(
@@ -96,12 +100,12 @@ class OnnxSession:
             )
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """Run one pass and return its outputs. Raises InvalidModelError with ONNX Runtime's own words."""
-        outputs: list[Any] = _told(self._name, lambda: self._session.run(None, dict(feeds)))
+        """Run one pass and return its outputs. Raises InvalidModelError with ONNX Runtime's message."""
+        outputs: list[Any] = _translate_errors(self._name, lambda: self._session.run(None, dict(feeds)))
         return outputs
 
     def time(self, feeds: Feeds, duration_ns: int, max_count: int) -> Samples:
-        """Run passes until so much time is over, at least one: ns of each by the host's clock, inputs and outputs included."""
+        """Run passes, at least one, for the given time; return the host's ns of each, transfer of inputs and outputs included."""
         durations: list[int] = []
         while not durations or (sum(durations) < duration_ns and len(durations) < max_count):
             start_ns = time.perf_counter_ns()
@@ -114,7 +118,7 @@ class OnnxSession:
         return Path(self._session.end_profiling())
 
 
-def _told(name: str, action: Callable[[], Value]) -> Value:
+def _translate_errors(name: str, action: Callable[[], Value]) -> Value:
     try:
         return action()
     except Exception as error:  # each of the runtime's errors is a class of its own, of no common kind
@@ -127,18 +131,16 @@ def _told(name: str, action: Callable[[], Value]) -> Value:
 
 
 # ---------------------------------------------------------------- profile
-# A profile of ONNX Runtime as times of nodes, pass by pass.
-#
-# The runtime takes the time at which a node ends after it has put together what it writes of the node: each node is longer by that,
-# some microseconds, which for small ones is most of it. What it comes to follows from the same pass without a profile.
+# The runtime takes the end time of a node after it has assembled the node's profile record. Each node is longer by that, some
+# microseconds, which is most of the time of a small node. The difference to the same pass without a profile gives that cost.
 
 RESOLUTION_NS: Final = float(NS_PER_US)
-MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are cut off to whole microseconds: of less than half of one they tell nothing
+MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are truncated to whole microseconds, so shorter ones mean nothing
 
 
 @dataclass(slots=True)
 class ProfiledNode:
-    """A node of the graph that was run. calls: of one pass, several of a node in a loop's body; None: shapes unknown."""
+    """A node of the executed graph. calls: per pass, several for a node in a loop's body; None: shapes unknown."""
 
     name: str
     operator: str
@@ -161,7 +163,7 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
     runs = sorted((event for event in events if event["cat"] == SESSION and event["name"] == MODEL_RUN), key=_start)[skip_count:]
     starts = [run["ts"] for run in runs]
     found: dict[str, ProfiledNode] = {}
-    for event in _innermost(events):
+    for event in _leaves(events):
         pass_index = int(np.searchsorted(starts, event["ts"], side="right")) - 1
         if pass_index < 0:
             continue
@@ -177,7 +179,7 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
 
 
 def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
-    """Return what the profile adds to each node.
+    """Return the time in ns that profiling adds to each node.
 
     That is by how much all together take longer than a pass without it, evenly, and no more than the quickest of them takes.
 
@@ -191,8 +193,8 @@ def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
     return min(max(sum(medians) - pass_ns, 0.0) / len(medians), max(min(medians) - MIN_NODE_NS, 0.0))
 
 
-def _innermost(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield executions of nodes that hold no other, in order of start."""
+def _leaves(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the leaf nodes' executions in order of start: those that contain no other node."""
     nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_ENDING)]
     nodes.sort(key=lambda event: (event["ts"], -event["dur"]))
     for event, following in zip(nodes, [*nodes[1:], None], strict=True):
@@ -211,8 +213,8 @@ def _start(event: Mapping[str, Any]) -> int:
     return start_us
 
 
-# ---------------------------------------------------------------- layers
-# Paths of layers, from the names that exporters give to nodes.
+# ---------------------------------------------------------------- layer paths
+# Layer paths follow from the names that exporters give to nodes.
 
 SEPARATOR: Final = "."
 BLOCKED: Final = "_nchwc"
@@ -232,7 +234,7 @@ def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ..
     paths: dict[str, str] = {}
     for node in nodes:
         origin = node.name if node.name in model.node_names else former.get(node.name) or _blocked_origin(model, node.name)
-        paths[node.name] = _unique(_wanted(node, origin, model.module_of_node.get(origin)), set(paths.values()))
+        paths[node.name] = _unique(_layer_path(node, origin, model.module_of_node.get(origin)), set(paths.values()))
     return paths
 
 
@@ -242,7 +244,7 @@ def _blocked_origin(model: ModelFile, node_name: str) -> str:
     return model.node_of_tensor.get(tensor, "") if is_blocked else ""
 
 
-def _wanted(node: ProfiledNode, origin: str, module: str | None) -> str:
+def _layer_path(node: ProfiledNode, origin: str, module: str | None) -> str:
     """Return the path of a node. origin: the exported node that it stands for; empty: not known."""
     if module is not None:
         return _joined(module, node.operator)
@@ -262,8 +264,7 @@ def _unique(path: str, taken: set[str]) -> str:
     return next(numbered for number in range(1, len(taken) + 1) if (numbered := f"{path}_{number}") not in taken)
 
 
-# ---------------------------------------------------------------- memory
-# Peak of the resident memory of this process.
+# ---------------------------------------------------------------- peak memory
 
 PEAK_RESET_FILE: Final = Path("/proc/self/clear_refs")
 PEAK_RESET: Final = "5"
@@ -276,12 +277,13 @@ SLACK_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ResidentPeak:
-    """Peak from `begin` on. start_bytes: resident then; None: this system does not tell, or does not begin anew."""
+    """The peak of resident memory since `begin`. start_bytes: resident then; None where the system cannot measure a new peak."""
 
     start_bytes: int | None
 
     @classmethod
     def begin(cls) -> Self:
+        """Reset the system's peak and return a measurement that starts now."""
         try:
             PEAK_RESET_FILE.write_text(PEAK_RESET)
             start_bytes = _status_bytes("VmRSS")
@@ -290,12 +292,12 @@ class ResidentPeak:
             return cls(None)
 
     def grown_bytes(self) -> int | None:
-        """Return how much has been resident at most since `begin`."""
+        """Return the growth of the peak since `begin` in bytes, or None."""
         return None if self.start_bytes is None else max(0, _status_bytes("VmHWM") - self.start_bytes)
 
 
 def _status_bytes(name: str) -> int:
-    """Read a field of the process's status. Raises OSError: the system tells no such thing."""
+    """Read a field of the process's status in bytes. Raises OSError where the system does not have it."""
     for line in STATUS_FILE.read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:
@@ -303,8 +305,8 @@ def _status_bytes(name: str) -> int:
     raise OSError(f"{STATUS_FILE} has no {name}")
 
 
-# ---------------------------------------------------------------- verifying
-# Verification of a built-in model: ONNX's own reference implementation, in NumPy, says what its answer should be.
+# ---------------------------------------------------------------- verification
+# A built-in model is verified against ONNX's reference implementation in NumPy.
 
 NOT_VERIFIED: Final = Verification(VerificationState.NO_REFERENCE, message="Nothing to compare with: a node, or a model of a bundle.")
 RELATIVE_TOLERANCE: Final = 1e-4  # of logits in float32, summed in another order
@@ -315,7 +317,7 @@ def verify(work: ModelRun, model: PreparedModel, session: OnnxSession, feeds: Fe
     """Return the logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
     if work.measuring.skip_verification:
         return SWITCHED_OFF
-    if work.model_name != BUILT_IN_ONNX_MODEL or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:
+    if work.model_name != BUILT_IN_ONNX_MODEL or model.dimensions.batch * model.dimensions.sequence > MAX_TOKEN_COUNT:
         return NOT_VERIFIED
     reference = ReferenceEvaluator(str(model.file.path))
     expected = cast(list[Array], reference.run(None, dict(feeds)))

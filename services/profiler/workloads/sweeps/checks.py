@@ -1,4 +1,4 @@
-"""Checks of a sweep before any kernel of it is looked at."""
+"""Checks of a sweep request before its kernels are resolved."""
 
 from __future__ import annotations
 

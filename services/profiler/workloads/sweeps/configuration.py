@@ -1,4 +1,4 @@
-"""Measure one configuration of a sweep, and report progress."""
+"""The measurement of one configuration of a sweep, and the sweep's progress."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from kernalyse.services.profiler.workloads.sweeps.launches import (
 )
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
-# ---------------------------------------------------------------- configuration run
-# Measurement of one configuration of a sweep, from its definition to its result.
+# ---------------------------------------------------------------- one configuration
 
 RECHECK_SEED_STEP: Final = 1_000_003  # to the seed of the fresh inputs: any other seed would do
 
@@ -48,14 +47,17 @@ class MeasurementContext:
     sink: EventSink
     folder: Path  # of the run
     clock_meter: ClockMeter
-    neighbours: Neighbours
+    contention: Neighbours
     buffers: DeviceBuffers
     compiler: SweepCompiler
     references: ReferenceResults = field(default_factory=ReferenceResults)
 
 
 class ConfigurationRun:
-    """Call `announce` first. Then `measure`; or, where others take turns on the device, `start`, `sample` and `finish`."""
+    """The measurement of one configuration.
+
+    Call `report_configuration` first; then `measure` or, where others share the device, `start`, `sample` and `finish`.
+    """
 
     def __init__(self, planned: PlannedConfiguration, context: MeasurementContext) -> None:
         self.planned = planned
@@ -67,16 +69,18 @@ class ConfigurationRun:
         self._kernel: CompiledKernel | None = None
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
-        self._further_ns = 0  # wall clock beside the benchmark's
+        self._further_ns = 0  # wall clock outside the benchmark
         self.measurement: Measurement | None = None  # when finished
-        self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
+        self.companions: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
     @property
     def configuration_index(self) -> int:
+        """Return the index of the configuration in its run."""
         return self.planned.configuration_index
 
     @property
     def label(self) -> str:
+        """Return the name of the configuration for people."""
         return self.plan.configuration.label
 
     @property
@@ -87,8 +91,8 @@ class ConfigurationRun:
             self._plan = replace(plan, configuration=replace(plan.configuration, cache_mode=self._method.cache_mode))
         return self._plan
 
-    def announce(self) -> None:
-        """Report the configuration, and refuse what cannot be launched."""
+    def report_configuration(self) -> None:
+        """Report the configuration. Raises KernalyseError where it cannot be launched."""
         self._context.sink.write(self.plan.configuration)
         check_requirement(self.plan)
         check_launch(self._context.session.device, self.plan.definition.kernel_name, self.plan.launch)
@@ -102,7 +106,7 @@ class ConfigurationRun:
     def start(self, on_activity: ActivitySink) -> None:
         """Compile, fill buffers, verify, warm up and choose how to time."""
         start_ns = time.perf_counter_ns()
-        self._context.neighbours.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
+        self._context.contention.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
         launch = self.prepare()
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
@@ -111,12 +115,12 @@ class ConfigurationRun:
         self._benchmark.start(lambda: self._verify(self._context.sweep.measuring.seed))
 
     def prepare(self) -> PreparedLaunch:
-        """Compile and fill buffers: a launch as the benchmark's, for whoever launches it without one."""
+        """Compile, fill buffers and return the launch, for callers that launch it without a benchmark."""
         self._kernel = self._context.compiler.compile(self.planned)
         return self._load()
 
     def reload(self) -> None:
-        """Load again before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
+        """Fill the buffers again before a further `sample` or `finish`, if another configuration has used them."""
         assert self._benchmark is not None
         start_ns = time.perf_counter_ns()
         launch = self._load()
@@ -125,7 +129,7 @@ class ConfigurationRun:
         self._further_ns += time.perf_counter_ns() - start_ns
 
     def unload(self) -> None:
-        """Drop inputs before another configuration takes the buffers: many that wait would fill the host's memory with theirs."""
+        """Drop the inputs before another configuration uses the buffers: those of many waiting ones would fill the host's memory."""
         self._loaded = None
 
     @property
@@ -140,22 +144,27 @@ class ConfigurationRun:
 
     @property
     def benchmark(self) -> Benchmark:
+        """Return the benchmark, which `start` has made."""
         assert self._benchmark is not None
         return self._benchmark
 
     @property
     def device(self) -> Device:
+        """Return the device that it is measured on."""
         return self._context.session.device
 
     @property
     def is_session_lost(self) -> bool:
+        """Return whether a kernel has destroyed the device session."""
         return self._context.session.is_lost
 
     @property
     def rule(self) -> StoppingRule:
+        """Return the rule by which sampling stops."""
         return self._method.rule
 
     def samples(self) -> Samples:
+        """Return all samples that count so far, in ns, shape (n,)."""
         return self.benchmark.samples()
 
     def finish(self, stop_reason: StopReason, use: DeviceUse | None = None) -> Measurement:
@@ -166,7 +175,7 @@ class ConfigurationRun:
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._further_ns += time.perf_counter_ns() - start_ns
-        self.measurement = self._measurement(stop_reason, recheck, self._context.neighbours.read() if use is None else use)
+        self.measurement = self._measurement(stop_reason, recheck, self._context.contention.read() if use is None else use)
         self._context.sink.write(self.measurement)
         return self.measurement
 
@@ -177,7 +186,7 @@ class ConfigurationRun:
         assert self._kernel is not None
         plans = self.plan.buffers()
         try:
-            buffers = self._context.buffers.take(plans, self.beside)
+            buffers = self._context.buffers.take(plans, self.companions)
             self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._context.sweep.measuring.seed))
         except MemoryError as error:
             raise _host_memory_error(plans) from error
@@ -231,7 +240,7 @@ class ConfigurationRun:
 
     @property
     def _reference(self) -> Reference | str | None:
-        """Return what tells one reference from another: the caller's own function, or the name that the definition has."""
+        """Return the identity of the reference: the caller's function, or its name in the definition."""
         return self.planned.kernel.callables.reference or self.plan.definition.reference
 
     def _expected(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -242,9 +251,9 @@ class ConfigurationRun:
         return reference(inputs, self.plan.scalars)
 
     def _recheck(self) -> Verification | None:
-        """Verify once more, with inputs that the kernel has never seen, over its results for those that it has.
+        """Verify once more with new inputs.
 
-        What it kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out.
+        The outputs still hold the results of the old ones, so results that the kernel cached or did not write are wrong now.
         """
         if self._context.sweep.measuring.skip_verification or self._reference is None:
             return None
@@ -255,7 +264,7 @@ class ConfigurationRun:
         self._loaded = replace(loaded, inputs=self._fill_inputs(loaded.plans, loaded.buffers, seed + RECHECK_SEED_STEP))
         return self._verify(seed + RECHECK_SEED_STEP)
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ events
 
     def _report_batch(self, batch: Batch) -> None:
         self._context.sink.write(batch.event(self.planned.configuration_index))
@@ -296,11 +305,10 @@ def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:
 
 
 # ---------------------------------------------------------------- sweep progress
-# Progress of a sweep: what is measured, what has failed, and which failure ends the process.
 
 
 class SweepProgress:
-    """Attempts configurations and reports how far the sweep is.
+    """The attempts of a sweep's configurations, and their counts.
 
     reporter: earlier processes and an earlier run of the sweep are counted in.
     """
@@ -311,18 +319,21 @@ class SweepProgress:
         self._first_error: KernalyseError | None = None
 
     def report(self, activity: str) -> None:
+        """Report the counts with a status message."""
         self._reporter.report(activity)
 
     def complete(self) -> None:
+        """Count one configuration as measured."""
         self._has_measured = True
         self._reporter.complete()
 
     def fail(self, planned: PlannedConfiguration, error: KernalyseError) -> None:
+        """Report a configuration that could not be measured, and count it as done."""
         self._first_error = self._first_error or error
         self._reporter.fail(planned.configuration_index, error)
 
     def attempt(self, run: ConfigurationRun, action: Callable[[], object]) -> bool:
-        """Return whether the action went through; what goes wrong is reported as the configuration's failure and goes no further.
+        """Return whether the action succeeded; an error is reported as the configuration's failure and not raised.
 
         Raises:
             KernalyseError: the session is lost with it, so nothing can be measured after it in this process.
@@ -346,11 +357,11 @@ class SweepProgress:
 
 
 def measure_configuration(planned: PlannedConfiguration, context: MeasurementContext, progress: SweepProgress) -> Measurement | None:
-    """Announce and measure one configuration. None: it failed, which is reported and goes no further."""
+    """Measure one configuration. Returns None where it failed, which is reported and not raised."""
     run = ConfigurationRun(planned, context)
 
     def measure() -> None:
-        run.announce()
+        run.report_configuration()
         run.measure(progress.report)
 
     if progress.attempt(run, measure):

@@ -1,4 +1,4 @@
-"""Plan and compile launches, and check that they fit a device's memory."""
+"""The launches of a sweep: planned, checked against the device's memory, and compiled."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from kernalyse.services.profiler.workloads.events import EventSink, store_artifa
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
 # ---------------------------------------------------------------- launch plan
-# Launch plan of a configuration: its grid, its buffers, its counts.
 
 MAX_EXTENT: Final = 2**31 - 1  # of CUDA's grid.x; what the contract's fields hold
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Everything about a configuration that its definition's expressions say."""
+    """The launch of a configuration, with all expressions of its definition evaluated."""
 
     planned: PlannedConfiguration
     configuration: Configuration
@@ -36,6 +35,7 @@ class LaunchPlan:
 
     @property
     def definition(self) -> KernelDefinition:
+        """Return the definition of the configuration's kernel."""
         return self.planned.kernel.definition
 
     def buffers(self) -> tuple[BufferPlan, ...]:
@@ -116,7 +116,7 @@ def _count(formula: str | None, subject: str, names: Mapping[str, int]) -> float
 
 
 # ---------------------------------------------------------------- fitting sizes
-# Check that a device holds a configuration's buffers; where it does not, the largest sizes that it would hold.
+# Where a device cannot hold a configuration's buffers, the error names the largest sizes that would fit.
 
 
 def check_device_memory(planned: PlannedConfiguration, device: Device) -> None:
@@ -168,11 +168,11 @@ def _check(planned: PlannedConfiguration, device: Device) -> None:
 
 
 # ---------------------------------------------------------------- sweep compiler
-# Compiling for a sweep: what does not compile is tried once, and what the compiler says is told once.
+# What does not compile is tried only once, and each compiler message is reported only once.
 
 
 class SweepCompiler:
-    """Compiles the kernels of one process's configurations.
+    """The compiler of one process's configurations.
 
     Args:
         options: of the compiler, for all of them.
@@ -185,10 +185,10 @@ class SweepCompiler:
         self._sink = sink
         self._folder = folder
         self._refusals: dict[tuple[Build, Dim3], KernalyseError] = {}
-        self._told: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
+        self._reported: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
 
     def compile(self, planned: PlannedConfiguration) -> CompiledKernel:
-        """Compile one configuration. Raises what the session's compiler raises, and the same again for what was refused before."""
+        """Compile one configuration. Raises as the session's `compile`; a build that failed before fails again without a try."""
         build = self._build(planned)
         key = (build, planned.block)
         if key in self._refusals:  # a kernel that does not compile costs its compiler's time once
@@ -198,7 +198,7 @@ class SweepCompiler:
         except KernalyseError as error:
             self._refusals[key] = error
             raise
-        if planned.process_index == 0:  # later processes would tell the same
+        if planned.process_index == 0:  # later processes would report the same
             self._report(planned, compiled)
         return compiled
 
@@ -222,7 +222,7 @@ class SweepCompiler:
                 self._sink.write(store_artifact(self._folder, self._listing_name(planned, suffix), data))
 
     def _listing_name(self, planned: PlannedConfiguration, suffix: str) -> str:
-        """Return a name unique within the run: the plain one for the first listing, then with what made another one necessary."""
+        """Return a file name unique within the run: the plain one first, later ones with what differs."""
         stem = listing_stem(planned.kernel.definition.kernel_name)
         variant = listing_variant(planned.macros)
         names = (stem, f"{stem}.{variant}", f"{stem}.{variant}.{planned.block}", f"{stem}.{planned.configuration_index}")
@@ -230,6 +230,6 @@ class SweepCompiler:
         return next((name for name in candidates if self._is_new("name", name)), candidates[-1])
 
     def _is_new(self, kind: str, text: str) -> bool:
-        is_new = (kind, text) not in self._told
-        self._told.add((kind, text))
+        is_new = (kind, text) not in self._reported
+        self._reported.add((kind, text))
         return is_new

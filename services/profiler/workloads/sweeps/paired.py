@@ -1,4 +1,4 @@
-"""Compare configurations in paired trials: problems, confirmation of the best, and its budget of time."""
+"""Comparisons in interleaved trials: paired problems, confirmation of the best, and the time budget of a search."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from kernalyse.services.profiler.workloads.sweeps.checks import MIN_BLOCK_COUNT
 from kernalyse.services.profiler.workloads.sweeps.configuration import ActivitySink, ConfigurationRun, MeasurementContext, SweepProgress
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
-# ---------------------------------------------------------------- pairing
-# `bench A B --paired`: the two configurations of each problem, measured in alternating blocks of one process.
+# ---------------------------------------------------------------- paired problems
+# `bench A B --paired`: the two configurations of each problem, measured in interleaved trials of one process.
 
 
 def measure_pairs(
@@ -62,7 +62,7 @@ def start_pair(baseline: ConfigurationRun, candidate: ConfigurationRun, on_activ
 
 
 class ProblemRun:
-    """Both sides of one problem. What goes wrong with one is told, and the other is measured by itself."""
+    """Both sides of one problem. If one of them fails, that is reported, and the other is measured by itself."""
 
     def __init__(self, sides: list[ConfigurationRun], context: MeasurementContext, progress: SweepProgress) -> None:
         self._sides = sides  # without those that have failed
@@ -71,20 +71,21 @@ class ProblemRun:
         self._stop_reasons: dict[ConfigurationRun, StopReason] = {}
 
     def measure(self, block_count: int) -> None:
-        self._each(ConfigurationRun.announce)
+        """Measure both sides in alternating blocks, and report measurements and comparison."""
+        self._each(ConfigurationRun.report_configuration)
         if len(self._sides) == 2:
             _share_device(*self._sides)
         self._each(lambda side: side.start(self._progress.report))
         comparison = self._compare(block_count) if len(self._sides) == 2 else None
         if comparison is None:
             self._each(self._sample_alone)
-        use = self._context.neighbours.read()
+        use = self._context.contention.read()
         self._each(lambda side: self._finish(side, use))
         if comparison is not None and len(self._sides) == 2:
             self._context.sink.write(comparison)
 
     def _compare(self, block_count: int) -> PairedComparison | None:
-        """Compare both sides. None: one has failed meanwhile."""
+        """Compare both sides; None where one of them has failed."""
         baseline, candidate = self._sides
         note = CrashMarker(self._context.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
         turns = Turns(baseline, candidate, self._progress.report, note.write)
@@ -92,7 +93,7 @@ class ProblemRun:
             with note:
                 comparison = turns.compare(block_count)
         except KernalyseError as error:
-            failed = baseline if turns.whose is baseline else candidate
+            failed = baseline if turns.active is baseline else candidate
             self._sides.remove(failed)
             self._progress.fail(failed.planned, error)
             if failed.is_session_lost:
@@ -102,7 +103,7 @@ class ProblemRun:
         return comparison
 
     def _sample_alone(self, side: ConfigurationRun) -> None:
-        side.beside = ()
+        side.companions = ()
         side.reload()
         self._stop_reasons[side] = side.sample()
 
@@ -115,14 +116,14 @@ class ProblemRun:
 
 
 def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:
-    first.beside, second.beside = second.plan.buffers(), first.plan.buffers()
+    first.companions, second.companions = second.plan.buffers(), first.plan.buffers()
 
 
-# ---------------------------------------------------------------- confirming
-# The best configuration once more against the runner-up, in alternating blocks: is it really faster?
+# ---------------------------------------------------------------- confirmation of the best
+# The best configuration is compared once more with the runner-up, in interleaved trials.
 #
-# A sweep measures one after the other, and the fastest of many is taken: the winner is also the luckiest. Only a comparison that is
-# made after the choice, and under equal conditions, says what the margin is.
+# A sweep measures one configuration after the other and takes the fastest of many, so the winner is also the luckiest. Only a
+# comparison made after that choice, under equal conditions, gives the real margin.
 
 CONFIRMING_RATIO: Final = 0.2
 """Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
@@ -136,33 +137,33 @@ SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and bet
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration that may be the fastest of its contest."""
+    """A configuration that may be the fastest of its group."""
 
     planned: PlannedConfiguration
     duration_median_ns: float
 
 
 class Contests:
-    """Candidates for the fastest of each contest, measured in this run or in an earlier run of the sweep.
+    """The candidates of each tournament group, measured in this run or in an earlier run of the sweep.
 
     Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
     """
 
-    def __init__(self, rivals: Iterable[Candidate] = ()) -> None:
+    def __init__(self, contenders: Iterable[Candidate] = ()) -> None:
         self._candidates: defaultdict[object, list[Candidate]] = defaultdict(list)
-        for rival in rivals:
-            self._enter(rival)
+        for contender in contenders:
+            self._enter(contender)
 
     def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
-        """Enter a measured configuration. None: it could not be measured."""
+        """Add a measured configuration. measurement: None where it could not be measured."""
         if measurement is not None and _can_win(measurement):
             self._enter(Candidate(planned, measurement.duration_median_ns))
 
     def _enter(self, candidate: Candidate) -> None:
-        self._candidates[candidate.planned.contest].append(candidate)
+        self._candidates[candidate.planned.tournament_group].append(candidate)
 
     def confirm(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
-        """Compare the fastest two of each contest, after everything is measured.
+        """Compare the fastest two of each group, after everything is measured.
 
         A comparison that takes longer than thought must cost no configuration its look.
 
@@ -173,28 +174,28 @@ class Contests:
             return
         contested = self._contested()
         for position, two in enumerate(contested):
-            least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
+            least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few complete comparisons are worth more than many begun ones
             confirm_best(two, context, progress, budget.part(1 / (len(contested) - position), least_ns))
 
     def shortest_comparison_ns(self) -> float:
-        """Return the time of the shortest comparison. Infinity: there is none to make."""
+        """Return the time of the shortest comparison; infinity where there is none to make."""
         return min(map(_shortest_comparison_ns, self._contested()), default=math.inf)
 
     def _contested(self) -> list[Sequence[Candidate]]:
-        """Return the fastest two of each contest that has as many."""
+        """Return the fastest two of each group that has at least two."""
         ranked = (sorted(candidates, key=lambda one: one.duration_median_ns) for candidates in self._candidates.values())
         return [candidates[:2] for candidates in ranked if len(candidates) > 1]
 
 
 def confirming_ns(measuring_ns: float) -> float:
-    """Return the time for the comparisons of a sweep over everything, which took so long."""
+    """Return the time for the final comparisons of an exhaustive sweep that took `measuring_ns`."""
     return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
 
 
 def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
-    """Compare the fastest two of one contest, if the budget allows it; a search says so where it does not.
+    """Compare the fastest two of one group, if the budget allows it; a search warns where it does not.
 
-    Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
+    Samples of the comparison are not reported: the measurements of both are complete, and stand on their own.
 
     Raises:
         KernalyseError: a kernel has taken the session with it.
@@ -233,7 +234,7 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
 
 
 def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, context: MeasurementContext) -> None:
-    """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
+    """Warn that a search's best was not confirmed. For an exhaustive sweep, table best says what the margins rest on."""
     if context.sweep.strategy is SearchStrategy.ALL:
         return
     line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"
@@ -250,30 +251,31 @@ class _WithoutSamples:
 
 
 # ---------------------------------------------------------------- search budget
-# The time that a search may take.
 
 ClockNs = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """Time that a search may take. end_ns: of the clock; infinity: no end."""
+    """The time that a search may take. end_ns: on the clock; infinity: no limit."""
 
     end_ns: float
     clock_ns: ClockNs = time.monotonic_ns
 
     @classmethod
     def of(cls, budget_ns: int | None, clock_ns: ClockNs) -> Self:
-        """Return a budget from now on. None: without end."""
+        """Return a budget that starts now; duration None: no limit."""
         return cls(math.inf if budget_ns is None else clock_ns() + budget_ns, clock_ns)
 
     def left_ns(self) -> float:
+        """Return the time that is left; negative when it is overspent."""
         return self.end_ns - self.clock_ns()
 
     def is_spent(self) -> bool:
+        """Return whether no time is left."""
         return self.left_ns() <= 0
 
     def part(self, ratio: float, least_ns: float = 0) -> Self:
-        """Return the first part of what is left; where that is less than `least_ns`, so much of it as there is."""
+        """Return a fraction of the time that is left, at least `least_ns` if there is as much."""
         left_ns = self.left_ns()
         return replace(self, end_ns=self.clock_ns() + max(left_ns * ratio, min(left_ns, least_ns)))

@@ -1,4 +1,4 @@
-"""Expand a sweep into configurations, and resolve its spec."""
+"""The plan of a sweep: its configurations, its kernels, and its resolved spec."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------- sweep plan
-# Plan of a sweep: kernels x axes x macros x blocks x caches x processes, checked before anything runs.
-#
-# The server imports this to refuse a request at once, so it needs neither NumPy nor a device.
+# A sweep is kernels x axes x macros x blocks x caches x processes. The server imports this module to reject bad requests at once, so
+# it needs neither NumPy nor a device.
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCallables:
-    """Python functions that a caller in this process may give a kernel in place of its definition's words.
+    """Python functions that a caller in this process may supply in place of a definition's expressions.
 
     No request can carry them. None: the definition counts.
     """
@@ -130,14 +129,16 @@ class PlannedConfiguration:
     block: Dim3
     cache_mode: CacheMode  # DEFAULT: the device's
     process_index: int
-    variant: str  # what tells it from others of the same kernel and parameters
+    variant: str  # distinguishes it from others of the same kernel and parameters
 
     @property
     def parameters(self) -> tuple[ParameterValue, ...]:
+        """Return the parameter values as the model's type."""
         return tuple(ParameterValue(name, value) for name, value in self.values.items())
 
     @property
     def macro_values(self) -> tuple[ParameterValue, ...]:
+        """Return the macro values as the model's type."""
         return tuple(ParameterValue(name, value) for name, value in self.macros.items())
 
     @property
@@ -147,26 +148,26 @@ class PlannedConfiguration:
 
     @property
     def problem(self) -> tuple[object, ...]:
-        """Return what is computed, whoever computes it how: configurations of one problem compete with each other."""
+        """Return the key of the computed problem: configurations of one problem compete with each other."""
         return (tuple(sorted(self.values.items())), self.cache_mode, self.process_index)
 
     @property
-    def contest(self) -> tuple[object, ...]:
-        """Return what configurations of one problem share that do the same work: one kernel's variants, or kernels with equal counts."""
+    def tournament_group(self) -> tuple[object, ...]:
+        """Return the key of configurations of one problem with the same work: one kernel's, or kernels with equal counts."""
         definition = self.kernel.definition
         return (self.problem, definition.category, definition.flop, definition.bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """A sweep that can be run. `configuration_count` counts what `configurations` yields."""
+    """A sweep that is ready to run. `configuration_count` is the number of `configurations`."""
 
     kernels: tuple[PlannedKernel, ...]
     where: Expression | None
     cache_modes: tuple[CacheMode, ...]
     process_count: int
     configuration_count: int  # those done before included
-    left_out_indexes: frozenset[int] = frozenset()  # measured by an earlier run, or failed there
+    skipped_indexes: frozenset[int] = frozenset()  # measured by an earlier run, or failed there
     order_seed: int | None = None
     notices: tuple[str, ...] = ()  # what was assumed where a definition was derived, one sentence each
 
@@ -184,19 +185,19 @@ class SweepPlan:
                     index += 1
 
     def to_measure(self, process_index: int = 0) -> list[PlannedConfiguration]:
-        """Return what one process has left to do, in the order in which it is to do it."""
+        """Return the configurations that one process has left to measure, in order."""
         left = [
             planned
             for planned in self.configurations()
-            if planned.process_index == process_index and planned.configuration_index not in self.left_out_indexes
+            if planned.process_index == process_index and planned.configuration_index not in self.skipped_indexes
         ]
         if self.order_seed is not None:
             random.Random(f"{self.order_seed}/{process_index}").shuffle(left)
         return left
 
     def completed_count(self, process_index: int) -> int:
-        """Return what an earlier run and the processes before this one have done."""
-        return len(self.left_out_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
+        """Return the number of configurations that an earlier run and earlier processes have finished."""
+        return len(self.skipped_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
 
     def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
         parts = [f"{name}={value}" for name, value in candidate.macros.items()]
@@ -213,7 +214,7 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
     """Expand and check a sweep. A sweep over the limit is refused without being listed.
 
     Raises:
-        UnknownKernelError: not in the catalogue; names the closest that are.
+        UnknownKernelError: not in the catalog; names the closest that are.
         UnknownParameterError: an axis, tie, argument or constraint names what the kernels do not have.
         InvalidParameterError: a value no run could use, a name given twice, nothing left to run.
         InvalidExpressionError: the constraint is not arithmetic.
@@ -248,21 +249,21 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
         cache_modes=cache_modes,
         process_count=sweep.process_count,
         configuration_count=configuration_count,
-        left_out_indexes=frozenset((*sweep.done_configuration_indexes, *sweep.failed_configuration_indexes)),
+        skipped_indexes=frozenset((*sweep.done_configuration_indexes, *sweep.failed_configuration_indexes)),
         order_seed=sweep.order_seed,
         notices=tuple(notice for kernel in resolved for notice in kernel.notices),
     )
-    _check_left_out(plan)
+    _check_skipped(plan)
     if sweep.pairing is not None:
         check_pairing([planned.problem for planned in plan.configurations()])
     return plan
 
 
-def _check_left_out(plan: SweepPlan) -> None:
+def _check_skipped(plan: SweepPlan) -> None:
     """Raise InvalidParameterError for indexes that the sweep does not have, and when it has no others."""
-    highest = max(plan.left_out_indexes, default=-1)
+    highest = max(plan.skipped_indexes, default=-1)
     unknown = highest >= plan.configuration_count
-    if unknown or len(plan.left_out_indexes) == plan.configuration_count:
+    if unknown or len(plan.skipped_indexes) == plan.configuration_count:
         raise InvalidParameterError(
             "sweep options done_configuration_indexes and failed_configuration_indexes",
             found=f"{highest} of {plan.configuration_count} configurations" if unknown else "every configuration",
@@ -306,12 +307,12 @@ def _short(block: Dim3) -> str:
 
 
 # ---------------------------------------------------------------- sweep kernels
-# The kernels of a sweep: their definitions and sources, and what the request says of their parameters and arguments.
+# Definitions and sources of a sweep's kernels, merged with the parameters and arguments of the request.
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedKernel:
-    """Definition and source of a selection. notices: what was assumed to derive the definition."""
+    """The definition and source of a selection. notices: assumptions behind a derived definition."""
 
     definition: KernelDefinition
     source: KernelSource
@@ -341,7 +342,7 @@ def resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[ResolvedKernel
 
 
 def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -> ResolvedKernel:
-    """Return definition and source, each its own or the catalogue's; a source alone has its definition derived."""
+    """Return definition and source, each from the request or the catalog; for a source alone the definition is derived."""
     source = selection.source if selection.source is not None else catalog.source(selection.kernel_name)
     macro_names = tuple(axis.name for axis in sweep.macro_axes)
     if selection.definition is not None:
@@ -379,7 +380,7 @@ def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
 
 
 def _check_macro_use(kernels: Sequence[ResolvedKernel], sweep: KernelSweep) -> None:
-    """Raise InvalidParameterError for an axis of constants that nothing uses: the same would be measured again and again."""
+    """Raise InvalidParameterError for a macro axis that nothing uses, whose configurations would all be the same."""
     for axis in sweep.macro_axes:
         if len(axis.values) > 1 and not any(_may_use(kernel, axis.name, sweep) for kernel in kernels):
             raise InvalidParameterError(
@@ -399,7 +400,7 @@ def _may_use(kernel: ResolvedKernel, macro_name: str, sweep: KernelSweep) -> boo
 
 
 def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: KernelSweep) -> tuple[ArgumentDefinition, ...]:
-    """Return the definition's arguments, those of the request in their place. Raises UnknownParameterError for a name in them."""
+    """Return the definition's arguments with those of the request replaced. Raises UnknownParameterError for a name in them."""
     known = {parameter.name for parameter in definition.parameters} | {axis.name for axis in sweep.macro_axes} | set(BLOCK_NAMES)
     known |= parse_kernel_source(source).constants.keys()
     chosen = {override.name: override for override in sweep.arguments}
@@ -416,7 +417,7 @@ def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: K
 
 
 def ordered_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[Tie, ...]:
-    """Return sources before what is tied to them. Raises UnknownParameterError, and InvalidParameterError for a circle."""
+    """Return parameters so that each comes after its source. Raises UnknownParameterError; InvalidParameterError for a cycle."""
     names = {parameter.name for parameter in definition.parameters}
     for tie in ties:
         if tie.source_name not in names:
@@ -468,12 +469,12 @@ def values_checked(definition: KernelDefinition, axes: tuple[Axis, ...], ties: t
     return axes
 
 
-# ---------------------------------------------------------------- resolved spec
-# A run's spec with everything settled, kept as an artifact: from it a run can be repeated or continued exactly.
+# ---------------------------------------------------------------- resolved specs
+# A run's completed spec is stored as an artifact, from which the run can be repeated or continued exactly.
 
 
 def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
-    """Return the spec of a sweep with the sources and definitions that it took from the catalogue, or derived."""
+    """Return the spec of a sweep completed with its resolved sources and definitions."""
     sweep = spec.work
     assert isinstance(sweep, KernelSweep)
     kernels = tuple(

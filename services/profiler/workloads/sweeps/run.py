@@ -1,4 +1,4 @@
-"""Run a sweep over all configurations, or search them at random or by halving."""
+"""The run of a sweep: exhaustive, at random, or by successive halving."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kernalyse.services.profiler.workloads.sweeps.paired import (
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, SweepPlan
 
 # ---------------------------------------------------------------- sweep
-# Runs a sweep: one configuration after the other, or two in turns, each measured or failed for a reason of its own.
+# An exhaustive sweep measures one configuration after the other, or two in interleaved trials. Each may fail for its own reason.
 
 
 def run_sweep(
@@ -47,9 +47,9 @@ def run_sweep(
     process_index: int = 0,
     failed_count: int = 0,
 ) -> int:
-    """Measure what `plan` leaves to one process, on an open session, and write what happens to `sink`.
+    """Measure the configurations of one process on an open session, and write events to `sink`.
 
-    A configuration that cannot be measured is told as ConfigurationFailed, and the sweep goes on.
+    A configuration that cannot be measured is reported as ConfigurationFailed, and the sweep continues.
 
     Args:
         failed_count: configurations that failed in the processes before.
@@ -67,7 +67,7 @@ def run_sweep(
         sink=sink,
         folder=folder,
         clock_meter=open_clock_meter(session.device),
-        neighbours=Neighbours(open_use_meter(session.device)),
+        contention=Neighbours(open_use_meter(session.device)),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
     )
@@ -86,35 +86,35 @@ def _measure(plan: SweepPlan, process_index: int, context: MeasurementContext, p
     if context.sweep.pairing is not None:
         measure_pairs(configurations, context.sweep.pairing.block_count, context, progress)
         return
-    contests = Contests(_rivals(plan, context.sweep))
+    groups = Contests(_earlier_contenders(plan, context.sweep))
     match context.sweep.strategy:
         case SearchStrategy.ALL:
-            _measure_all(configurations, context, progress, contests)
+            _measure_all(configurations, context, progress, groups)
         case SearchStrategy.RANDOM:
-            search_at_random(configurations, context, progress, contests)
+            search_at_random(configurations, context, progress, groups)
         case SearchStrategy.HALVING:
-            search_by_halving(configurations, context, progress, contests)
+            search_by_halving(configurations, context, progress, groups)
 
 
 def _measure_all(
     configurations: Sequence[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    contests: Contests,
+    groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     start_ns = clock_ns()
     for planned in configurations:
-        contests.enter(planned, measure_configuration(planned, context, progress))
+        groups.enter(planned, measure_configuration(planned, context, progress))
     allowed_ns = confirming_ns(clock_ns() - start_ns)
     is_decided_by_processes = context.sweep.process_count > 1
-    if not (is_decided_by_processes or context.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
-        contests.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
+    if not (is_decided_by_processes or context.sweep.skip_confirmation) and groups.shortest_comparison_ns() <= allowed_ns:
+        groups.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
 
 
-def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
-    """Yield what an earlier run of the sweep has measured, as far as it may be the fastest."""
-    medians_ns = {rival.configuration_index: rival.duration_median_ns for rival in sweep.rivals}
+def _earlier_contenders(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
+    """Yield the fastest configurations of an earlier run of the sweep."""
+    medians_ns = {contender.configuration_index: contender.duration_median_ns for contender in sweep.rivals}
     if medians_ns:
         for planned in plan.configurations():
             if planned.configuration_index in medians_ns:
@@ -122,26 +122,26 @@ def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
 
 
 # ---------------------------------------------------------------- search
-# Searches: how a sweep spends a budget of time where it cannot measure everything.
+# Searches spend a time budget where a sweep cannot measure everything.
 #
 # RANDOM measures in random order until the budget is spent. HALVING is successive halving: a short look at every configuration, then
 # the faster half goes on with twice the samples, and so on; the last two are measured as thoroughly as in a sweep over everything. Both
-# keep a part of the budget to compare the best of each contest with its runner-up. Source: K. Jamieson and A. Talwalkar, "Non-
+# keep a part of the budget to compare the best of each group with its runner-up. Source: K. Jamieson and A. Talwalkar, "Non-
 # stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016, algorithm 1.
 #
-# Own code, because what is spent here are samples of one configuration, which come in any number and add up: libraries such as Optuna
-# prune a trial for good, but cannot come back to one for more samples.
+# This is own code because the budget is spent on samples, which add up over several looks at a configuration. Libraries such as
+# Optuna prune a trial for good and cannot return to it for more samples.
 
 FIRST_LOOK_COUNT: Final = 8  # samples: below six the median has no 95 % interval, many more would make the first look dear
 FIRST_LOOK_NS: Final = 200_000_000  # of sampling: slow kernels get fewer samples, for the first look is at all of them
-FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to tell
+FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to report
 
 
 def search_at_random(
     configurations: Iterable[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    contests: Contests,
+    groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Measure one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
@@ -149,41 +149,41 @@ def search_at_random(
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
     budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
-    searching = _searching_part(budget, context)
+    searching = _search_share(budget, context)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
-        contests.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
+        groups.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
     _report_left(len(waiting), context)
-    contests.confirm(context, progress, budget)
+    groups.confirm(context, progress, budget)
 
 
 def search_by_halving(
     configurations: Iterable[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    contests: Contests,
+    groups: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
-    """Find the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
-    by_contest: dict[object, list[PlannedConfiguration]] = {}
+    """Find the fastest configuration of each group; each group gets an equal fraction of the budget left when it begins."""
+    by_group: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
-        by_contest.setdefault(planned.contest, []).append(planned)
+        by_group.setdefault(planned.tournament_group, []).append(planned)
     budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
-    searching = _searching_part(budget, context)
+    searching = _search_share(budget, context)
     left_count = 0
-    for position, contest in enumerate(by_contest.values()):
-        halving = _Halving(context, progress, searching.part(1 / (len(by_contest) - position)), contests)
-        left_count += halving.hold(contest)
+    for position, tournament_group in enumerate(by_group.values()):
+        halving = _Halving(context, progress, searching.part(1 / (len(by_group) - position)), groups)
+        left_count += halving.search(tournament_group)
     _report_left(left_count, context)
-    contests.confirm(context, progress, budget)
+    groups.confirm(context, progress, budget)
 
 
-def _searching_part(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
+def _search_share(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
     return budget if context.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
 
 
 def _limited(context: MeasurementContext, left_ns: float) -> MeasurementContext:
-    """Return the context with no more time for the samples of a configuration than this, but enough for a look."""
+    """Return the context with a time limit per configuration, but never below that of a first look."""
     measuring = context.sweep.measuring
     if left_ns >= measuring.max_duration_ns:
         return context
@@ -208,39 +208,39 @@ def _report_left(left_count: int, context: MeasurementContext) -> None:
 
 
 class _Halving:
-    """Successive halving of one contest: configurations of which the fastest is sought."""
+    """Successive halving within one tournament group."""
 
-    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
+    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, groups: Contests) -> None:
         self._context = context
         self._progress = progress
         self._budget = budget
         self._on_device: ConfigurationRun | None = None
-        self._contests = contests
+        self._groups = groups
 
-    def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
-        """Measure until two are left and thoroughly known, or the budget is spent; return how many had no look at all."""
-        waiting, rivals = list(contest), list[ConfigurationRun]()
+    def search(self, tournament_group: Sequence[PlannedConfiguration]) -> int:
+        """Search until two are left and thoroughly measured, or the budget is spent; return how many had no look at all."""
+        waiting, contenders = list(tournament_group), list[ConfigurationRun]()
         while waiting and not self._budget.is_spent():
             run = ConfigurationRun(waiting.pop(0), self._context)
             if self._progress.attempt(run, partial(self._first_look, run)):
-                rivals.append(run)
-        wrong = [run for run in rivals if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
-        rivals = self._without(rivals, wrong)
+                contenders.append(run)
+        wrong = [run for run in contenders if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
+        contenders = self._without(contenders, wrong)
         look_count = FIRST_LOOK_COUNT
-        while len(rivals) > FINALIST_COUNT and not self._budget.is_spent():
-            kept = [rivals[position] for position in faster_half([median_interval(run.samples()) for run in rivals])]
-            rivals = self._without(rivals, [run for run in rivals if run not in kept])
+        while len(contenders) > FINALIST_COUNT and not self._budget.is_spent():
+            remaining = [contenders[position] for position in faster_half([median_interval(run.samples()) for run in contenders])]
+            contenders = self._without(contenders, [run for run in contenders if run not in remaining])
             look_count *= 2
-            rivals = [run for run in rivals if self._look_again(run, look_count)]
-        for position, run in enumerate(rivals):
-            self._finish(run, partial(self._last_samples, len(rivals) - position))
+            contenders = [run for run in contenders if self._look_again(run, look_count)]
+        for position, run in enumerate(contenders):
+            self._finish(run, partial(self._last_samples, len(contenders) - position))
         return len(waiting)
 
-    def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
+    def _without(self, contenders: Sequence[ConfigurationRun], excluded: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
         """Return the configurations that go on; the others' measurements are reported as they are."""
-        for run in leaving:
+        for run in excluded:
             self._finish(run, lambda _: StopReason.ELIMINATED)
-        return [run for run in rivals if run not in leaving]
+        return [run for run in contenders if run not in excluded]
 
     def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
         """Sample as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
@@ -256,20 +256,20 @@ class _Halving:
         return StopReason.BUDGET_SPENT if reason is StopReason.TIME_LIMIT else reason
 
     def _first_look(self, run: ConfigurationRun) -> None:
-        self._bring(None)
-        run.announce()
+        self._give_buffers(None)
+        run.report_configuration()
         run.start(self._progress.report)
         self._on_device = run
         self._sample(run, FIRST_LOOK_COUNT)
 
     def _look_again(self, run: ConfigurationRun, count: int) -> bool:
-        """Return whether the run goes on. Without budget it does with what it has."""
+        """Sample a configuration again; return whether it stays in the search. Without budget it stays as it is."""
         return self._budget.is_spent() or self._progress.attempt(run, partial(self._sample, run, count))
 
     def _sample(self, run: ConfigurationRun, count: int) -> None:
         """Take samples up to this many in all."""
         self._progress.report(f"looking at {run.label}")
-        self._bring(run)
+        self._give_buffers(run)
         rule = run.rule
         if run.samples().size < min(count, rule.max_sample_count):
             share = count / FIRST_LOOK_COUNT
@@ -284,15 +284,15 @@ class _Halving:
     def _finish(self, run: ConfigurationRun, ending: Callable[[ConfigurationRun], StopReason]) -> None:
         def finish() -> None:
             self._progress.report(f"measuring {run.label}")
-            self._bring(run)
+            self._give_buffers(run)
             run.finish(ending(run))
 
         if self._progress.attempt(run, finish):
-            self._contests.enter(run.planned, run.measurement)
+            self._groups.enter(run.planned, run.measurement)
             self._progress.complete()
 
-    def _bring(self, run: ConfigurationRun | None) -> None:
-        """Make the device's buffers those of `run`; None: they are about to become another one's."""
+    def _give_buffers(self, run: ConfigurationRun | None) -> None:
+        """Give the device's buffers to `run`; None: only unload the present one."""
         if self._on_device is not run:
             if self._on_device is not None:
                 self._on_device.unload()

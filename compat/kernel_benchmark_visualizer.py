@@ -17,9 +17,9 @@ PORT = 8050
 def main() -> None:
     """Run `kernalyse follow` with the command line's arguments; without any on kernel_benchmarks.json, in a browser, on port 8050."""
     from kernalyse.services.cli.imports import follow
-    from kernalyse.services.cli.main import main_of
+    from kernalyse.services.cli.main import run_single_command
 
-    main_of(follow, "kernel_benchmark_visualizer", {"path": FILE, "open_browser": True, "port": PORT})
+    run_single_command(follow, "kernel_benchmark_visualizer", {"path": FILE, "open_browser": True, "port": PORT})
 
 
 if __name__ == "__main__":

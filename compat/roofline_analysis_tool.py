@@ -19,10 +19,10 @@ PORT = 8050
 def main() -> None:
     """Run `kernalyse follow` with the command line's arguments; without any on commands.json, in a browser, on port 8050."""
     from kernalyse.services.cli.imports import follow
-    from kernalyse.services.cli.main import main_of
+    from kernalyse.services.cli.main import run_single_command
 
     registry = {"op_registry": "."} if Path("op_registry.py").is_file() else {}
-    main_of(follow, "roofline_analysis_tool", {"open_browser": True, "port": PORT, **registry})
+    run_single_command(follow, "roofline_analysis_tool", {"open_browser": True, "port": PORT, **registry})
 
 
 if __name__ == "__main__":

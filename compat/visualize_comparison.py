@@ -17,10 +17,10 @@ __all__ = ["ComparisonDashboard", "main"]
 
 def main() -> None:
     """Run `kernalyse perf-comparison` with the command line's arguments."""
-    from kernalyse.services.cli.main import main_of
+    from kernalyse.services.cli.main import run_single_command
     from kernalyse.services.cli.model_dashboards import perf_comparison
 
-    main_of(perf_comparison, "visualize_comparison")
+    run_single_command(perf_comparison, "visualize_comparison")
 
 
 if __name__ == "__main__":

@@ -39,18 +39,18 @@ class PerformanceDashboard(dashboards.PerformanceDashboard):
         Raises:
             KernalyseError: an unknown model or backend, or a run that failed.
         """
-        from kernalyse.services.cli.model_documents import ProfilingRequest, profiled_models
+        from kernalyse.services.cli.model_documents import ProfilingRequest, profile_models
 
-        self.data = profiled_models(ProfilingRequest(tuple(models), batch_size=batch_size, sequence_length=seq_len, backend=backend))
+        self.data = profile_models(ProfilingRequest(tuple(models), batch_size=batch_size, sequence_length=seq_len, backend=backend))
         return self.data
 
 
 def main() -> None:
     """Run `kernalyse perf-dashboard` with the command line's arguments."""
-    from kernalyse.services.cli.main import main_of
+    from kernalyse.services.cli.main import run_single_command
     from kernalyse.services.cli.model_dashboards import perf_dashboard
 
-    main_of(perf_dashboard, "visualize_performance")
+    run_single_command(perf_dashboard, "visualize_performance")
 
 
 if __name__ == "__main__":

@@ -15,22 +15,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from kernalyse.services.analyzer.collect.node_client import node_errors
-from kernalyse.services.analyzer.collect.node_feed import NodeWatching
+from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.nodes import Nodes
-from kernalyse.services.analyzer.collect.run_feed import RunWatching
-from kernalyse.services.analyzer.collect.trace_fetcher import LeftTraces
-from kernalyse.services.analyzer.ingest.imports import ArrivedReading, Importing
-from kernalyse.services.analyzer.ingest.uploads import TracePart
-from kernalyse.services.analyzer.ingest.worker_pool import ReadingProcesses
+from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
+from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
+from kernalyse.services.analyzer.ingest.imports import TraceImporter, UploadReader
+from kernalyse.services.analyzer.ingest.uploads import UploadMessage
+from kernalyse.services.analyzer.ingest.worker_pool import WorkerPool
 from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
 from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.event_rows import before_events, unix_ns
+from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
 from kernalyse.services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
-from kernalyse.services.core.settings import AnalyzerSettings, announced
+from kernalyse.services.core.settings import AnalyzerSettings, advertised
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
@@ -54,7 +54,12 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     """
 
     def __init__(
-        self, store: Store, nodes: Nodes, importer: Importing, run_subscriptions: RunWatching, node_subscriptions: NodeWatching
+        self,
+        store: Store,
+        nodes: Nodes,
+        importer: TraceImporter,
+        run_subscriptions: RunSubscriptions,
+        node_subscriptions: NodeSubscriptions,
     ) -> None:
         self._store = store
         self._nodes = nodes
@@ -126,7 +131,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             return messages.AnalyzerServiceStartRunResponse(run=response.run)
         run = protobuf.decode(response.run, Run)
         # Stored at once: a client that starts a run watches it next, perhaps before its first event has been collected.
-        await asyncio.to_thread(self._store.runs.add, before_events(run))
+        await asyncio.to_thread(self._store.runs.add, initial_run(run))
         self._node_subscriptions.publish(runs=[run])
         return messages.AnalyzerServiceStartRunResponse(run=response.run)
 
@@ -240,7 +245,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         """Import uploaded traces as a run."""
         parts = (
-            TracePart(
+            UploadMessage(
                 *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
                 *(part.is_last, part.is_further_trace, part.source_id),
             )
@@ -277,10 +282,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def GetTable(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Stream the rows of a table, with filters, order and page applied."""
         from kernalyse.services.analyzer.analysis.comparison import parse_differences
-        from kernalyse.services.analyzer.tables.runs import table_named
+        from kernalyse.services.analyzer.tables.runs import find_table
 
         query = protobuf.decode(request, TableQuery)
-        table = table_named(query.table_name)
+        table = find_table(query.table_name)
         run_ids = [await self._resolve(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
         result = await asyncio.to_thread(self._tables.answer, table, run_ids, query, allowed)
@@ -382,7 +387,7 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         _open_store(settings, processes) as (store, nodes, run_subscriptions, node_subscriptions),
     ):
         server, address = build_server(settings.address, settings.security())
-        importer = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
+        importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_folder)
         servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
@@ -391,7 +396,7 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         gc.freeze()
         await server.start()
         try:
-            with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
+            with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
                 health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
                 on_serving()
@@ -405,8 +410,8 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
 
 
 @asynccontextmanager
-async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses]:
-    processes = ReadingProcesses(settings.import_process_count, settings.import_memory_bytes)
+async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[WorkerPool]:
+    processes = WorkerPool(settings.import_process_count, settings.import_memory_bytes)
     try:
         yield processes
     finally:
@@ -415,13 +420,13 @@ async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[ReadingProce
 
 @asynccontextmanager
 async def _open_store(
-    settings: AnalyzerSettings, processes: ReadingProcesses
-) -> AsyncIterator[tuple[Store, Nodes, RunWatching, NodeWatching]]:
+    settings: AnalyzerSettings, processes: WorkerPool
+) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
     """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
     store = await asyncio.to_thread(Store, settings.data_folder)
     try:
-        run_subscriptions, node_subscriptions = RunWatching(store), NodeWatching()
-        trace_fetcher = LeftTraces(store, ArrivedReading(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)
+        run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
+        trace_fetcher = TraceFetcher(store, UploadReader(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)
         nodes = Nodes(
             store,
             run_subscriptions,

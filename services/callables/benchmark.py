@@ -14,7 +14,7 @@ from kernalyse.errors import RequestError
 from kernalyse.measuring import Measuring
 from kernalyse.revision import git_revision
 from kernalyse.services.callables.results import Bench, Comparison, Record
-from kernalyse.services.callables.timers import Call, CallableLaunch, CallableSession, Stopwatch, choose_stopwatch
+from kernalyse.services.callables.timers import Call, CallableLaunch, CallableSession, CallTimer, select_timer
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.comparison import MIN_PAIR_COUNT
 from kernalyse.services.core.errors import InvalidParameterError, KernalyseError
@@ -32,8 +32,8 @@ from kernalyse.services.core.model import (
     StopReason,
 )
 from kernalyse.services.profiler.measuring.benchmark import Benchmark, Method, Observer
-from kernalyse.services.profiler.measuring.device_state import ClockMeter, Neighbours, open_clock_meter, open_use_meter
-from kernalyse.services.profiler.measuring.paired import Turns
+from kernalyse.services.profiler.measuring.device_state import ClockMeter, ContentionCheck, open_clock_meter, open_use_meter
+from kernalyse.services.profiler.measuring.paired import InterleavedTrials
 from kernalyse.services.profiler.measuring.stopping import StoppingRule
 from kernalyse.services.profiler.measuring.verification import NO_REFERENCE
 
@@ -55,7 +55,7 @@ def bench(
 ) -> Bench:
     """Measure a function, as `kernalyse.bench` documents."""
     with _request_errors(), _opened(timer, function=function) as call_timer:
-        work = Work(function, name or _name_of(function), parameters, flop, bytes, dtype, category)
+        work = MeasuredCallable(function, name or _name_of(function), parameters, flop, bytes, dtype, category)
         record = _record(work.name, call_timer)
         run = CallableRun(0, work, _measurement_context(call_timer, measuring, record))
         run.start()
@@ -77,34 +77,34 @@ def compare(
         record = _record(f"{judged_name} against {baseline_name}", call_timer)
         context = _measurement_context(call_timer, measuring, record)
         runs = (
-            CallableRun(0, Work(baseline, baseline_name, parameters), context),
-            CallableRun(1, Work(judged, judged_name, parameters), context),
+            CallableRun(0, MeasuredCallable(baseline, baseline_name, parameters), context),
+            CallableRun(1, MeasuredCallable(judged, judged_name, parameters), context),
         )
         for run in runs:
             run.start()
-        turns = Turns(*runs, on_activity=lambda _: None)
+        turns = InterleavedTrials(*runs, on_activity=lambda _: None)
         paired = turns.compare(MIN_PAIR_COUNT)
         baseline_bench, judged_bench = (_bench(run, turns.stop_reason, call_timer, record) for run in runs)
         record.write(paired)
         return Comparison(judged_bench, baseline_bench, paired, record)
 
 
-def _bench(run: CallableRun, stop_reason: StopReason, call_timer: Stopwatch, record: Record) -> Bench:
+def _bench(run: CallableRun, stop_reason: StopReason, call_timer: CallTimer, record: Record) -> Bench:
     return Bench(run.configuration, run.finish(stop_reason), call_timer.device, call_timer.description, call_timer.notice, record)
 
 
-def _record(title: str, call_timer: Stopwatch) -> Record:
+def _record(title: str, call_timer: CallTimer) -> Record:
     revision = git_revision(Path.cwd())
     return Record(title, call_timer, None if revision is None else Revision(*revision))
 
 
-def _measurement_context(call_timer: Stopwatch, measuring: Measuring, record: Record) -> Desk:
+def _measurement_context(call_timer: CallTimer, measuring: Measuring, record: Record) -> MeasurementContext:
     device = call_timer.device
-    return Desk(
+    return MeasurementContext(
         call_timer,
         protobuf.decode(measuring.message(), MeasuringOptions),
         open_clock_meter(device),
-        Neighbours(open_use_meter(device)),
+        ContentionCheck(open_use_meter(device)),
         record.write,
     )
 
@@ -127,11 +127,11 @@ def _checked(names: tuple[str, ...]) -> tuple[str, str]:
 
 
 @contextmanager
-def _opened(timer: str, **functions: object) -> Iterator[Stopwatch]:
+def _opened(timer: str, **functions: object) -> Iterator[CallTimer]:
     """Yield the timer for these functions, which are passed by the names of their arguments."""
     for name, function in functions.items():
-        refuse_no_function(function, name)
-    call_timer = choose_stopwatch(timer)
+        check_callable(function, name)
+    call_timer = select_timer(timer)
     try:
         yield call_timer
     finally:
@@ -157,7 +157,7 @@ LONG_CALL_NS: Final = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MeasuredCallable:
     """A function and what is known of one call of it; flop and bytes are None where not known."""
 
     function: Call
@@ -170,20 +170,20 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class MeasurementContext:
     """What the functions of one measurement share: timer, options, and what observes the device meanwhile."""
 
-    call_timer: Stopwatch
+    call_timer: CallTimer
     options: MeasuringOptions
     clock_meter: ClockMeter
-    neighbours: Neighbours
+    neighbours: ContentionCheck
     write: Callable[[EventPayload], None]
 
 
 class CallableRun:
     """The measurement of one function: call `start`, then `sample` or an interleaved comparison, then `finish`."""
 
-    def __init__(self, configuration_index: int, work: Work, context: Desk) -> None:
+    def __init__(self, configuration_index: int, work: MeasuredCallable, context: MeasurementContext) -> None:
         self._context = context
         self._method = Method.of(context.options, context.call_timer.device)
         self._method = replace(self._method, warm_up_count=max(self._method.warm_up_count, MIN_WARM_UP_COUNT))
@@ -227,7 +227,7 @@ class CallableRun:
         """
         start_ns = time.perf_counter_ns()
         self._context.write(self.configuration)
-        self._context.neighbours.wait_or_refuse(self._context.options.busy_policy, lambda _: None)
+        self._context.neighbours.ensure_idle(self._context.options.busy_policy, lambda _: None)
         self._check_finished(self._launch.function())
         if self._takes_long(start_ns) and self._takes_long():
             self._method = replace(self._method, warm_up_count=max(self._context.options.warm_up_count, 1))
@@ -271,13 +271,13 @@ class CallableRun:
         return measurement
 
 
-def refuse_no_function(function: object, name: str) -> None:
+def check_callable(function: object, name: str) -> None:
     """Raise InvalidParameterError if the argument `name` is not callable."""
     if not callable(function):
         raise InvalidParameterError(f"argument {name}", found=repr(function), expected="a function without arguments")
 
 
-def _configuration(index: int, work: Work, cache_mode: CacheMode) -> Configuration:
+def _configuration(index: int, work: MeasuredCallable, cache_mode: CacheMode) -> Configuration:
     if work.dtype not in DataType.__members__.values():
         raise InvalidParameterError("argument dtype", found=repr(work.dtype), expected=", ".join(DataType))
     for name, value in work.parameters.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from kernalyse.services.callables.timers import Stopwatch
+from kernalyse.services.callables.timers import CallTimer
 from kernalyse.services.core.formatting import duration, median_with_interval, percentage, rate
 from kernalyse.services.core.model import (
     Configuration,
@@ -177,7 +177,7 @@ JOURNAL_ID: Final = ""  # these events are in no journal
 class Record:
     """The events of a measurement with their times; the first one describes how it is timed."""
 
-    def __init__(self, title: str, call_timer: Stopwatch, revision: Revision | None) -> None:
+    def __init__(self, title: str, call_timer: CallTimer, revision: Revision | None) -> None:
         self.title = title
         self.device = call_timer.device
         self._revision = revision
@@ -226,16 +226,16 @@ class Record:
         from kernalyse.services.analyzer.tables.event_rows import (
             SampleRow,
             TableRow,
-            frame_of,
+            frame_from_rows,
             sample_row,
             samples_frame,
             table_rows,
-            time_of,
+            time_from_unix_ns,
         )
         from kernalyse.services.analyzer.tables.results_document import ROW_TABLES
         from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, MEASUREMENTS, RUNS, SAMPLES
 
-        start_time = time_of(self._start_unix_ns)
+        start_time = time_from_unix_ns(self._start_unix_ns)
         assert start_time is not None
         work = ImportedTrace(file_name=self.run_id, digest="", format=SOURCE)
         run = Run(self.run_id, "", RunSpec(work), RunState.SUCCEEDED, create_time=start_time, device_id=self.device.device_id)
@@ -256,8 +256,8 @@ class Record:
         for row in rows:
             if row.table in (CONFIGURATIONS, MEASUREMENTS):
                 row.values.update({"block": None, "grid": None, "backend": None})  # of kernels
-        frames = {table.table_name: frame_of(table, [row.values for row in rows if row.table is table]) for table in ROW_TABLES}
-        frames |= {SAMPLES.table_name: samples_frame(samples), RUNS.table_name: frame_of(RUNS, [self._run_row()])}
+        frames = {table.table_name: frame_from_rows(table, [row.values for row in rows if row.table is table]) for table in ROW_TABLES}
+        frames |= {SAMPLES.table_name: samples_frame(samples), RUNS.table_name: frame_from_rows(RUNS, [self._run_row()])}
         return RunResults(frames, (self.device,))
 
     def _run_row(self) -> dict[str, object]:

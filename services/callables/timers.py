@@ -38,7 +38,7 @@ class CallableLaunch:
     function: Call
 
 
-class Stopwatch(Protocol):
+class CallTimer(Protocol):
     """A timer of calls on one device."""
 
     @property
@@ -79,7 +79,7 @@ class Stopwatch(Protocol):
 class CallableSession:
     """The device session of a benchmark whose launches are calls of Python functions."""
 
-    def __init__(self, timer: Stopwatch) -> None:
+    def __init__(self, timer: CallTimer) -> None:
         self._timer = timer
 
     @property
@@ -136,7 +136,7 @@ STREAMS: Final[dict[str, tuple[str, str, Callable[[Any], int | None]]]] = {
 """Module, library and a function of its current stream, by the timer's name. Triton launches on PyTorch's stream."""
 
 
-def choose_stopwatch(timer: str) -> Stopwatch:
+def select_timer(timer: str) -> CallTimer:
     """Return the timer that `timer` names: auto, host, or one of STREAMS.
 
     Raises:
@@ -161,7 +161,7 @@ def choose_stopwatch(timer: str) -> Stopwatch:
     return found
 
 
-def _opened(name: str) -> Stopwatch | None:
+def _opened(name: str) -> CallTimer | None:
     module_name, library, stream_of = STREAMS[name]
     module: ModuleType | None = sys.modules.get(module_name)
     stream = None if module is None else stream_of(module)

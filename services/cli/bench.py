@@ -7,10 +7,10 @@ from pathlib import Path
 import typer
 
 from kernalyse.services.cli import options
-from kernalyse.services.cli.options import Server, takes_server
+from kernalyse.services.cli.options import Server, with_server_options
 
 
-@takes_server
+@with_server_options
 def bench(
     kernels: options.KernelsArgument,
     parameters: options.ParametersOption = None,
@@ -58,10 +58,10 @@ def bench(
 
     Status 1: the run, a configuration or a verification failed.
     """
-    from kernalyse.services.cli.bench_request import KernelWords, SweepRequest, build_sweep
+    from kernalyse.services.cli.bench_request import KernelOptions, SweepRequest, build_sweep
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import follow_and_show
-    from kernalyse.services.cli.session import analyzer_session, revision_of
+    from kernalyse.services.cli.session import analyzer_session, checkout_revision
     from kernalyse.services.core.model import (
         BackendName,
         CacheMode,
@@ -71,10 +71,10 @@ def bench(
         StoppingCriterion,
         TimingMethod,
     )
-    from kernalyse.services.core.request_syntax import MeasuringWords, SearchWords
+    from kernalyse.services.core.request_syntax import MeasuringArguments, SearchOptions
 
     request = SweepRequest(
-        kernels=KernelWords(
+        kernels=KernelOptions(
             names=tuple(kernels),
             buffers=tuple(buffers or ()),
             flop=flop,
@@ -91,7 +91,7 @@ def bench(
         compiler_options=tuple(compiler_options or ()),
         backend=BackendName[backend.name],
         device_id=device,
-        measuring=MeasuringWords(
+        measuring=MeasuringArguments(
             cache_mode=CacheMode[cache.name],
             timing_method=TimingMethod[timing.name],
             criterion=StoppingCriterion[stop.name],
@@ -106,7 +106,7 @@ def bench(
             waits_for_idle=wait_idle,
             refuses_busy=refuse_busy,
         ),
-        search=SearchWords(
+        search=SearchOptions(
             is_shuffled=shuffle,
             strategy=SearchStrategy[strategy.name],
             budget_s=budget,
@@ -121,7 +121,7 @@ def bench(
     built = build_sweep(request)
     for notice in built.notices:
         console.print(notice, markup=False, highlight=False)
-    spec = RunSpec(built.sweep, title=title, revision=revision_of(Path.cwd()))
+    spec = RunSpec(built.sweep, title=title, revision=checkout_revision(Path.cwd()))
     with analyzer_session(server) as client:
         node_id = client.node_id_of(node)
         for bundle in built.bundles:

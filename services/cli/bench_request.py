@@ -10,21 +10,21 @@ from typing import Final
 
 from kernalyse.services.core.errors import UsageError
 from kernalyse.services.core.model import ArgumentDefinition, KernelDefinition, KernelSelection, KernelSource, KernelSweep
-from kernalyse.services.core.request_syntax import SweepWords, parse_buffer
+from kernalyse.services.core.request_syntax import SweepOptions, parse_buffer
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, derive_definition, load_catalog
 from kernalyse.services.profiler.kernel_sources.functions import parse_instance_name, parse_kernel_source
 from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle, pack_headers
 
 
 @dataclass(frozen=True, slots=True)
-class SweepRequest(SweepWords):
+class SweepRequest(SweepOptions):
     """The options of `kernalyse bench`, as text that nothing has parsed yet."""
 
-    kernels: KernelWords = field(kw_only=True)
+    kernels: KernelOptions = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltSweep:
+class SweepSubmission:
     """A sweep that any node can run, with what goes before it.
 
     Attributes:
@@ -37,7 +37,7 @@ class BuiltSweep:
     bundles: tuple[HeaderBundle, ...] = ()
 
 
-def build_sweep(request: SweepRequest) -> BuiltSweep:
+def build_sweep(request: SweepRequest) -> SweepSubmission:
     """Return the sweep that the options describe, with its notices and headers.
 
     Raises:
@@ -47,7 +47,7 @@ def build_sweep(request: SweepRequest) -> BuiltSweep:
     macro_names = tuple(axis.name for axis in request.macro_axes())
     selected = request.kernels.select(request.parsed_arguments(), macro_names)
     sweep = request.sweep(selected.selections)
-    return BuiltSweep(sweep, (*selected.notices, *request.measuring.notices()), selected.bundles)
+    return SweepSubmission(sweep, (*selected.notices, *request.measuring.notices()), selected.bundles)
 
 
 # ---------------------------------------------------------------- kernels
@@ -57,7 +57,7 @@ LONE_COLON: Final = re.compile(r"(?<!:):(?!:)|:(?=::(?!:))")  # a colon that is 
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWords:
+class KernelOptions:
     """The kernels that the command line names, and the options that describe those outside the catalog.
 
     Attributes:
@@ -75,7 +75,7 @@ class KernelWords:
     file: Path | None = None
     include_folders: tuple[Path, ...] = ()
 
-    def select(self, arguments: Sequence[ArgumentDefinition] = (), macro_names: tuple[str, ...] = ()) -> SelectedKernels:
+    def select(self, arguments: Sequence[ArgumentDefinition] = (), macro_names: tuple[str, ...] = ()) -> KernelSelections:
         """Read every file that the options name and return the kernels.
 
         Args:
@@ -94,7 +94,7 @@ class KernelWords:
         reader = _KernelReader(self, file_catalog, argument_expressions, macro_names)
         selections = tuple(map(reader.select, self.names))
         self._reject_unused(selections, reader.used_buffers)
-        return SelectedKernels(selections, tuple(reader.notices), tuple(reader.bundles.values()))
+        return KernelSelections(selections, tuple(reader.notices), tuple(reader.bundles.values()))
 
     def _reject_unused(self, selections: Sequence[KernelSelection], used_buffers: set[str]) -> None:
         """Raise UsageError for an option that no kernel uses, which would otherwise be ignored silently."""
@@ -126,7 +126,7 @@ class KernelWords:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedKernels:
+class KernelSelections:
     """The kernels of a request, with what goes before its run.
 
     Attributes:
@@ -139,7 +139,7 @@ class SelectedKernels:
     bundles: tuple[HeaderBundle, ...]
 
 
-def split_word(name: str) -> tuple[str, str] | None:
+def split_file_and_function(name: str) -> tuple[str, str] | None:
     """Return file and function of `FILE.cu:ns::kernel<a::b>`, or None for a name without a file."""
     colons = [found.start() for found in LONE_COLON.finditer(name.partition("<")[0])]
     return (name[: colons[-1]], name[colons[-1] + 1 :]) if colons else None
@@ -147,7 +147,7 @@ def split_word(name: str) -> tuple[str, str] | None:
 
 @dataclass(slots=True)
 class _KernelReader:
-    options: KernelWords
+    options: KernelOptions
     file_catalog: Catalog | None
     arguments: Mapping[str, str]
     macro_names: tuple[str, ...]
@@ -156,7 +156,7 @@ class _KernelReader:
     bundles: dict[str, HeaderBundle] = field(default_factory=dict)  # by digest
 
     def select(self, name: str) -> KernelSelection:
-        file_and_function = split_word(name)
+        file_and_function = split_file_and_function(name)
         if file_and_function is not None:
             return self._from_file(name, Path(file_and_function[0]), str(parse_instance_name(file_and_function[1])))
         if name.endswith(SOURCE_SUFFIXES):

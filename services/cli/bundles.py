@@ -35,7 +35,7 @@ def pack_files(files: Mapping[str, Path]) -> ProgramBundle:
         UsageError: the files are too large together, or one cannot be read.
     """
     with _usage_errors():
-        bundle.refuse_too_large(files)
+        bundle.check_size(files)
         return ProgramBundle(bundle.pack(files), tuple(sorted(files)))
 
 
@@ -46,10 +46,10 @@ def files_of_folder(directory: Path) -> dict[str, Path]:
         UsageError: there are too many, or the directory cannot be read.
     """
     with _usage_errors():
-        return bundle.files_of_folder(directory)
+        return bundle.list_directory_files(directory)
 
 
-def files_of_command(arguments: Sequence[str], directory: Path) -> dict[str, Path]:
+def command_files(arguments: Sequence[str], directory: Path) -> dict[str, Path]:
     """Return the files below a directory that the words of a command name by a relative path, by that path."""
     found = {}
     for argument in arguments:
@@ -76,24 +76,27 @@ def _usage_errors() -> Iterator[None]:
 
 # ---------------------------------------------------------------- ONNX models
 
-ENDING: Final = ".onnx"
+MODEL_SUFFIX: Final = ".onnx"
 
 
-def files_of_model(path: Path) -> dict[str, Path]:
+def model_files(path: Path) -> dict[str, Path]:
     """Return the model's file and its companions by name: weights whose names begin with that of the model, as model.onnx_data."""
     companions = (other for other in path.parent.iterdir() if other.name.startswith(path.name) and other.is_file())
     return {other.name: other for other in sorted(companions)}
 
 
-def refuse_other_file(path: Path) -> None:
+def require_onnx_file(path: Path) -> None:
     """Raise UsageError for an existing file whose name does not end with .onnx."""
-    if path.is_file() and path.suffix != ENDING:
+    if path.is_file() and path.suffix != MODEL_SUFFIX:
         raise UsageError(
-            f"model {path}", found="a file of another kind", expected=f"a file FILE{ENDING}", remedy="Rename it, if it is an ONNX file."
+            f"model {path}",
+            found="a file of another kind",
+            expected=f"a file FILE{MODEL_SUFFIX}",
+            remedy="Rename it, if it is an ONNX file.",
         )
 
 
-def bundle_of_model(model_name: str, directory: Path | None) -> ProgramBundle | None:
+def model_bundle(model_name: str, directory: Path | None) -> ProgramBundle | None:
     """Return the files that have to be uploaded, or None for a built-in model.
 
     Args:
@@ -103,8 +106,8 @@ def bundle_of_model(model_name: str, directory: Path | None) -> ProgramBundle | 
     Raises:
         UsageError: a path does not exist, or a directory is given for a built-in model.
     """
-    if not model_name.endswith(ENDING):
-        refuse_other_file(Path(model_name))
+    if not model_name.endswith(MODEL_SUFFIX):
+        require_onnx_file(Path(model_name))
         if directory is not None:
             raise UsageError(
                 "option --bundle", found=f"model {model_name}, which nodes have", expected="a file FILE.onnx", remedy="Leave it out."
@@ -116,4 +119,4 @@ def bundle_of_model(model_name: str, directory: Path | None) -> ProgramBundle | 
         raise UsageError(f"model {model_name}", found=found, expected="a file", remedy="Correct the path.")
     if directory is not None and not directory.is_dir():
         raise UsageError(f"option --bundle {directory}", found="no such folder", expected="that of the model", remedy="Correct the path.")
-    return pack_files({**({} if directory is None else files_of_folder(directory)), **files_of_model(path)})
+    return pack_files({**({} if directory is None else files_of_folder(directory)), **model_files(path)})

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from kernalyse.services.cli import options
-from kernalyse.services.cli.options import JsonFlag, Server, takes_server
+from kernalyse.services.cli.options import JsonFlag, Server, with_server_options
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from kernalyse.services.core.formatting import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from kernalyse.services.cli.output import FittedTable
+    from kernalyse.services.cli.output import TerminalTable
     from kernalyse.services.core.model import Run
 
 
-@takes_server
+@with_server_options
 def ceilings(
     backend: options.BackendOption = options.BackendChoice.AUTO,
     device: options.DeviceOption = None,
@@ -36,11 +36,11 @@ def ceilings(
     from kernalyse.services.analyzer.analysis.roofline import ceiling_shares
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import follow
-    from kernalyse.services.cli.session import analyzer_session, revision_of
+    from kernalyse.services.cli.session import analyzer_session, checkout_revision
     from kernalyse.services.core.model import BackendName, CeilingMeasurement, RunSpec
 
     console = make_console(stderr=True)
-    spec = RunSpec(CeilingMeasurement(BackendName[backend.name], device), revision=revision_of(Path.cwd()))
+    spec = RunSpec(CeilingMeasurement(BackendName[backend.name], device), revision=checkout_revision(Path.cwd()))
     with analyzer_session(server) as client:
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(node)), console)
         shares = ceiling_shares(client.table("ceilings", [run.run_id]).lazy()).collect()
@@ -85,17 +85,17 @@ PROBLEM_PREFIX: Final = "Not measured: "
 """Begins each line of the profiler's log on a ceiling, or a kernel variant for it, that could not be measured."""
 
 
-def ceilings_table(shares: pl.DataFrame) -> FittedTable:
+def ceilings_table(shares: pl.DataFrame) -> TerminalTable:
     """Return one row per ceiling: what was measured, and its fractions of the data sheet and of what the clock allows.
 
     Args:
         shares: ceiling_shares of one run.
     """
-    from kernalyse.services.cli.output import FittedTable
+    from kernalyse.services.cli.output import TerminalTable
 
     numeric = ("measured", "datasheet", "of datasheet", "at clock", "of clock")
     rows = ((*_cells(row), row["note"] or "") for row in shares.iter_rows(named=True))
-    return FittedTable(("ceiling", "path", *numeric, "note"), rows, numeric=numeric)
+    return TerminalTable(("ceiling", "path", *numeric, "note"), rows, numeric=numeric)
 
 
 def problem_lines(log_lines: pl.DataFrame) -> list[str]:

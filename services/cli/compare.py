@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
+from kernalyse.services.cli.options import ReadableFormat, Server, with_server_options
 from kernalyse.services.core.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from kernalyse.services.analyzer.analysis.comparison import ComparedRun
+    from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
     from kernalyse.services.cli.compare_output import TraceChange
     from kernalyse.services.core.model import Run
@@ -27,7 +27,7 @@ SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
 
 
-@takes_server
+@with_server_options
 def compare(
     baseline: Annotated[
         str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, a JSON file, or several: X,Y,…")
@@ -75,13 +75,13 @@ def compare(
 
 def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Print table comparison and return the exit status."""
-    from kernalyse.services.cli.compare_output import comparison_rendering, too_slow
+    from kernalyse.services.cli.compare_output import comparison_rendering, slower_rows
     from kernalyse.services.cli.output import print_rendering
 
     print_rendering(comparison_rendering(rows, threshold_ratio), output_format)
     if rows["verdict"].null_count() == rows.height:
         return REFUSED_STATUS
-    return SLOWER_STATUS if threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty() else 0
+    return SLOWER_STATUS if threshold_ratio is not None and not slower_rows(rows, threshold_ratio).is_empty() else 0
 
 
 def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
@@ -102,23 +102,23 @@ def _threshold(text: str) -> float:
 
 
 def _compare_operands(baseline: str, candidate: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
-    from kernalyse.services.analyzer.analysis.comparison import ComparedRun, compare_runs, parse_differences
+    from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand, compare_runs, parse_differences
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
-    first, second = compared_sides((baseline, candidate), server, depth)
+    first, second = load_operands((baseline, candidate), server, depth)
     if set(first.run_ids) & set(second.run_ids):
         raise UsageError(
             f"runs {baseline} and {candidate}", found="one run on both sides", expected="two", remedy="Name the run to judge it by."
         )
-    if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
+    if isinstance(first, TraceOperand) and isinstance(second, TraceOperand):
         if allowed:
             raise UsageError("option --allow", found="two traces", expected="runs of measurements", remedy="Leave it out.")
         return _compare_traces(first, second)
-    if isinstance(first, ComparedRun) and isinstance(second, ComparedRun):
+    if isinstance(first, ComparisonOperand) and isinstance(second, ComparisonOperand):
         if depth is not None:
             raise UsageError("option --depth", found="runs of measurements", expected="two traces", remedy="Leave it out.")
         return compare_runs(first, second, allowed)
-    trace, other = (first, second) if isinstance(first, ComparedTrace) else (second, first)
+    trace, other = (first, second) if isinstance(first, TraceOperand) else (second, first)
     raise UsageError(
         f"runs {baseline} and {candidate}",
         found=f"a trace ({trace.run_id}) and measurements ({other.run_id})",
@@ -127,7 +127,7 @@ def _compare_operands(baseline: str, candidate: str, allow: list[str], depth: in
     )
 
 
-def _compare_traces(baseline: ComparedTrace, candidate: ComparedTrace) -> TraceChange:
+def _compare_traces(baseline: TraceOperand, candidate: TraceOperand) -> TraceChange:
     from kernalyse.services.analyzer.queries.registry import TRACE_COMPARISONS
     from kernalyse.services.cli.compare_output import TraceChange
 
@@ -148,7 +148,7 @@ FILE_SUFFIXES = (".json", ".gz", ".sqlite")
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedTrace:
+class TraceOperand:
     """A trace as one operand of a comparison.
 
     Attributes:
@@ -165,7 +165,7 @@ class ComparedTrace:
         return (self.run_id,)
 
 
-def compared_sides(sides: Sequence[str], server: Server, depth: int | None) -> list[ComparedRun | ComparedTrace]:
+def load_operands(sides: Sequence[str], server: Server, depth: int | None) -> list[ComparisonOperand | TraceOperand]:
     """Return the operands that names stand for. An analyzer is contacted only where a name stands for a run.
 
     Args:
@@ -196,20 +196,20 @@ def _split_names(side: str) -> list[str]:
     return [side] if Path(side).is_file() else [name for part in side.split(",") if (name := part.strip())] or [side]
 
 
-def _join_runs(side: str, operands: Sequence[ComparedRun | ComparedTrace]) -> ComparedRun | ComparedTrace:
-    from kernalyse.services.analyzer.analysis.comparison import ComparedRun, joined_runs
+def _join_runs(side: str, operands: Sequence[ComparisonOperand | TraceOperand]) -> ComparisonOperand | TraceOperand:
+    from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand, join_runs
 
     if len(operands) == 1:
         return operands[0]
     repeated = [run_id for run_id, count in Counter(part.run_id for part in operands).items() if count > 1]
     if repeated:
         raise UsageError(f"runs {side}", found=f"{repeated[0]} more than once", expected="each run once", remedy="Leave the others out.")
-    runs = [part for part in operands if isinstance(part, ComparedRun)]
+    runs = [part for part in operands if isinstance(part, ComparisonOperand)]
     if len(runs) < len(operands):
         raise UsageError(
             f"runs {side}", found="a trace among several", expected="runs of measurements, or one trace", remedy="Name one trace a side."
         )
-    return joined_runs(runs)
+    return join_runs(runs)
 
 
 def _is_file(name: str) -> bool:
@@ -223,23 +223,23 @@ def _is_file(name: str) -> bool:
     return False
 
 
-def _operand_of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun | ComparedTrace:
+def _operand_of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparisonOperand | TraceOperand:
     from kernalyse.services.core.model import TableQuery
 
     run = client.run(name)
     if run.is_trace:
         queries = (TableQuery("kernels", (run.run_id,)), TableQuery("layers", (run.run_id,), depth=depth))
-        return ComparedTrace(run.run_id, {query.table_name: client.rows(query)[0] for query in queries})
-    return run_of(client, run)
+        return TraceOperand(run.run_id, {query.table_name: client.rows(query)[0] for query in queries})
+    return load_run_operand(client, run)
 
 
-def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
+def load_run_operand(client: AnalyzerClient, run: Run) -> ComparisonOperand:
     """Return a run of measurements as one operand of a comparison."""
-    from kernalyse.services.analyzer.analysis.comparison import ComparedRun
+    from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand
     from kernalyse.services.cli.export import run_results
 
     results = run_results(client, run)
-    return ComparedRun(
+    return ComparisonOperand(
         run_id=run.run_id,
         measurements=results.frames["measurements"],
         samples=results.frames["samples"],
@@ -249,12 +249,12 @@ def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
     )
 
 
-def _operand_of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTrace:
+def _operand_of_file(path: Path, depth: int | None) -> ComparisonOperand | TraceOperand:
     from kernalyse.companions import COMPANION_FOLDERS
-    from kernalyse.services.analyzer.analysis.comparison import ComparedRun
+    from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand
     from kernalyse.services.analyzer.queries.registry import FileSource, QueryParameters, resolve_table, trace_inputs
     from kernalyse.services.analyzer.readers.base import Selection, SelectiveReader, TraceFiles
-    from kernalyse.services.analyzer.readers.registry import reader_of
+    from kernalyse.services.analyzer.readers.registry import select_reader
     from kernalyse.services.analyzer.tables.derived import LAYERS
     from kernalyse.services.analyzer.tables.runs import KERNELS, MEASUREMENTS, SAMPLES
     from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
@@ -262,14 +262,14 @@ def _operand_of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTra
     folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
     companions = {str(file.relative_to(path.parent)): file for folder in folders if folder.is_dir() for file in folder.iterdir()}
     files, parameters = TraceFiles(path.name, path, time.time_ns(), companions), QueryParameters(depth)
-    reader = reader_of(files)
+    reader = select_reader(files)
     needed = Selection.of(trace_inputs(("kernels", "layers"), parameters))
     tables = reader.read_columns(files, needed) if isinstance(reader, SelectiveReader) else reader.read(files)
     if TRACE_NAMES.table_name in tables.frames:
         source = FileSource(tables.frames)
         rows = {table.table_name: resolve_table(table, source, parameters) for table in (KERNELS, LAYERS)}
-        return ComparedTrace(str(path), {name: frame.collect() for name, frame in rows.items()})
-    return ComparedRun(
+        return TraceOperand(str(path), {name: frame.collect() for name, frame in rows.items()})
+    return ComparisonOperand(
         run_id=str(path),
         measurements=tables.frames[MEASUREMENTS.table_name],
         samples=tables.frames.get(SAMPLES.table_name, SAMPLES.empty()),

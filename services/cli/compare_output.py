@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kernalyse.services.cli.output import Rendering, TextTable, cut_name
-from kernalyse.services.core.disturbance import disturbed_sides
-from kernalyse.services.core.formatting import UNKNOWN, change, duration, notes, percentage, shared_reasons
+from kernalyse.services.cli.output import Rendering, TextTable, shorten_name
+from kernalyse.services.core.disturbance import comparison_disturbance_notes
+from kernalyse.services.core.formatting import UNKNOWN, change, duration, footnote_lines, footnote_marks, percentage
 from kernalyse.services.core.formatting import change as ratio_change
 
 if TYPE_CHECKING:
@@ -23,24 +23,24 @@ HEADINGS: Final = ("configuration", *RUN_NUMERIC_HEADINGS, "verdict", "because")
 VERDICTS: Final = ("SLOWER", "FASTER", "SAME", "UNDECIDED")  # the worst first
 
 
-def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
+def slower_rows(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
     """Return the rows of table comparison with the verdict SLOWER and a ratio over the threshold."""
     return rows.filter((rows["verdict"] == "SLOWER") & (rows["duration_ratio"] > 1 + threshold_ratio))
 
 
 def comparison_rendering(rows: pl.DataFrame, threshold_ratio: float | None) -> Rendering:
     """Return the rows of table comparison for printing. Reasons that several rows share are notes below the table."""
-    marks = shared_reasons(rows["reason"])
+    marks = footnote_marks(rows["reason"])
     cells = tuple(_run_cells(row, marks) for row in rows.iter_rows(named=True))
     summary = tuple(summary_lines(rows, threshold_ratio))
     document = {
         "schema": RUN_COMPARISON_VERSION,
         "fail_if_slower_ratio": threshold_ratio,
-        "is_slower": threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty(),
+        "is_slower": threshold_ratio is not None and not slower_rows(rows, threshold_ratio).is_empty(),
         "summary": summary,
         "comparison": rows.to_dicts(),
     }
-    return Rendering((TextTable(HEADINGS, cells, RUN_NUMERIC_HEADINGS, notes(marks)),), summary, document)
+    return Rendering((TextTable(HEADINGS, cells, RUN_NUMERIC_HEADINGS, footnote_lines(marks)),), summary, document)
 
 
 def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator[str]:
@@ -58,10 +58,12 @@ def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator
     if counts["UNDECIDED"]:
         yield f"Undecided says neither that {_pronoun(counts['UNDECIDED'])} the same nor that {_pronoun(counts['UNDECIDED'])} not."
     if threshold_ratio is not None and matched_count:
-        slow = too_slow(rows, threshold_ratio)
+        slow = slower_rows(rows, threshold_ratio)
         known = f"Slower by more than {percentage(threshold_ratio)}"
         yield f"{known}: {', '.join(slow['label'])}." if not slow.is_empty() else f"{known}: none that is known to be."
-    yield from disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
+    yield from comparison_disturbance_notes(
+        *(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", ""))
+    )
     allowed = sorted({name for names in rows["allowed_differences"].drop_nulls() for name in names.split(",") if name})
     if allowed:
         yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios include that."
@@ -98,7 +100,7 @@ MEDIAN_HEADING: Final = "median launch"
 SHOWN_ROW_COUNT: Final = 20
 """Rows of each table on the terminal, the largest changes first: more bury them, fewer hide what explains the total. JSON has all."""
 
-WHAT_IT_PROVES: Final = (
+SCOPE_NOTE: Final = (
     "These are two recordings, one a side: they show where the time went in each, not that the next two would differ alike. "
     "Clocks, inputs and what else ran are in the difference; bench --paired decides whether a kernel became slower."
 )
@@ -182,7 +184,7 @@ def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator
     elif threshold_ratio is not None:
         verdict = "yes" if change.is_slower(threshold_ratio) else "no"
         yield f"All kernels together slower by more than {percentage(threshold_ratio)}: {verdict}."
-    yield WHAT_IT_PROVES
+    yield SCOPE_NOTE
 
 
 def _headings(table_name: str) -> tuple[str, ...]:
@@ -194,7 +196,7 @@ def _trace_cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     name: str | None = row[NAME_COLUMNS[table_name]]
     name_count = max(row["name_count"] or 0, row["baseline_name_count"] or 0)
     return (
-        (UNKNOWN if name is None else cut_name(name)) + (f" ({name_count} names)" if name_count > 1 else ""),
+        (UNKNOWN if name is None else shorten_name(name)) + (f" ({name_count} names)" if name_count > 1 else ""),
         duration(row["baseline_duration_sum_ns"]),
         duration(row["duration_sum_ns"]),
         _signed(row["duration_delta_ns"]),

@@ -19,7 +19,7 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.external_programs import find_ncu
 from kernalyse.services.core.settings import ProfilerSettings
 from kernalyse.services.profiler.collectors.ncu import DCGM_REMEDY, PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id
-from kernalyse.services.profiler.collectors.nsys import chosen_nsys
+from kernalyse.services.profiler.collectors.nsys import locate_nsys
 from kernalyse.services.profiler.collectors.preflight import (
     ABSENT_PERF_EVENTS_REMEDY,
     MAX_PERF_EVENT_LEVEL,
@@ -108,7 +108,7 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_toolkit(run, has_gpu=has_gpu),
         check_pycuda(run, has_gpu=has_gpu),
         check_devices(probe, CUDA_DEVICES, ("PYCUDA", "NVCC"), is_needed=has_gpu),
-        check_tool(run, "Nsight Systems (nsys)", chosen_nsys(nsys_program) or nsys_program or "nsys", has_gpu=has_gpu),
+        check_tool(run, "Nsight Systems (nsys)", locate_nsys(nsys_program) or nsys_program or "nsys", has_gpu=has_gpu),
         check_tool(run, "Nsight Compute (ncu)", find_ncu() or "ncu", has_gpu=has_gpu),
         check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),

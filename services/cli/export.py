@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kernalyse.services.cli.options import RunArgument, Server, takes_server
-from kernalyse.services.cli.table_files import checked_output, is_trace_path, write_tables, write_text
+from kernalyse.services.cli.options import RunArgument, Server, with_server_options
+from kernalyse.services.cli.table_files import check_output_path, is_trace_path, write_tables, write_text
 from kernalyse.services.core.errors import UsageError
 from kernalyse.services.core.report import ReportFormat
 
@@ -88,7 +88,7 @@ MORE_TABLES: Final = ("kernels", "counted_roofline", "artifacts")
 """Exported as CSV and Parquet in addition to the tables of the results document."""
 
 
-@takes_server
+@with_server_options
 def export(
     run_id: RunArgument,
     export_format: Annotated[
@@ -168,7 +168,7 @@ def _write_nvbench(results: RunResults, output: Path | None) -> None:
 # ---------------------------------------------------------------- report
 
 
-@takes_server
+@with_server_options
 def report(
     run_or_file: Annotated[
         str,
@@ -181,7 +181,7 @@ def report(
         ReportFormat,
         typer.Option("--format", "-f", help="Markdown is for pull requests; those with charts need -o, png and svg are a zip."),
     ] = ReportFormat.TEXT,
-    output: Annotated[Path | None, typer.Option("--output", "-o", callback=checked_output, help="File to write.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=check_output_path, help="File to write.")] = None,
     *,
     server: Server,
 ) -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from kernalyse.companions import companions_of
+from kernalyse.companions import find_companions
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
 from kernalyse.services.analyzer.queries.filters import QueryResult, run_query
 from kernalyse.services.analyzer.queries.registry import FileSource, is_of_traces, parameters_of, resolve_table, trace_inputs
-from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, SelectiveReader, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, Selection, SelectiveReader, TraceFiles
 from kernalyse.services.analyzer.readers.ncu.reader import NcuReader
-from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of, trace_files
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, select_reader, trace_files
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import UsageError
 from kernalyse.services.core.model import Filter, FilterOperator, ImportedTrace, SortKey, TableQuery
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FileQuestion:
+class FileQuery:
     """A query of tables of a file.
 
     Attributes:
@@ -42,12 +42,12 @@ class FileQuestion:
     """
 
     table_names: Sequence[str]
-    choice: RowChoice
+    choice: RowSelection
     reports: Sequence[Path] = ()
     op_registry_folder: Path | None = None
 
 
-def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryResult], list[str]]:
+def tables_of_file(path: Path, question: FileQuery) -> tuple[dict[str, QueryResult], list[str]]:
     """Return the requested rows by table, and the reader's notes.
 
     Args:
@@ -61,7 +61,7 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
     """
     files = _trace_with_companions(path, question)
     queries = question.choice.queries(question.table_names or ["kernels"])
-    if isinstance(reader_of(files), SelectiveReader):
+    if isinstance(select_reader(files), SelectiveReader):
         result = _read_columns(files, queries)
     else:
         result = read_with_counters(files)
@@ -84,31 +84,31 @@ def report_of_file(path: Path, format_name: str) -> bytes:
         InvalidTraceError: no reader accepts the file, or it is damaged.
     """
     from kernalyse.services.analyzer.export.report_files import report_file, report_format
-    from kernalyse.services.analyzer.ingest.reading import imported_run
+    from kernalyse.services.analyzer.ingest.reading import build_imported_run
 
     requested_format = report_format(format_name)
-    files = _trace_with_companions(path, FileQuestion((), RowChoice()))
+    files = _trace_with_companions(path, FileQuery((), RowSelection()))
     result = read_with_counters(files)
-    run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), result)
+    run = build_imported_run(str(path), ImportedTrace(files.file_name, "", select_reader(files).format), result)
     return report_file(run, _table_rows(result), requested_format)
 
 
-def _table_rows(result: ImportedTables) -> Callable[[str], pl.LazyFrame]:
+def _table_rows(result: ReadResult) -> Callable[[str], pl.LazyFrame]:
     """Return a function from a table's name to its rows; a table that the file has no data for is empty."""
     source = FileSource(result.frames)
 
     def rows(name: str) -> pl.LazyFrame:
-        table = table_named(name)
+        table = find_table(name)
         found = resolve_table(table, source)
         return found if source.has_results else table.conform(found)
 
     return rows
 
 
-def _trace_with_companions(path: Path, question: FileQuestion) -> TraceFiles:
+def _trace_with_companions(path: Path, question: FileQuery) -> TraceFiles:
     """Return the trace with its companion files and those that the command line names."""
     files = trace_files(path, time.time_ns())
-    own_companions = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
+    own_companions = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in find_companions(path)}
     companions = {**files.companions, **own_companions, **report_files(question.reports)}
     return replace(files, companions=companions, op_registry_folder=question.op_registry_folder)
 
@@ -136,12 +136,12 @@ def report_files(reports: Sequence[Path]) -> dict[str, Path]:
 
 def _run_file_query(source: FileSource, query: TableQuery) -> QueryResult:
     """Return the rows that a query selects, without the columns of a store; of a table shared with other runs, its own columns."""
-    table = table_named(query.table_name)
+    table = find_table(query.table_name)
     rows = resolve_table(table, source, parameters_of(query))
     return run_query(table.conform(rows), table, replace(query, columns=tuple(rows.collect_schema().names())))
 
 
-def _read_columns(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
+def _read_columns(files: TraceFiles, queries: Sequence[TableQuery]) -> ReadResult:
     """Read what the queries need of a large trace."""
     _reject_unanswerable(files, queries)
     selection = Selection.of(needed for query in queries for needed in trace_inputs([query.table_name], parameters_of(query)))
@@ -162,7 +162,7 @@ def _reject_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> No
 # ---------------------------------------------------------------- row selection
 # Conditions, order, count and depth, as the command line gives them.
 
-WINDOWED: Final = ("timeline", "timeline_matches", "window_summary")
+WINDOW_TABLES: Final = ("timeline", "timeline_matches", "window_summary")
 CONDITION: Final = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 OPERATORS: Final = {
     "=": FilterOperator.EQUAL,
@@ -199,11 +199,11 @@ class Window:
     pixel_count: int | None = None
 
 
-WHOLE: Final = Window()
+FULL_WINDOW: Final = Window()
 
 
 @dataclass(frozen=True, slots=True)
-class RowChoice:
+class RowSelection:
     """The selection of rows; each part applies to every table that has the columns for it.
 
     Attributes:
@@ -215,7 +215,7 @@ class RowChoice:
     order_by: tuple[SortKey, ...] = ()
     max_row_count: int | None = None
     depth: int | None = None
-    window: Window = WHOLE
+    window: Window = FULL_WINDOW
 
     def queries(self, table_names: Iterable[str]) -> list[TableQuery]:
         """Return one query per table, without runs, each with those parts of the selection that its table has columns for.
@@ -225,9 +225,9 @@ class RowChoice:
             UsageError: none of the tables has a column, depths or a window that was given.
         """
         from kernalyse.services.analyzer.queries.registry import has_depth
-        from kernalyse.services.analyzer.tables.runs import table_named
+        from kernalyse.services.analyzer.tables.runs import find_table
 
-        tables = [table_named(name) for name in dict.fromkeys(table_names)]
+        tables = [find_table(name) for name in dict.fromkeys(table_names)]
         if not tables:
             return []
         for filter_ in self.filters:
@@ -236,9 +236,9 @@ class RowChoice:
             _reject_unknown_column(f"option --sort {key.column}", key.column, tables)
         if self.depth is not None and not any(has_depth(table.table_name) for table in tables):
             raise UsageError(f"option --depth {self.depth}", found="no table that has depths", expected="layers", remedy="Leave it out.")
-        if self.window != WHOLE and not any(table.table_name in WINDOWED for table in tables):
+        if self.window != FULL_WINDOW and not any(table.table_name in WINDOW_TABLES for table in tables):
             raise UsageError(
-                "options --window and --pixels", found="no table of a window", expected=" or ".join(WINDOWED), remedy="Leave them out."
+                "options --window and --pixels", found="no table of a window", expected=" or ".join(WINDOW_TABLES), remedy="Leave them out."
             )
         return [self._query(table) for table in tables]
 
@@ -252,7 +252,7 @@ class RowChoice:
             limit=self.max_row_count or 0,
             depth=self.depth if has_depth(table.table_name) else None,
         )
-        if table.table_name in WINDOWED:
+        if table.table_name in WINDOW_TABLES:
             window = self.window
             query = replace(query, window_start_ns=window.start_ns, window_end_ns=window.end_ns, pixel_count=window.pixel_count)
         # A sweep measures its configurations in a shuffled order: the first of them are not the first rows.
@@ -261,8 +261,8 @@ class RowChoice:
 
 
 def parse_rows(
-    filters: Sequence[str], order_by: Sequence[str], max_row_count: int | None, depth: int | None, window: Window = WHOLE
-) -> RowChoice:
+    filters: Sequence[str], order_by: Sequence[str], max_row_count: int | None, depth: int | None, window: Window = FULL_WINDOW
+) -> RowSelection:
     """Parse the options that select rows.
 
     Raises:
@@ -271,7 +271,7 @@ def parse_rows(
     for option, number, least in (("--top", max_row_count, 1), ("--depth", depth, 0)):
         if number is not None and number < least:
             raise UsageError(f"option {option}", found=str(number), expected=f"{least} or more")
-    return RowChoice(tuple(map(parse_filter, filters)), tuple(map(parse_sort_key, order_by)), max_row_count, depth, window)
+    return RowSelection(tuple(map(parse_filter, filters)), tuple(map(parse_sort_key, order_by)), max_row_count, depth, window)
 
 
 def parse_window(text: str | None, pixel_count: int | None) -> Window:

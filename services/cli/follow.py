@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
 from kernalyse.services.cli.options import Server
-from kernalyse.services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, Child, endpoint_of, named_endpoint, stop_children
+from kernalyse.services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, Child, server_endpoint, service_endpoint, stop_children
 from kernalyse.services.core.errors import KernalyseError, UnavailableError
-from kernalyse.services.core.file_formats import FILE_NAME, MEMBERS, config_of
+from kernalyse.services.core.file_formats import FILE_NAME, MEMBERS, to_roofline_config
 from kernalyse.services.core.model import Filter, Hardware, HardwareKey, LogLevel, Run, TableQuery, Thresholds
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, UiSettings, data_folder, find_service
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
@@ -40,7 +40,7 @@ SAME_RATIO: Final = 1e-9
 State = tuple[tuple[int, int] | None, ...]
 
 
-class FollowedList:
+class OperationListFollower:
     """A list of operations with its roofline_config.json and, where there is one, a registry of operations.
 
     Args:
@@ -137,7 +137,7 @@ class FollowedList:
         try:
             hardware = self._client.hardware(HardwareKey("", run.device_id, run.run_id))
             before = _members(self._config_path)
-            after = merged(before, hardware)
+            after = merge_config(before, hardware)
             if after != before:
                 _write(self._config_path, after)
                 self._say(f"{time.strftime('%H:%M:%S')} {FILE_NAME} written: what was set on the page")
@@ -145,9 +145,9 @@ class FollowedList:
             self._say(f"{self._config_path} is not written: {error}")
 
 
-def merged(before: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
+def merge_config(before: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
     """Return the members of roofline_config.json with the values that users set; unknown members and equal values stay as they are."""
-    new_members = config_of(hardware) if _has_user_values(hardware) or before else {}
+    new_members = to_roofline_config(hardware) if _has_user_values(hardware) or before else {}
     after = {name: value for name, value in before.items() if name not in MEMBERS or name in new_members}
     for name, value in new_members.items():
         known = before.get(name)
@@ -163,8 +163,8 @@ def _has_user_values(hardware: Hardware) -> bool:
 
 def _defaults(hardware: Hardware) -> set[str]:
     """Return the names of members that have their default value."""
-    defaults = config_of(Hardware(None, (), Thresholds(), ""))
-    return {name for name, value in config_of(hardware).items() if defaults.get(name) == value}
+    defaults = to_roofline_config(Hardware(None, (), Thresholds(), ""))
+    return {name for name, value in to_roofline_config(hardware).items() if defaults.get(name) == value}
 
 
 def _members(path: Path) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[Analyz
         UnavailableError: a service does not start.
     """
     if server.address is not None:
-        with AnalyzerClient(named_endpoint(server)) as client:
+        with AnalyzerClient(server_endpoint(server)) as client:
             yield client, None
         return
     with ExitStack() as started:
@@ -271,7 +271,7 @@ def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[Analyz
             started, "analyzer", analyzer_announcements, {"address": FREE_ADDRESS}
         )
         ui = _dashboard(started, analyzer, port)
-        with AnalyzerClient(endpoint_of(analyzer, server)) as client:
+        with AnalyzerClient(service_endpoint(analyzer, server)) as client:
             yield client, ui
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kernalyse.services.cli.options import ReadableFormat, Server, takes_server
+from kernalyse.services.cli.options import ReadableFormat, Server, with_server_options
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, percentage, rate
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
 
 
-@takes_server
+@with_server_options
 def history(
     kernel: Annotated[str, typer.Argument(metavar="[KERNEL]", help="Part of a kernel's, model's or layer's name. None: all.")] = "",
     metric: Annotated[
@@ -142,7 +142,7 @@ def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: flo
     yield f"{known}: {', '.join(worse['label'])}." if worse.height else f"{known}: none."
 
 
-def shown_value(value: float | None, metric: str) -> str:
+def format_value(value: float | None, metric: str) -> str:
     """Return a value of a metric with its unit."""
     if metric.endswith("_ns"):
         return duration(value)
@@ -159,8 +159,8 @@ def _cells(row: dict[str, Any], metric: str) -> tuple[str, ...]:
         row["label"],
         row["device_name"] or row["device_id"] or UNKNOWN,
         str(row["run_count"]),
-        shown_value(row["value"], metric),
-        shown_value(row["level_value"], metric),
+        format_value(row["value"], metric),
+        format_value(row["level_value"], metric),
         change(row["change_ratio"]),
         since,
         verdict,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
+from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, with_server_options
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernalyse.trace_upload import OutgoingTrace
 
 
-@takes_server
+@with_server_options
 def import_files(
     paths: Annotated[
         list[Path],
@@ -76,10 +76,10 @@ def _traces(path: Path) -> list[Path]:
     Raises:
         UsageError: there is none.
     """
-    from kernalyse.services.analyzer.readers.registry import formats, traces_at
+    from kernalyse.services.analyzer.readers.registry import find_traces, formats
     from kernalyse.services.core.errors import UsageError
 
-    found = traces_at(path)
+    found = find_traces(path)
     if not found:
         raise UsageError(f"folder {path}", found="no file that could be imported", expected=formats())
     return found
@@ -108,9 +108,9 @@ def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
 
 
 def _by_job(files: list[Path]) -> list[list[Path]]:
-    from kernalyse.services.analyzer.ingest.ranks import by_job
+    from kernalyse.services.analyzer.ingest.ranks import group_by_job
 
-    return by_job(files) if len(files) > 1 else [files]
+    return group_by_job(files) if len(files) > 1 else [files]
 
 
 def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], position: str, console: Console) -> bool:
@@ -166,7 +166,7 @@ def _print_import(run: Run, is_known: bool, console: Console) -> None:
         console.print(run.notes, markup=False, highlight=False, style="dim")
 
 
-@takes_server
+@with_server_options
 def follow(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A list of operations or kernels: JSON or CSV.")
@@ -194,11 +194,11 @@ def follow(
     import threading
     import webbrowser
 
-    from kernalyse.services.cli.follow import FollowedList, dashboard_session
+    from kernalyse.services.cli.follow import OperationListFollower, dashboard_session
     from kernalyse.services.cli.local_services import dashboard_url
 
     with dashboard_session(server, port) as (client, dashboard):
-        followed = FollowedList(client, path, op_registry, typer.echo)
+        followed = OperationListFollower(client, path, op_registry, typer.echo)
         run = followed.read()
         page = f"/roofline?runs={run.run_id}"
         if dashboard is None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
 from kernalyse.services.cli.options import Server
-from kernalyse.services.cli.session import START_TIMEOUT_S, Child, connect_node, describe_exit, endpoint_of, read_token, stop_children
+from kernalyse.services.cli.session import START_TIMEOUT_S, Child, connect_node, describe_exit, read_token, service_endpoint, stop_children
 from kernalyse.services.core.errors import UnavailableError
 from kernalyse.services.core.model import KernelSelection, KernelSweep, MeasuringOptions, Run, RunSpec
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, ProfilerSettings, UiSettings, data_folder, find_service
@@ -126,8 +126,8 @@ class LocalServices:
             self._profiler.arguments += ("--address", profiler.address)  # a restarted service keeps its address
             self._analyzer.arguments += ("--address", analyzer.address)
             self._start_ui("--analyzer-address", analyzer.address)
-        with AnalyzerClient(endpoint_of(analyzer, self._server)) as client:
-            connect_node(client, endpoint_of(profiler, self._server))
+        with AnalyzerClient(service_endpoint(analyzer, self._server)) as client:
+            connect_node(client, service_endpoint(profiler, self._server))
             run = client.start_run(demo_spec()) if has_demo else None
         ui = self._wait_until_serving(self._ui)
         if self._takes_free_ports:

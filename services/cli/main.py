@@ -105,7 +105,7 @@ def main() -> None:
     _run_and_exit(app)
 
 
-def main_of(command: Callable[..., None], module_name: str, defaults: Mapping[str, object] | None = None) -> None:
+def run_single_command(command: Callable[..., None], module_name: str, defaults: Mapping[str, object] | None = None) -> None:
     """Run one command as a separate program, `python -m MODULE_NAME`, and end the process as `main` does.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kernalyse.services.cli import options
-from kernalyse.services.cli.options import Server, takes_server
+from kernalyse.services.cli.options import Server, with_server_options
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.core.formatting import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
-    from kernalyse.services.cli.output import FittedTable
+    from kernalyse.services.cli.output import TerminalTable
     from kernalyse.services.core.model import Run, Work
 
 
@@ -56,7 +56,7 @@ DASHBOARD_MAX_TIME_S: Final = 3.0
 than minutes."""
 
 
-@takes_server
+@with_server_options
 def model(
     model_name: Annotated[
         str,
@@ -87,13 +87,13 @@ def model(
 
     Status 1: the run or a verification failed.
     """
-    from kernalyse.services.cli.bundles import bundle_of_model
+    from kernalyse.services.cli.bundles import model_bundle
     from kernalyse.services.cli.output import console as make_console
-    from kernalyse.services.cli.session import analyzer_session, revision_of
+    from kernalyse.services.cli.session import analyzer_session, checkout_revision
     from kernalyse.services.core.model import BackendName, ModelRun, RunSpec
-    from kernalyse.services.core.request_syntax import MeasuringWords
+    from kernalyse.services.core.request_syntax import MeasuringArguments
 
-    measuring = MeasuringWords(
+    measuring = MeasuringArguments(
         target=target,
         max_sample_count=samples,
         min_duration_s=min_time,
@@ -101,7 +101,7 @@ def model(
         seed=seed,
         skip_verification=no_verify,
     )
-    bundle = bundle_of_model(model_name, bundle_folder)
+    bundle = model_bundle(model_name, bundle_folder)
     work = ModelRun(
         model_name=model_name if bundle is None else Path(model_name).name,
         variants=tuple(variants or ()),
@@ -117,7 +117,7 @@ def model(
         node_id = client.node_id_of(node)
         if bundle is not None:
             work = replace(work, bundle_digest=client.upload_bundle(bundle.data, node_id))
-        run = client.start_run(RunSpec(work, title=title, revision=revision_of(Path.cwd())), node_id=node_id)
+        run = client.start_run(RunSpec(work, title=title, revision=checkout_revision(Path.cwd())), node_id=node_id)
         is_good = follow_and_show_model(client, run, json_path, make_console(stderr=True))
     if not is_good:
         raise typer.Exit(1)
@@ -180,9 +180,9 @@ BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 """The number of a block in a layer path. All blocks of a model are alike, so a terminal shows each kind of layer once."""
 
 
-def model_table(models: pl.DataFrame) -> FittedTable:
+def model_table(models: pl.DataFrame) -> TerminalTable:
     """Return one row per model and variant. Input: table models."""
-    from kernalyse.services.cli.output import FittedTable
+    from kernalyse.services.cli.output import TerminalTable
 
     numeric = ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s of median", "GFLOP/s of median", "efficiency")
     rows = (
@@ -201,14 +201,14 @@ def model_table(models: pl.DataFrame) -> FittedTable:
         )
         for row in models.iter_rows(named=True)
     )
-    return FittedTable(("model", "variant", *numeric, "verified"), rows, numeric=numeric)
+    return TerminalTable(("model", "variant", *numeric, "verified"), rows, numeric=numeric)
 
 
-def layer_table(layers: pl.DataFrame) -> FittedTable:
+def layer_table(layers: pl.DataFrame) -> TerminalTable:
     """Return one row per kind of layer, over all blocks. Input: table layers of one variant."""
     import polars as pl
 
-    from kernalyse.services.cli.output import FittedTable
+    from kernalyse.services.cli.output import TerminalTable
 
     time_ns = pl.col("duration_sum_ns")
     kinds = (
@@ -238,14 +238,14 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
         )
         for row in kinds.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "bound"), rows, numeric=numeric)
+    return TerminalTable(("layer", *numeric, "bound"), rows, numeric=numeric)
 
 
-def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
+def variant_table(layer_variants: pl.DataFrame) -> TerminalTable:
     """Return one row per kind of layer, over all blocks, with the values of both variants. Input: table layer_variants."""
     import polars as pl
 
-    from kernalyse.services.cli.output import FittedTable
+    from kernalyse.services.cli.output import TerminalTable
 
     kinds = (
         layer_variants.with_columns(kind=_kind())
@@ -275,7 +275,7 @@ def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
         )
         for row in kinds.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "paired verdict", "variants"), rows, numeric=numeric)
+    return TerminalTable(("layer", *numeric, "paired verdict", "variants"), rows, numeric=numeric)
 
 
 def _change(after_ns: float | None, before_ns: float | None) -> str:

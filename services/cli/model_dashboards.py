@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kernalyse.services.cli.model import DASHBOARD_MAX_TIME_S, BatchSizeOption, SequenceLengthOption
-from kernalyse.services.cli.options import BackendChoice, BackendOption, DeviceOption, NodeOption, Server, takes_server
+from kernalyse.services.cli.options import BackendChoice, BackendOption, DeviceOption, NodeOption, Server, with_server_options
 
 if TYPE_CHECKING:
     from kernalyse.services.cli.model_documents import ProfilingRequest
@@ -27,7 +27,7 @@ ModelsOption = Annotated[
 ]
 
 
-@takes_server
+@with_server_options
 def perf_dashboard(
     run_profiling: Annotated[bool, typer.Option("--run-profiling", help="Time the models now.")] = False,
     data: DataOption = None,
@@ -47,13 +47,13 @@ def perf_dashboard(
 
     --run-profiling times them and writes profiling_data.json too; --data draws from such a file.
     """
-    from kernalyse.services.cli.model_documents import ProfilingRequest, profiled_models
+    from kernalyse.services.cli.model_documents import ProfilingRequest, profile_models
     from kernalyse.services.compat.model_dashboards.dashboards import PerformanceDashboard
 
     dashboard = PerformanceDashboard(output_folder)
     if run_profiling and data is None:
         request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, max_time)
-        dashboard.data = profiled_models(request, server)
+        dashboard.data = profile_models(request, server)
         _save(dashboard)
     elif data is not None and not run_profiling:
         dashboard.load_data(data)
@@ -66,7 +66,7 @@ def perf_dashboard(
     _fail_where_incomplete(dashboard.data)
 
 
-@takes_server
+@with_server_options
 def perf_comparison(
     models: ModelsOption = None,
     compare_all: Annotated[bool, typer.Option("--compare-all", help="All six built-in models.")] = False,
@@ -132,15 +132,15 @@ def _save(dashboard: Dashboard) -> None:
 
 
 def _benchmark(request: ProfilingRequest, server: Server) -> Document:
-    from kernalyse.services.cli.model_documents import compared_models
+    from kernalyse.services.cli.model_documents import compare_variants
 
-    return compared_models(request, server)
+    return compare_variants(request, server)
 
 
 def _compare_names(as_is: str, to_be: str, server: Server) -> Document:
-    from kernalyse.services.cli.model_documents import compared_names
+    from kernalyse.services.cli.model_documents import compare_named
 
-    return compared_names(as_is, to_be, server)
+    return compare_named(as_is, to_be, server)
 
 
 def _fail_where_incomplete(data: Document) -> None:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.comparison import ComparedRun, timings_of
-from kernalyse.services.analyzer.analysis.models import WHOLE_PASS, models
+from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand, timings_by_configuration
+from kernalyse.services.analyzer.analysis.models import COMPLETE_PASS, models
 from kernalyse.services.analyzer.tables.runs import CEILINGS, THRESHOLDS
-from kernalyse.services.cli.compare import ComparedTrace, compared_sides, run_of
+from kernalyse.services.cli.compare import TraceOperand, load_operands, load_run_operand
 from kernalyse.services.cli.model import BLOCK_NUMBER, DASHBOARD_MAX_TIME_S
 from kernalyse.services.compat.model_dashboards.document import (
     NS_PER_MS,
     Document,
-    benchmark_of,
-    compared_of,
-    file_name_of,
-    layer_of,
-    side_of,
+    benchmark_entry,
+    comparison_entry,
+    document_model_name,
+    implementation_entry,
+    layer_entry,
 )
 from kernalyse.services.core.comparison import Timings, compare_processes
 from kernalyse.services.core.errors import DeviceNotFoundError, UnmetConditionError, UsageError
@@ -98,7 +98,7 @@ class ProfilingRequest:
         ]
 
 
-def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
+def profile_models(request: ProfilingRequest, server: Server | None = None) -> Document:
     """Time models and return the document of profiling_data.json.
 
     Args:
@@ -115,7 +115,7 @@ def profiled_models(request: ProfilingRequest, server: Server | None = None) -> 
     benchmarks: Document = {}
     with analyzer_session(server or Server()) as client:
         for run in finished_runs(client, request):
-            metadata = metadata or metadata_of(client, run)
+            metadata = metadata or run_metadata(client, run)
             benchmarks |= dict(_benchmarks(client, run))
     metadata |= {"variant": request.variants[0]} | missing_models(request, benchmarks)
     return {"metadata": metadata, "benchmarks": benchmarks}
@@ -153,7 +153,7 @@ def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator
 
 def missing_models(request: ProfilingRequest, entries: Document) -> Document:
     """Return the requested models without an entry as a member of the document's metadata; nothing where none is missing."""
-    requested = [file_name_of(work.model_name) for work in request.works()]
+    requested = [document_model_name(work.model_name) for work in request.works()]
     missing = [name for name in requested if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
     return {MISSING: ", ".join(missing)} if missing else {}
 
@@ -181,7 +181,7 @@ def _run_error(run: Run) -> UnmetConditionError:
     )
 
 
-def metadata_of(client: AnalyzerClient, run: Run) -> Document:
+def run_metadata(client: AnalyzerClient, run: Run) -> Document:
     """Return the metadata of a document: time, versions, device and sizes of a run of a model. Unknown members are missing."""
     work = run.spec.work
     backend = run.device_id.partition(":")[0] if run.device_id else None
@@ -217,15 +217,15 @@ def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Documen
     """Yield name and entry of each variant that the run timed."""
     models, layers = (client.table(name, [run.run_id]) for name in ("models", "layers"))
     points = client.table("roofline", [run.run_id])
-    roofline_points = {row["variant"]: row for row in points.iter_rows(named=True) if row["category"] == WHOLE_PASS}
+    roofline_points = {row["variant"]: row for row in points.iter_rows(named=True) if row["category"] == COMPLETE_PASS}
     layer_order = client.table("configurations", [run.run_id])["layer_path"].drop_nulls().unique(maintain_order=True).to_list()
     rank = {path: position for position, path in enumerate(layer_order)}
     for model in models.iter_rows(named=True):
         rows = [layer for layer in layers.iter_rows(named=True) if layer["variant"] == model["variant"]]
         rows.sort(key=lambda layer: rank.get(layer["layer"], len(rank)))
         yield (
-            file_name_of(model["model_name"]),
-            benchmark_of(model, [layer_of(layer) for layer in rows], roofline_points.get(model["variant"], {})),
+            document_model_name(model["model_name"]),
+            benchmark_entry(model, [layer_entry(layer) for layer in rows], roofline_points.get(model["variant"], {})),
         )
 
 
@@ -252,7 +252,7 @@ OF_MEANS: Final = "of means"
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Operand:
     """One operand of a comparison: the times of models in a run, or in one variant of it.
 
     Attributes:
@@ -262,7 +262,7 @@ class Side:
         layers: of each row, nanoseconds by kind of layer.
     """
 
-    run: ComparedRun
+    run: ComparisonOperand
     passes: Sequence[Row]
     indexes: Sequence[int]
     timings: Sequence[Sequence[Timings]]
@@ -272,7 +272,7 @@ class Side:
 # ---------------------------------------------------------------- variants that are timed now
 
 
-def compared_models(request: ProfilingRequest, server: Server) -> Document:
+def compare_variants(request: ProfilingRequest, server: Server) -> Document:
     """Time two interleaved variants in one run of each model and return the document of comparison_data.json.
 
     Raises:
@@ -285,8 +285,8 @@ def compared_models(request: ProfilingRequest, server: Server) -> Document:
     comparisons: Document = {}
     with analyzer_session(server) as client:
         for run in finished_runs(client, request):
-            metadata = metadata or metadata_of(client, run)
-            compared = run_of(client, run)
+            metadata = metadata or run_metadata(client, run)
+            compared = load_run_operand(client, run)
             comparisons |= dict(_entries(_operand(compared, as_is), _operand(compared, to_be), (as_is, to_be)))
     metadata |= {AS_IS: as_is, TO_BE: to_be} | missing_models(request, comparisons)
     return {"metadata": metadata, "comparisons": comparisons}
@@ -301,7 +301,7 @@ def _paired_verdict(pair: Row) -> Document:
 # ---------------------------------------------------------------- runs, files and traces
 
 
-def compared_names(as_is: str, to_be: str, server: Server) -> Document:
+def compare_named(as_is: str, to_be: str, server: Server) -> Document:
     """Return the document of comparison_data.json for two operands of `kernalyse compare`; RUN@VARIANT is one variant of a run.
 
     Raises:
@@ -310,11 +310,11 @@ def compared_names(as_is: str, to_be: str, server: Server) -> Document:
         InvalidTraceError: no reader accepts a file.
     """
     names, variants = zip(*(_split(text) for text in (as_is, to_be)), strict=True)
-    first, second = compared_sides(names, server, None)
+    first, second = load_operands(names, server, None)
     metadata: Document = {AS_IS: as_is, TO_BE: to_be}
-    if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
+    if isinstance(first, TraceOperand) and isinstance(second, TraceOperand):
         return {"metadata": metadata, "comparisons": {"whole trace": _trace_entry(first, second)}}
-    if isinstance(first, ComparedTrace) or isinstance(second, ComparedTrace):
+    if isinstance(first, TraceOperand) or isinstance(second, TraceOperand):
         raise UsageError(f"{as_is} and {to_be}", found="a trace and measurements", expected="two traces, or two runs of models")
     metadata |= _device_names(first, second)
     before, after = _operand(first, variants[0]), _operand(second, variants[1])
@@ -329,7 +329,7 @@ def compared_names(as_is: str, to_be: str, server: Server) -> Document:
     return {"metadata": metadata, "comparisons": comparisons}
 
 
-def _device_names(*runs: ComparedRun) -> Document:
+def _device_names(*runs: ComparisonOperand) -> Document:
     names = dict.fromkeys(device.name for run in runs for device in run.devices.values())
     return {"gpu_name": " and ".join(names)} if names else {}
 
@@ -339,7 +339,7 @@ def _split(text: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def _operand(run: ComparedRun, variant: str | None) -> Side:
+def _operand(run: ComparisonOperand, variant: str | None) -> Operand:
     """Return one operand of a comparison. variant: None: all of them.
 
     Of several processes, the one whose passes take the median time stands for all; only verdicts use every process.
@@ -347,16 +347,16 @@ def _operand(run: ComparedRun, variant: str | None) -> Side:
     all_processes = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
     measured = _median_process(all_processes)
     found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
-    timings, passes = timings_of(run), found.to_dicts()
+    timings, passes = timings_by_configuration(run), found.to_dicts()
     indexes = [_configuration_index(measured, row) for row in passes]
     repeated = [[timings[other_index] for other_index in _repeated(all_processes, index) if other_index in timings] for index in indexes]
     layers = [_layers(measured, row["variant"]) for row in passes]
-    return Side(run, passes, indexes, repeated, layers)
+    return Operand(run, passes, indexes, repeated, layers)
 
 
 def _median_process(measurements: pl.DataFrame) -> pl.DataFrame:
     time_ns = pl.coalesce("duration_median_ns", "duration_mean_ns")
-    passes = measurements.filter(category=WHOLE_PASS).group_by("process_index").agg(pass_ns=time_ns.sum())
+    passes = measurements.filter(category=COMPLETE_PASS).group_by("process_index").agg(pass_ns=time_ns.sum())
     processes = passes.sort("pass_ns", "process_index")
     if processes.is_empty():
         return measurements
@@ -372,7 +372,7 @@ def _repeated(measurements: pl.DataFrame, index: int) -> Sequence[int]:
 
 def _configuration_index(measurements: pl.DataFrame, model: Row) -> int:
     rows = measurements.filter(
-        pl.col("category").eq_missing(WHOLE_PASS),
+        pl.col("category").eq_missing(COMPLETE_PASS),
         pl.coalesce("model_name", "kernel_name") == model["model_name"],
         pl.col("duration_mean_ns").eq_missing(model["duration_mean_ns"]),
     )
@@ -389,10 +389,10 @@ def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]
     return dict(kinds.iter_rows())
 
 
-def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
+def _entries(before: Operand, after: Operand, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
     """Yield an entry for each model that both operands have. Variants are matched by name; a single model each by sizes alone."""
     if len(before.passes) == len(after.passes) == 1 and _inputs(before.passes[0]) == _inputs(after.passes[0]):
-        yield file_name_of(after.passes[0]["model_name"]), _entry(before, 0, after, 0, names)
+        yield document_model_name(after.passes[0]["model_name"]), _entry(before, 0, after, 0, names)
         return
     for position, model in enumerate(before.passes):
         shape = _shape(model)
@@ -401,7 +401,7 @@ def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tupl
         is_alone = sum(_shape(other) == shape for other in before.passes) == 1 and len(candidates) == 1
         selected = same or (candidates if is_alone else [])
         if selected:
-            name = file_name_of(model["model_name"]) + ("" if is_alone else f" {model['variant']}")
+            name = document_model_name(model["model_name"]) + ("" if is_alone else f" {model['variant']}")
             yield name, _entry(before, position, after, selected[0], names)
 
 
@@ -413,9 +413,9 @@ def _inputs(model: Row) -> tuple[int | None, int | None]:
     return model["batch_size"], model["sequence_length"]
 
 
-def _entry(before: Side, position: int, after: Side, other: int, names: tuple[str, str]) -> Document:
+def _entry(before: Operand, position: int, after: Operand, other: int, names: tuple[str, str]) -> Document:
     first, second = before.passes[position], after.passes[other]
-    entry: Document = compared_of(first) | {names[0]: side_of(first), names[1]: side_of(second)}
+    entry: Document = comparison_entry(first) | {names[0]: implementation_entry(first), names[1]: implementation_entry(second)}
     entry["speedup"] = _time_ns(first) / _time_ns(second)
     entry["speedup_basis"] = OF_MEDIANS if first["duration_median_ns"] and second["duration_median_ns"] else OF_MEANS
     candidate, baseline = after.timings[other], before.timings[position]
@@ -430,7 +430,7 @@ def _entry(before: Side, position: int, after: Side, other: int, names: tuple[st
     return entry | _layer_rows(before.layers[position], after.layers[other])
 
 
-def _pair(before: Side, position: int, after: Side, other: int) -> Row | None:
+def _pair(before: Operand, position: int, after: Operand, other: int) -> Row | None:
     """Return the paired comparison of two passes of one run, or None where there is none."""
     pairs = before.run.paired_comparisons
     if pairs is None or before.run.run_id != after.run.run_id:
@@ -455,7 +455,7 @@ def _layer_rows(before_ns: dict[str, float], after_ns: dict[str, float]) -> Docu
     return {"layers": rows} if rows else {}
 
 
-def _trace_entry(before: ComparedTrace, after: ComparedTrace) -> Document:
+def _trace_entry(before: TraceOperand, after: TraceOperand) -> Document:
     """Return an entry of the device time of all kernels. One execution each has no interval, and so no verdict."""
     totals_ms = [float(side.tables["kernels"]["duration_sum_ns"].sum()) / NS_PER_MS for side in (before, after)]
     layers = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernalyse.services.cli.options import JsonFlag, Server, takes_server
+from kernalyse.services.cli.options import JsonFlag, Server, with_server_options
 
 if TYPE_CHECKING:
     from kernalyse.services.core.model import NodeStatus
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AddressArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="host:port or unix:PATH of a profiler.")]
 
 
-@takes_server
+@with_server_options
 def list_nodes(
     json_output: JsonFlag = False,
     *,
@@ -35,7 +35,7 @@ def list_nodes(
         _print_rows([_node_row(node) for node in found])
 
 
-@takes_server
+@with_server_options
 def add_node(
     address: AddressArgument,
     node_token_file: Annotated[Path, typer.Option("--node-token-file", help="File with the profiler's token.")],
@@ -55,21 +55,21 @@ def add_node(
 ) -> None:
     """Collect from a profiler from now on."""
     from kernalyse.channel import Endpoint
-    from kernalyse.services.cli.session import analyzer_session, contents, read_token
+    from kernalyse.services.cli.session import analyzer_session, read_optional_file, read_token
 
     node = Endpoint(
         address,
         read_token(node_token_file),
-        contents(node_ca_file, "--node-ca-file"),
-        contents(node_client_certificate_file, "--node-client-certificate-file"),
-        contents(node_client_key_file, "--node-client-key-file"),
+        read_optional_file(node_ca_file, "--node-ca-file"),
+        read_optional_file(node_client_certificate_file, "--node-client-certificate-file"),
+        read_optional_file(node_client_key_file, "--node-client-key-file"),
     )
     with analyzer_session(server, with_profiler=False) as client:
         added = client.add_node(node)
     typer.echo(f"{added.address} {added.health}{f': {added.problem}' if added.problem else ''}")
 
 
-@takes_server
+@with_server_options
 def remove_node(
     address: AddressArgument,
     *,
@@ -82,7 +82,7 @@ def remove_node(
         client.remove_node(address)
 
 
-@takes_server
+@with_server_options
 def devices(
     json_output: JsonFlag = False,
     *,
@@ -160,7 +160,7 @@ def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
 
 
 def _print_rows(rows: list[dict[str, object]]) -> None:
-    from kernalyse.services.cli.output import FittedTable, console
+    from kernalyse.services.cli.output import TerminalTable, console
     from kernalyse.services.core.formatting import UNKNOWN, size
 
     def shown(name: str, value: object) -> str:
@@ -168,4 +168,4 @@ def _print_rows(rows: list[dict[str, object]]) -> None:
 
     headings = [name.removesuffix("_bytes").replace("_", " ") for name in rows[0]]
     unwrapped = ("device id", "address", "memory")
-    console().print(FittedTable(headings, ([shown(*item) for item in row.items()] for row in rows), unwrapped=unwrapped))
+    console().print(TerminalTable(headings, ([shown(*item) for item in row.items()] for row in rows), unwrapped=unwrapped))

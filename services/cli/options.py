@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from kernalyse.services.cli.table_files import checked_output
+from kernalyse.services.cli.table_files import check_output_path
 
 PANEL: Final = "Which analyzer"
 
@@ -82,7 +82,7 @@ def _server(
 SERVER_PARAMETERS: Final = inspect.signature(_server, eval_str=True).parameters
 
 
-def takes_server(command: Callable[..., None]) -> Callable[..., None]:
+def with_server_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options that name an analyzer after its own; it receives them as one keyword argument, server."""
 
     @wraps(command)
@@ -357,7 +357,7 @@ JsonOption = Annotated[
     typer.Option(
         "--json",
         metavar="FILE",
-        callback=checked_output,
+        callback=check_output_path,
         help="Write the results there; - for standard output.",
         rich_help_panel=OUTPUT,
     ),

@@ -88,7 +88,7 @@ class _Column:
         return max(map(cell_len, (self.heading, *self.cells)))
 
 
-class FittedTable:
+class TerminalTable:
     """A table without borders, of the columns that have values, as many as the terminal has room for.
 
     Headings wrap between words, numbers never. Columns are left out from the last on, never the first one, and are named below the
@@ -192,7 +192,7 @@ def print_rendering(rendering: Rendering, output_format: ReadableFormat) -> None
             typer.echo(as_markdown(rendering), nl=False)
         case ReadableFormat.TABLE:
             for table in rendering.tables:
-                console().print(FittedTable(table.headings, table.rows, numeric=table.numeric))
+                console().print(TerminalTable(table.headings, table.rows, numeric=table.numeric))
                 for note in table.notes:
                     typer.echo(note)
     for line in rendering.summary:
@@ -214,7 +214,7 @@ def as_json(rendering: Rendering) -> str:
     return json.dumps(rendering.document, indent=1) + "\n"
 
 
-def cut_name(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return a name, or both ends of one that is too long, because names of templates begin alike."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
 
@@ -226,7 +226,7 @@ def _markdown_row(cells: Iterable[str]) -> str:
 # ---------------------------------------------------------------- canonical tables
 # The most important columns first, values with units, headings in words.
 
-CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer_path", "kernel_before", "kernel_after", "call")
+SHORTENED_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer_path", "kernel_before", "kernel_after", "call")
 """Columns of names that may be long and are shortened to MAX_NAME_LENGTH."""
 
 OVERVIEW_COLUMNS: Final = {
@@ -323,7 +323,7 @@ shows all columns."""
 KEYS: Final = ("run_id", "event_index")
 """Not shown where all columns are: the user named the run, and the index of a journal's entry is for programs."""
 
-STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
+SUBSTITUTE_COLUMNS: Final = {"duration_median_ns": "duration_mean_ns"}
 """Shown after a column that is null in some rows: results of other tools may have means only."""
 
 FACTORS: Final = ("duration_ratio", "duration_median_ratio", "cycle_ratio", "launch_ratio", "paired_ratio", "change_ratio")
@@ -343,8 +343,8 @@ def print_result(console: Console, name: str, result: QueryResult, max_row_count
     rows = frame.head(max_row_count).rows(named=True)
     numeric = [position for position, column in enumerate(columns) if frame[column].dtype.is_numeric()]
     cells = ([cell(column, row[column], row) for column in columns] for row in rows)
-    console.print(FittedTable([heading(column) for column in columns], cells, numeric=numeric))
-    if any(len(row[column] or "") > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
+    console.print(TerminalTable([heading(column) for column in columns], cells, numeric=numeric))
+    if any(len(row[column] or "") > MAX_NAME_LENGTH for column in SHORTENED_COLUMNS if column in columns for row in rows):
         console.print("Long names are cut. Whole ones: --format json, csv or parquet.")
     if name == "best":
         for line in best_lines(frame):
@@ -364,7 +364,7 @@ def shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
         if column not in frame.columns or (frame.schema[column] == pl.Boolean and not frame[column].any()):
             continue
         columns.append(column)
-        stand_in = STAND_INS.get(column)
+        stand_in = SUBSTITUTE_COLUMNS.get(column)
         if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:
             columns.append(stand_in)
     if "work_source" in columns and frame["work_source"].null_count() == frame.height:
@@ -392,8 +392,8 @@ def cell(column: str, value: Any, row: dict[str, Any]) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        if column in CUT_COLUMNS:
-            return cut_name(value)
+        if column in SHORTENED_COLUMNS:
+            return shorten_name(value)
         return value.lower().replace("_", " ") if column in ENUMERATIONS else value
     if not isinstance(value, int | float):
         return str(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kernalyse.services.cli.options import Server, takes_server
+from kernalyse.services.cli.options import Server, with_server_options
 from kernalyse.services.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class CollectorChoice(StrEnum):
     PROTON = "proton"
 
 
-@takes_server
+@with_server_options
 def profile(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[--] COMMAND...", help="Program and its arguments; after --target the arguments alone.")
@@ -108,11 +108,11 @@ def profile(
     Ctrl-C ends the run; what was recorded is kept. Status 1: the run failed, or its trace could not be read.
     """
     from kernalyse.services.cli.output import console as make_console
-    from kernalyse.services.cli.profile_request import ProfileWords, build_profile
-    from kernalyse.services.cli.session import analyzer_session, revision_of
+    from kernalyse.services.cli.profile_request import ProfileOptions, build_profile
+    from kernalyse.services.cli.session import analyzer_session, checkout_revision
     from kernalyse.services.core.model import RunSpec
 
-    request = ProfileWords(
+    request = ProfileOptions(
         command=tuple(command or ()),
         target=target,
         prompt=prompt,
@@ -141,7 +141,7 @@ def profile(
         work = built.work
         if built.bundle is not None:
             work = replace(work, bundle_digest=client.upload_bundle(built.bundle.data, node_id))
-        run = client.start_run(RunSpec(work, title=title, revision=revision_of(Path.cwd())), node_id=node_id)
+        run = client.start_run(RunSpec(work, title=title, revision=checkout_revision(Path.cwd())), node_id=node_id)
         if detach:
             typer.echo(run.run_id)
             return

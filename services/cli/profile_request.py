@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kernalyse.bundle import passed_by
-from kernalyse.services.cli.bundles import ProgramBundle, files_of_command, files_of_folder, files_of_model, pack_files, refuse_other_file
+from kernalyse.bundle import excluded_paths
+from kernalyse.services.cli.bundles import ProgramBundle, command_files, files_of_folder, model_files, pack_files, require_onnx_file
 from kernalyse.services.core.errors import BackendUnavailableError, UsageError
 from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
 from kernalyse.services.core.request_syntax import MAX_SECONDS
@@ -25,7 +25,7 @@ MAX_SKIPPED_NAMES: Final = 8  # names in a notice; a directory may have thousand
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileWords:
+class ProfileOptions:
     """The options of `kernalyse profile`, unchecked; None: not given.
 
     Attributes:
@@ -54,7 +54,7 @@ class ProfileWords:
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltProfile:
+class ProfileSubmission:
     """The work of a run, with what goes before it.
 
     Attributes:
@@ -68,7 +68,7 @@ class BuiltProfile:
     notices: tuple[str, ...] = ()
 
 
-def build_profile(words: ProfileWords, environment: Mapping[str, str] = os.environ) -> BuiltProfile:
+def build_profile(words: ProfileOptions, environment: Mapping[str, str] = os.environ) -> ProfileSubmission:
     """Return the work that the options describe, with its bundle and notices.
 
     Args:
@@ -108,18 +108,18 @@ def build_profile(words: ProfileWords, environment: Mapping[str, str] = os.envir
 # ---------------------------------------------------------------- commands
 
 
-def _command_profile(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfile:
+def _command_profile(words: ProfileOptions, environment: Mapping[str, str]) -> ProfileSubmission:
     work = _work(words, words.command, environment)
     if words.bundle is not None:
-        return BuiltProfile(work, _folder_bundle(words.bundle), _skipped_files_notice(words.bundle))
-    files = {} if words.has_files_there else files_of_command(words.command, Path.cwd())
+        return ProfileSubmission(work, _folder_bundle(words.bundle), _skipped_files_notice(words.bundle))
+    files = {} if words.has_files_there else command_files(words.command, Path.cwd())
     if not files:
-        return BuiltProfile(work)
+        return ProfileSubmission(work)
     notice = f"Goes to the node with the command: {', '.join(files)}. For more: --bundle FOLDER."
-    return BuiltProfile(work, pack_files(files), (notice,))
+    return ProfileSubmission(work, pack_files(files), (notice,))
 
 
-def _target_profile(words: ProfileWords, target: Path, environment: Mapping[str, str]) -> BuiltProfile:
+def _target_profile(words: ProfileOptions, target: Path, environment: Mapping[str, str]) -> ProfileSubmission:
     """Return the profile of a program of this machine, to which the words of the command are arguments."""
     if not target.is_file():
         raise UsageError(f"option --target {target}", found="no such file", expected="a program or a .cu file", remedy="Correct the path.")
@@ -129,7 +129,7 @@ def _target_profile(words: ProfileWords, target: Path, environment: Mapping[str,
         files[name] = _compile(target, Path(directory) / name) if target.suffix == ".cu" else target
         bundle = pack_files(files)
     if target.suffix == ".py":
-        return BuiltProfile(_work(words, (PYTHON, name, *words.command), environment), bundle, _skipped_files_notice(words.bundle))
+        return ProfileSubmission(_work(words, (PYTHON, name, *words.command), environment), bundle, _skipped_files_notice(words.bundle))
     if target.suffix != ".cu" and not os.access(target, os.X_OK):
         raise UsageError(
             f"option --target {target}",
@@ -137,7 +137,7 @@ def _target_profile(words: ProfileWords, target: Path, environment: Mapping[str,
             expected="a program",
             remedy=f"If it is one: chmod +x {target}",
         )
-    return BuiltProfile(_work(words, (f"./{name}", *words.command), environment), bundle, _skipped_files_notice(words.bundle))
+    return ProfileSubmission(_work(words, (f"./{name}", *words.command), environment), bundle, _skipped_files_notice(words.bundle))
 
 
 def _compile(source: Path, program: Path) -> Path:
@@ -157,7 +157,7 @@ def _compile(source: Path, program: Path) -> Path:
     return program
 
 
-def _work(words: ProfileWords, arguments: tuple[str, ...], environment: Mapping[str, str]) -> CommandProfile:
+def _work(words: ProfileOptions, arguments: tuple[str, ...], environment: Mapping[str, str]) -> CommandProfile:
     defaults = CommandProfile(arguments, words.collector)
     return CommandProfile(
         arguments=arguments,
@@ -203,7 +203,7 @@ def _folder_bundle(directory: Path) -> ProgramBundle:
 
 def _skipped_files_notice(directory: Path | None) -> tuple[str, ...]:
     """Return a notice on files that are not uploaded: a program without its data fails on the node without a hint of the cause."""
-    names = [] if directory is None else passed_by(directory)
+    names = [] if directory is None else excluded_paths(directory)
     if not names:
         return ()
     shown = ", ".join(map(repr, names[:MAX_SKIPPED_NAMES])) + (
@@ -223,7 +223,7 @@ def _check_folder(directory: Path) -> Path:
 # ---------------------------------------------------------------- models
 
 
-def _prompt_profile(words: ProfileWords, prompt: str) -> BuiltProfile:
+def _prompt_profile(words: ProfileOptions, prompt: str) -> ProfileSubmission:
     if not prompt.strip():
         raise UsageError(
             "option --prompt",
@@ -237,8 +237,8 @@ def _prompt_profile(words: ProfileWords, prompt: str) -> BuiltProfile:
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")
     if words.model is not None:
-        refuse_other_file(words.model)
-        files |= files_of_model(words.model)
+        require_onnx_file(words.model)
+        files |= model_files(words.model)
     if words.tokenizer is not None:
         files[words.tokenizer.name] = words.tokenizer
     work = ModelRun(
@@ -247,11 +247,11 @@ def _prompt_profile(words: ProfileWords, prompt: str) -> BuiltProfile:
         measuring=MeasuringOptions(max_duration_ns=PROMPT_MAX_DURATION_NS),
         tokenizer_file_name="" if words.tokenizer is None else words.tokenizer.name,
     )
-    return BuiltProfile(work, pack_files(files) if files else None, _skipped_files_notice(words.bundle))
+    return ProfileSubmission(work, pack_files(files) if files else None, _skipped_files_notice(words.bundle))
 
 
-def _reject_command_options(words: ProfileWords) -> None:
-    defaults = ProfileWords()
+def _reject_command_options(words: ProfileOptions) -> None:
+    defaults = ProfileOptions()
     for option, name in (
         ("--collector", "collector"),
         ("--env", "environment"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernalyse.services.cli.options import JsonOption, RunArgument, Server, takes_server
+from kernalyse.services.cli.options import JsonOption, RunArgument, Server, with_server_options
 from kernalyse.services.core.errors import ArtifactNotFoundError, UnmetConditionError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernalyse.services.core.reruns import StoppedSweep
 
 
-@takes_server
+@with_server_options
 def resume(
     run_id: RunArgument,
     budget: Annotated[float | None, typer.Option("--budget", metavar="SECONDS", help="Of a search, instead of what it has left.")] = None,
@@ -34,19 +34,19 @@ def resume(
     """
     from kernalyse.services.cli.session import analyzer_session
     from kernalyse.services.core.request_syntax import parse_budget
-    from kernalyse.services.core.reruns import continued
+    from kernalyse.services.core.reruns import continuation_spec
 
     budget_ns = parse_budget(budget)
     with analyzer_session(server) as client:
         run = client.run(run_id)
-        stored = kept_spec(client, run)
-        spec = continued(stored.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
+        stored = original_spec(client, run)
+        spec = continuation_spec(stored.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
         is_good = _start_and_show(client, run, spec, (*stored.notices, *_skipped_notice(spec)), json_path)
     if not is_good:
         raise typer.Exit(1)
 
 
-@takes_server
+@with_server_options
 def rerun(
     run_id: RunArgument,
     json_path: JsonOption = None,
@@ -58,12 +58,12 @@ def rerun(
     Status 1: as for bench.
     """
     from kernalyse.services.cli.session import analyzer_session
-    from kernalyse.services.core.reruns import repeated
+    from kernalyse.services.core.reruns import repetition_spec
 
     with analyzer_session(server) as client:
         run = client.run(run_id)
-        stored = kept_spec(client, run)
-        is_good = _start_and_show(client, run, repeated(stored.spec), stored.notices, json_path)
+        stored = original_spec(client, run)
+        is_good = _start_and_show(client, run, repetition_spec(stored.spec), stored.notices, json_path)
     if not is_good:
         raise typer.Exit(1)
 
@@ -110,7 +110,7 @@ def _start_and_show(
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSpec:
+class OriginalSpec:
     """The specification of a run that is started again.
 
     Attributes:
@@ -121,7 +121,7 @@ class KeptSpec:
     notices: tuple[str, ...] = ()
 
 
-def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
+def original_spec(client: AnalyzerClient, run: Run) -> OriginalSpec:
     """Return the specification of a run with the kernel sources, definitions and device that it had.
 
     Raises:
@@ -133,7 +133,7 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
     from kernalyse.services.core.reruns import SPEC_ARTIFACT
 
     if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
-        return KeptSpec(run.spec)
+        return OriginalSpec(run.spec)
     if not isinstance(run.spec.work, KernelSweep):
         raise UnmetConditionError(
             f"run {run.run_id}",
@@ -142,19 +142,19 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
             remedy="`kernalyse runs` lists the others.",
         )
     try:
-        return KeptSpec(protobuf.decode_json(client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec))
+        return OriginalSpec(protobuf.decode_json(client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec))
     except ArtifactNotFoundError:  # it never started, or its artifacts were deleted
         catalog_names = [kernel.kernel_name for kernel in run.spec.work.kernels if kernel.source is None]
         notice = f"Its node no longer has {SPEC_ARTIFACT}: taken from the catalog as they are now: {', '.join(catalog_names)}."
-        return KeptSpec(run.spec, (notice,) if catalog_names and run.start_time is not None else ())
+        return OriginalSpec(run.spec, (notice,) if catalog_names and run.start_time is not None else ())
 
 
 def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
     """Return a run with the rows that it has measured."""
     from kernalyse.services.core.model import TableQuery
-    from kernalyse.services.core.reruns import KEPT_COLUMNS, StoppedSweep
+    from kernalyse.services.core.reruns import RESUME_COLUMNS, StoppedSweep
 
-    frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
+    frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in RESUME_COLUMNS.items()}
     return StoppedSweep(run, **{name: frame.to_dicts() for name, frame in frames.items()})
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from kernalyse.services.cli.output import FittedTable, cut_name
+from kernalyse.services.cli.output import TerminalTable, shorten_name
 from kernalyse.services.cli.table_files import write_text
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, disturbance_note
 from kernalyse.services.core.formatting import UNKNOWN, duration, giga, layer_label, median_with_interval, percentage
@@ -108,7 +108,7 @@ class RunDisplay:
                 self._console.print(Text(f"{row['source']}: {row['line']}"))
 
 
-def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTable:
+def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> TerminalTable:
     """Return one row per measured configuration. Input: the tables measurements and roofline of one run."""
     latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
     headings = ("kernel", "parameters", "median ± CI", "efficiency", "bound", "verified", "GFLOP/s", "GB/s", "stop")
@@ -116,7 +116,7 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTa
         _result_cells(row, latest_roofline.get(row["configuration_index"], {}))
         for row in measurements.sort("configuration_index").iter_rows(named=True)
     )
-    return FittedTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), unwrapped=("kernel",))
+    return TerminalTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), unwrapped=("kernel",))
 
 
 def counted_lines(roofline: pl.DataFrame) -> list[str]:
@@ -146,7 +146,7 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
     )
 
 
-def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> FittedTable:
+def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> TerminalTable:
     """Return one row per paired comparison, with the ratio of the medians that the table of results shows.
 
     Args:
@@ -169,7 +169,7 @@ def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> Fitte
         )
         for row in comparisons.sort("configuration_index").iter_rows(named=True)
     )
-    return FittedTable(("compared", "with", "verdict", *numeric, "because"), rows, numeric=numeric)
+    return TerminalTable(("compared", "with", "verdict", *numeric, "because"), rows, numeric=numeric)
 
 
 def _ratio_of(after_ns: float | None, before_ns: float | None) -> str:
@@ -292,12 +292,12 @@ def write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
 # ---------------------------------------------------------------- tables of a trace
 
 
-def kernel_table(kernels: pl.DataFrame) -> FittedTable:
+def kernel_table(kernels: pl.DataFrame) -> TerminalTable:
     """Return one row per kernel. Input: table kernels of a trace."""
     numeric = ("launches", "time", "share", "median")
     rows = (
         (
-            cut_name(row["kernel_name"]),
+            shorten_name(row["kernel_name"]),
             f"{row['launch_count']}",
             duration(row["duration_sum_ns"]),
             percentage(row["share_ratio"]),
@@ -305,15 +305,15 @@ def kernel_table(kernels: pl.DataFrame) -> FittedTable:
         )
         for row in kernels.iter_rows(named=True)
     )
-    return FittedTable(("kernel", *numeric), rows, numeric=numeric)
+    return TerminalTable(("kernel", *numeric), rows, numeric=numeric)
 
 
-def layer_table(layers: pl.DataFrame) -> FittedTable:
+def layer_table(layers: pl.DataFrame) -> TerminalTable:
     """Return one row per layer. Input: table layers of a trace."""
     numeric = ("calls", "launches", "time", "share", "GFLOP/s", "GB/s", "efficiency")
     rows = (
         (
-            cut_name(layer_label(row["layer"], row["source"]) if row["layer"] else OUTSIDE),
+            shorten_name(layer_label(row["layer"], row["source"]) if row["layer"] else OUTSIDE),
             UNKNOWN if row["call_count"] is None else f"{row['call_count']}",
             f"{row['launch_count']}",
             duration(row["duration_sum_ns"]),
@@ -326,4 +326,4 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
         )
         for row in layers.iter_rows(named=True)
     )
-    return FittedTable(("layer", *numeric, "bound", "attributed by"), rows, numeric=numeric)
+    return TerminalTable(("layer", *numeric, "bound", "attributed by"), rows, numeric=numeric)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernalyse.services.cli.options import JsonFlag, RunArgument, Server, takes_server
+from kernalyse.services.cli.options import JsonFlag, RunArgument, Server, with_server_options
 from kernalyse.services.core.formatting import UNKNOWN
 
 if TYPE_CHECKING:
     from kernalyse.services.core.model import Run
 
 
-@takes_server
+@with_server_options
 def runs(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
     json_output: JsonFlag = False,
@@ -33,7 +33,7 @@ def runs(
         _print_table(found)
 
 
-@takes_server
+@with_server_options
 def cancel(
     run_id: RunArgument,
     *,
@@ -48,7 +48,7 @@ def cancel(
     typer.echo(f"{run.run_id} {run.state}")
 
 
-@takes_server
+@with_server_options
 def annotate(
     run_id: RunArgument,
     tags: Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Instead of the tags that it has; repeatable.")] = None,
@@ -70,7 +70,7 @@ def annotate(
     typer.echo(f"{run.run_id} {', '.join(run.tags)}".rstrip())
 
 
-@takes_server
+@with_server_options
 def delete(
     run_ids: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, beginnings of them, or last.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -110,7 +110,7 @@ def _confirm_deletion(runs: Iterable[Run]) -> None:
 def _print_table(found: tuple[Run, ...]) -> None:
     from rich.text import Text
 
-    from kernalyse.services.cli.output import FittedTable, console
+    from kernalyse.services.cli.output import TerminalTable, console
 
     if not found:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")
@@ -131,7 +131,7 @@ def _print_table(found: tuple[Run, ...]) -> None:
         )
         for run in found
     )
-    console().print(FittedTable(headings, rows, unwrapped=("run", "done", "duration", "started", "device")))
+    console().print(TerminalTable(headings, rows, unwrapped=("run", "done", "duration", "started", "device")))
     for run in found:
         if run.problem:
             console().print(Text(f"{run.run_id} is {run.state} for all the analyzer knows: {run.problem}"), soft_wrap=True)

@@ -177,7 +177,7 @@ START_POLL_S: Final = 0.02
 WATCH_S: Final = 0.2  # a user does not notice a delay this short; shorter intervals cost CPU time
 
 
-def named_endpoint(server: Server) -> Endpoint:
+def server_endpoint(server: Server) -> Endpoint:
     """Return the endpoint of a server with an address.
 
     Raises:
@@ -193,18 +193,18 @@ def named_endpoint(server: Server) -> Endpoint:
             remedy="Give the analyzer a certificate (docs/security.md), or say --insecure.",
         )
     token = _token(server)
-    return Endpoint(server.address, token, contents(server.ca_file, "--ca-file"), *_client_pair(server))
+    return Endpoint(server.address, token, read_optional_file(server.ca_file, "--ca-file"), *_client_pair(server))
 
 
 def _client_pair(server: Server) -> tuple[bytes | None, bytes | None]:
     """Return the client certificate and its key, each None where no file is named."""
     return (
-        contents(server.client_certificate_file, "--client-certificate-file"),
-        contents(server.client_key_file, "--client-key-file"),
+        read_optional_file(server.client_certificate_file, "--client-certificate-file"),
+        read_optional_file(server.client_key_file, "--client-key-file"),
     )
 
 
-def contents(path: Path | None, option: str) -> bytes | None:
+def read_optional_file(path: Path | None, option: str) -> bytes | None:
     """Return the content of the file that an option names, or None where it names none.
 
     Raises:
@@ -245,7 +245,7 @@ def read_token(path: Path) -> str:
     return token
 
 
-def endpoint_of(announcement: Announcement, server: Server) -> Endpoint:
+def service_endpoint(announcement: Announcement, server: Server) -> Endpoint:
     """Return the endpoint of a service of this machine, with the client certificate of `server`.
 
     Raises:
@@ -267,20 +267,20 @@ def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[
         with_profiler: whether an analyzer that is started here gets a profiler; commands that only use the store need none.
     """
     if server.address is not None:
-        with AnalyzerClient(named_endpoint(server)) as client:
+        with AnalyzerClient(server_endpoint(server)) as client:
             yield client
         return
     running = find_service(AnalyzerSettings.load().announcement_path())
     if running is not None:
-        with AnalyzerClient(endpoint_of(running, server)) as client:
+        with AnalyzerClient(service_endpoint(running, server)) as client:
             yield client
         return
-    with own_services(server) if with_profiler else own_analyzer(server) as client:
+    with temporary_services(server) if with_profiler else temporary_analyzer(server) as client:
         yield client
 
 
 @contextmanager
-def own_analyzer(server: Server) -> Iterator[AnalyzerClient]:
+def temporary_analyzer(server: Server) -> Iterator[AnalyzerClient]:
     """Yield a client of an analyzer in a thread of this process, on a Unix socket, with the store of the user.
 
     A separate process would load most modules a second time, which is half of a short command's time.
@@ -291,7 +291,7 @@ def own_analyzer(server: Server) -> Iterator[AnalyzerClient]:
     with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory_name:
         directory = Path(directory_name)
         settings = AnalyzerSettings.load(address=f"unix:{directory / 'analyzer.sock'}", announcement_file=directory / "analyzer.json")
-        with _served_in_thread(settings) as announcement, AnalyzerClient(endpoint_of(announcement, server)) as client:
+        with _served_in_thread(settings) as announcement, AnalyzerClient(service_endpoint(announcement, server)) as client:
             _remove_vanished_nodes(client)
             yield client
 
@@ -332,7 +332,7 @@ def _served_in_thread(settings: AnalyzerSettings) -> Iterator[Announcement]:
 
 
 @contextmanager
-def own_services(server: Server) -> Iterator[AnalyzerClient]:
+def temporary_services(server: Server) -> Iterator[AnalyzerClient]:
     """Run profiler and analyzer on Unix sockets in a private directory, with the store of the user, until the block ends.
 
     Args:
@@ -348,7 +348,7 @@ def own_services(server: Server) -> Iterator[AnalyzerClient]:
             for child in children:
                 child.start()
             announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
-            with AnalyzerClient(endpoint_of(announcements["analyzer"], server)) as client:
+            with AnalyzerClient(service_endpoint(announcements["analyzer"], server)) as client:
                 _remove_vanished_nodes(client)
                 with _fail_when_ended(children, client), _registered_node(client, announcements["profiler"], server):
                     yield client
@@ -411,7 +411,7 @@ def _own_child(service: str, directory: Path) -> Child:
 
 @contextmanager
 def _registered_node(client: AnalyzerClient, profiler: Announcement, server: Server) -> Iterator[None]:
-    connect_node(client, endpoint_of(profiler, server))
+    connect_node(client, service_endpoint(profiler, server))
     try:
         yield
     finally:
@@ -456,7 +456,7 @@ def _remove_vanished_nodes(client: AnalyzerClient) -> None:
 # ---------------------------------------------------------------- revision
 
 
-def revision_of(directory: Path) -> Revision | None:
+def checkout_revision(directory: Path) -> Revision | None:
     """Return the commit of the git checkout at a directory, or None outside a checkout, without commits or without git."""
     found = git_revision(directory)
     return None if found is None else Revision(*found)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from kernalyse.services.cli.table_files import checked_output, is_trace_path, write_table, write_tables, write_text
-from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.cli.options import CountersOption, OpRegistryOption, Server, with_server_options
+from kernalyse.services.cli.table_files import check_output_path, is_trace_path, write_table, write_tables, write_text
+from kernalyse.services.core.formatting import relative_layer_name
 
 if TYPE_CHECKING:
     import polars as pl
 
     from kernalyse.services.analyzer.queries.filters import QueryResult
-    from kernalyse.services.cli.file_tables import RowChoice
+    from kernalyse.services.cli.file_tables import RowSelection
 
 
 MAX_SHOWN_ROWS: Final = 200
@@ -35,7 +35,7 @@ class OutputFormat(StrEnum):
     PARQUET = "parquet"
 
 
-@takes_server
+@with_server_options
 def show(
     run_or_file: Annotated[
         str,
@@ -95,11 +95,11 @@ def show(
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     choice = parse_rows(filters or [], order_by or [], top, depth, parse_window(window, pixels))
     if is_trace_path(run_or_file):
-        from kernalyse.services.cli.file_tables import FileQuestion, tables_of_file
+        from kernalyse.services.cli.file_tables import FileQuery, tables_of_file
 
-        query = FileQuestion(table_names or [], choice, counters or [], op_registry)
+        query = FileQuery(table_names or [], choice, counters or [], op_registry)
         file_results, notes = tables_of_file(Path(run_or_file), query)
-        results = {name: replace(result, frame=of_its_kind(result.frame)) for name, result in file_results.items()}
+        results = {name: replace(result, frame=drop_unused_columns(result.frame)) for name, result in file_results.items()}
     elif counters:
         raise UsageError(
             "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
@@ -115,7 +115,7 @@ def show(
         max_row_count = max(MAX_SHOWN_ROWS, top or 0)
         if "layer_tree" in results and not order_by:
             tree = results["layer_tree"]
-            results["layer_tree"] = replace(tree, frame=in_tree_order(tree.frame, max_row_count))
+            results["layer_tree"] = replace(tree, frame=order_as_tree(tree.frame, max_row_count))
         _show_tables(results, max_row_count, output)
     else:
         _write_frames(frames, output_format, output)
@@ -126,7 +126,7 @@ def show(
 def _tables_of_run(
     text: str,
     table_names: Sequence[str],
-    choice: RowChoice,
+    choice: RowSelection,
     server: Server,
 ) -> tuple[dict[str, QueryResult], list[str]]:
     """Return the tables of a run, and notes on it. Without names: measurements; of a model models and layers; of a trace kernels."""
@@ -141,17 +141,17 @@ def _tables_of_run(
         default_names = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if run.is_trace else "measurements"]
         for query in queries or choice.queries(default_names):
             frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
-            results[query.table_name] = QueryResult(of_its_kind(frame), total_row_count)
+            results[query.table_name] = QueryResult(drop_unused_columns(frame), total_row_count)
     earlier = run.spec.continues_run_id
     notes = [f"run {run.run_id} continues run {earlier}: what both have measured is shown"] if earlier else []
     return results, notes + (run.notes.splitlines() if run.is_trace else [])
 
 
-def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
+def drop_unused_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """Return table kernels without the columns of the other kind of run, which sweeps and traces share; other tables unchanged."""
-    from kernalyse.services.analyzer.tables.derived import KERNEL_FIGURES
+    from kernalyse.services.analyzer.tables.derived import KERNEL_METRICS
 
-    figures = [column.name for column in KERNEL_FIGURES]
+    figures = [column.name for column in KERNEL_METRICS]
     if "configuration_count" not in frame.columns or "launch_count" not in frame.columns:
         return frame
     if frame["launch_count"].null_count() == frame.height:
@@ -192,7 +192,7 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
         for name, result in results.items():
             print_result(console, name, result, max_row_count)
         return
-    checked_output(output)
+    check_output_path(output)
     with output.open("w", encoding="utf-8") as file:
         console = Console(file=file, width=UNLIMITED_WIDTH)
         for name, result in results.items():
@@ -205,7 +205,7 @@ INDENT: Final = "  "
 KEYS: Final = ("variant", "layer_path", "parent_path", "layer")
 
 
-def in_tree_order(tree: pl.DataFrame, max_row_count: int) -> pl.DataFrame:
+def order_as_tree(tree: pl.DataFrame, max_row_count: int) -> pl.DataFrame:
     """Return table layer_tree in depth-first order: each layer follows its parent, with an indented name.
 
     Args:
@@ -227,7 +227,7 @@ def in_tree_order(tree: pl.DataFrame, max_row_count: int) -> pl.DataFrame:
     while stack:
         depth, (index, row) = stack.pop()
         order.append(index)
-        names.append(INDENT * depth + name_inside(row["layer"], row["parent_path"]))
+        names.append(INDENT * depth + relative_layer_name(row["layer"], row["parent_path"]))
         stack += [(depth + 1, child) for child in children[row["variant"], row["layer_path"]][::-1]]
     if len(order) < first.height:
         return tree

@@ -29,7 +29,7 @@ def is_trace_path(text: str) -> bool:
     return "/" in text or is_trace(path)
 
 
-def checked_output(path: Path | None) -> Path | None:
+def check_output_path(path: Path | None) -> Path | None:
     """Check that a file can be written and return its path. Called before a run, so that its results are not lost at the end.
 
     Args:
@@ -61,7 +61,7 @@ def write_text(text: str, output: Path | None) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    checked_output(output)
+    check_output_path(output)
     if output is None:
         typer.echo(text, nl=False)
     else:

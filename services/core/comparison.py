@@ -23,7 +23,7 @@ CONFIDENCE: Final = 0.99
 """The confidence level of every interval here. At 95 % one of twenty comparisons of equal things would claim a difference; at 99.9 % five
 processes per operand could never show one (their smallest p is 2/252)."""
 
-ENDS: Final = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)  # quantiles
+INTERVAL_QUANTILES: Final = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)  # quantiles
 
 RESAMPLE_COUNT: Final = 2_000  # ten lie beyond each end of the interval: fewer make the ends unstable, more only cost time
 SEED: Final = 0  # of the resampling: equal samples get equal verdicts
@@ -36,7 +36,7 @@ smaller margins would mistake that for a difference of the kernels, larger ones 
 MIN_PAIR_COUNT: Final = 20  # with fewer, intervals of a median miss it more often than they state
 MIN_PROCESS_COUNT: Final = 5  # per operand; with four the smallest p of an exact test is 2/70
 MAX_PERMUTATION_COUNT: Final = 200_000  # enough for all permutations of ten processes per operand (184756)
-DRAWN_TOGETHER: Final = 10_000  # permutations per array: more take more memory, fewer more time
+PERMUTATION_BATCH_SIZE: Final = 10_000  # permutations per array: more take more memory, fewer more time
 ROUNDING_ERROR: Final = 1e-12  # relative: sums that differ by less differ only by their order of addition
 
 
@@ -94,7 +94,7 @@ class Comparison:
     reason: str
 
 
-def margin_of(device_kind: DeviceKind) -> float:
+def equality_margin(device_kind: DeviceKind) -> float:
     """Return the relative difference up to which two durations on this kind of device count as equal."""
     return CPU_MARGIN_RATIO if device_kind is DeviceKind.CPU else GPU_MARGIN_RATIO
 
@@ -178,7 +178,7 @@ def paired_ratio(candidate: Samples, baseline: Samples) -> RatioInterval:
     if log_ratios.size < 2:
         return RatioInterval(math.exp(middle), math.exp(middle), math.exp(middle))
     resamples = np.random.default_rng(SEED).choice(log_ratios, (RESAMPLE_COUNT, log_ratios.size))
-    low, high = np.quantile(np.median(resamples, axis=1), ENDS)
+    low, high = np.quantile(np.median(resamples, axis=1), INTERVAL_QUANTILES)
     return RatioInterval(math.exp(middle), math.exp(low), math.exp(high))
 
 
@@ -210,8 +210,8 @@ def _sums_of_all(values: Samples, operand_size: int, way_count: int) -> Samples:
 def _sums_of_drawn(values: Samples, operand_size: int) -> Samples:
     """Return the sums of MAX_PERMUTATION_COUNT random choices of so many values."""
     random = np.random.default_rng(SEED)
-    rows = np.tile(values, (DRAWN_TOGETHER, 1))
-    drawn = (random.permuted(rows, axis=1)[:, :operand_size].sum(axis=1) for _ in range(MAX_PERMUTATION_COUNT // DRAWN_TOGETHER))
+    rows = np.tile(values, (PERMUTATION_BATCH_SIZE, 1))
+    drawn = (random.permuted(rows, axis=1)[:, :operand_size].sum(axis=1) for _ in range(MAX_PERMUTATION_COUNT // PERMUTATION_BATCH_SIZE))
     return np.concatenate(list(drawn))
 
 
@@ -220,7 +220,7 @@ def _ratio_of_medians(candidate: Sequence[Samples], baseline: Sequence[Samples])
     random = np.random.default_rng(SEED)
     ratio = float(np.median([np.median(one) for one in candidate]) / np.median([np.median(one) for one in baseline]))
     resampled = _resampled_medians(candidate, random) / _resampled_medians(baseline, random)
-    low, high = np.quantile(resampled, ENDS)
+    low, high = np.quantile(resampled, INTERVAL_QUANTILES)
     return RatioInterval(ratio, float(low), float(high))
 
 

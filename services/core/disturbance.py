@@ -28,7 +28,7 @@ def is_busy(host_busy_ratio: float | None) -> bool:
     return host_busy_ratio is not None and host_busy_ratio > MAX_HOST_BUSY_RATIO
 
 
-def undisturbed(rate: float, host_busy_ratio: float | None) -> float:
+def undisturbed_rate(rate: float, host_busy_ratio: float | None) -> float:
     """Return an upper bound of what a rate measured on a busy host would have been without the other programs."""
     if host_busy_ratio is None or not is_busy(host_busy_ratio):
         return rate
@@ -69,7 +69,7 @@ def disturbance_note(texts: Iterable[str | None]) -> str:
     return f"{DISTURBED_SYMBOL} {count}: {', '.join(in_order)}."
 
 
-def disturbed_sides(before: Iterable[str | None], after: Iterable[str | None]) -> tuple[str, ...]:
+def comparison_disturbance_notes(before: Iterable[str | None], after: Iterable[str | None]) -> tuple[str, ...]:
     """Return a sentence for each operand of a comparison that was disturbed; arguments as of `disturbance_note`."""
     notes = (("Before", disturbance_note(before)), ("After", disturbance_note(after)))
     return tuple(f"{operand}: {note}" for operand, note in notes if note)

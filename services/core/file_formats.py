@@ -19,7 +19,7 @@ NODE: Final = "Node"
 KERNEL: Final = "Kernel"
 MODEL_RUN: Final = "model_run"
 """Name of the Session event that is one run of the model."""
-NODE_ENDING: Final = "_kernel_time"
+NODE_SUFFIX: Final = "_kernel_time"
 """Suffix of events that are a node's execution; others record waiting before and after it."""
 
 LAUNCHING_PROVIDERS: Final = (
@@ -48,7 +48,7 @@ DIGITS: Final = 12
 """Significant digits: values read from such a file are written back unchanged, although a division by 1e12 rounds the last digit."""
 
 
-def config_of(hardware: Hardware, dtype: str = "", path: str = "") -> dict[str, float]:
+def to_roofline_config(hardware: Hardware, dtype: str = "", path: str = "") -> dict[str, float]:
     """Return the members of roofline_config.json by name; unknown values are left out.
 
     Args:

@@ -95,7 +95,7 @@ def layer_label(layer: str, source: str | None) -> str:
     return " ".join(word for word in (layer.removeprefix(MODULE_PREFIX), part) if word)
 
 
-def name_inside(layer: str, parent_path: str | None) -> str:
+def relative_layer_name(layer: str, parent_path: str | None) -> str:
     """Return a layer's name relative to its parent: "attn" for "blocks.0.attn" below "blocks.0"."""
     around = (parent_path or "").rpartition(PATH_SEPARATOR)[-1].removeprefix(MODULE_PREFIX)
     name = layer.removeprefix(MODULE_PREFIX)
@@ -106,12 +106,12 @@ def name_inside(layer: str, parent_path: str | None) -> str:
 # A reason that several rows of a table share is written once, below the table.
 
 
-def shared_reasons(reasons: Iterable[str | None]) -> dict[str, str]:
+def footnote_marks(reasons: Iterable[str | None]) -> dict[str, str]:
     """Return a mark for each reason that more than one row gives: "note 1" for the first of them, and so on."""
     counts = Counter(reason for reason in reasons if reason)
     return {reason: f"note {number}" for number, reason in enumerate((reason for reason, count in counts.items() if count > 1), start=1)}
 
 
-def notes(marks: dict[str, str]) -> tuple[str, ...]:
-    """Return the sentences below the table for the marks that `shared_reasons` returned."""
+def footnote_lines(marks: dict[str, str]) -> tuple[str, ...]:
+    """Return the sentences below the table for the marks that `footnote_marks` returned."""
     return tuple(f"{mark.capitalize()}: {reason}" for reason, mark in marks.items())

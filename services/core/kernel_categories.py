@@ -62,7 +62,7 @@ TRANSPOSE: Final = re.compile(r"(?i)transpose")
 OTHER: Final = "other"
 
 
-def category_of_name(kernel_name: str) -> str:
+def infer_category(kernel_name: str) -> str:
     """Return the entry of CATALOG_CATEGORIES that the kernel's name indicates; "other" where it indicates none."""
     found = next((category for category, pattern in NAME_PATTERNS if re.search(pattern, kernel_name)), OTHER)
     if found == "copy" and TRANSPOSE.search(kernel_name):

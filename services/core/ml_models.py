@@ -57,7 +57,7 @@ BY_PROFILE: Final = "under ONNX Runtime's profile"
 ONE_BY_ONE: Final = "one by one"  # for imported files, which record no more
 
 
-def timed_with(work: Work | None) -> str:
+def timing_description(work: Work | None) -> str:
     """Return, in words, how the layers of a run were timed; `work` is None where it is not known."""
     if not isinstance(work, ModelRun):
         return ONE_BY_ONE
@@ -80,4 +80,4 @@ def layers_note(work: Work | None, layers_ns: float | None, pass_ns: float | Non
     together = (
         f"{duration(layers_ns)} together, ×{layers_ns / pass_ns:.3g} of the {duration(pass_ns)} that a complete pass takes without it"
     )
-    return f"Layers are timed {timed_with(work)}, in passes of their own: {together}. Shares are of their sum, not of the pass."
+    return f"Layers are timed {timing_description(work)}, in passes of their own: {together}. Shares are of their sum, not of the pass."

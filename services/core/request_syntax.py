@@ -47,7 +47,7 @@ INTEGER: Final = re.compile(r"[+-]?\d{1,19}")
 POWER: Final = re.compile(r"(\d{1,19})\*\*(\d{1,3})")
 POWER_RANGE: Final = re.compile(r"(\d{1,19})\*\*(\d{1,3})\.\.(\d{1,19})\*\*(\d{1,3})")
 STEP_RANGE: Final = re.compile(r"([+-]?\d{1,19})\.\.([+-]?\d{1,19}):(\d{1,19})")
-FORMS: Final = "integers, b**e, b**e..b**f or lo..hi:step, separated by commas"
+VALUES_SYNTAX: Final = "integers, b**e, b**e..b**f or lo..hi:step, separated by commas"
 
 
 def parse_axes(texts: Sequence[str], flag: str = "-p") -> tuple[Axis, ...]:
@@ -73,7 +73,9 @@ def parse_axis(text: str, flag: str = "-p") -> Axis:
     name, _, values_text = text.partition("=")
     option = f"option {flag} {text}"
     if not NAME.fullmatch(name.strip()) or not values_text.strip():
-        raise UsageError(option, found=f"'{text}'", expected=f"NAME=VALUES, with VALUES {FORMS}", remedy=f"For example: {flag} N=128,256")
+        raise UsageError(
+            option, found=f"'{text}'", expected=f"NAME=VALUES, with VALUES {VALUES_SYNTAX}", remedy=f"For example: {flag} N=128,256"
+        )
     values: list[int] = []
     for item in values_text.split(","):
         values.extend(_item_values(option, "".join(item.split())))
@@ -96,7 +98,7 @@ def _item_values(option: str, item: str) -> Sequence[int]:
         raise UsageError(
             option, found=f"'{item}'", expected="a range with its step, lo..hi:step", remedy=f"Write {item}:1 for every integer."
         )
-    raise UsageError(option, found=f"'{item}'", expected=FORMS, remedy="For example: N=128,256 or N=2**7..2**10 or N=32..128:32")
+    raise UsageError(option, found=f"'{item}'", expected=VALUES_SYNTAX, remedy="For example: N=128,256 or N=2**7..2**10 or N=32..128:32")
 
 
 def _powers(option: str, item: str, base: int, first: int, last_base: int, last: int) -> Sequence[int]:
@@ -210,7 +212,7 @@ ZEROS_NOTICE: Final = "All inputs are zero: many GPUs draw less power on zeros, 
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuringWords:
+class MeasuringArguments:
     """The measuring options as written; None: not given."""
 
     cache_mode: CacheMode = CacheMode.DEFAULT
@@ -315,7 +317,7 @@ def parse_ratio(option: str, text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchWords:
+class SearchOptions:
     """The search options as written: how much of the sweep is measured, and how often. None: not given."""
 
     is_shuffled: bool = True
@@ -369,7 +371,7 @@ def parse_budget(budget_s: float | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepWords:
+class SweepOptions:
     """A sweep as written, without its kernels: the options of `kernalyse bench`, the fields of the dashboard's form."""
 
     parameters: tuple[str, ...] = ()
@@ -381,8 +383,8 @@ class SweepWords:
     compiler_options: tuple[str, ...] = ()
     backend: BackendName = BackendName.AUTO
     device_id: str | None = None
-    measuring: MeasuringWords = field(default_factory=MeasuringWords)
-    search: SearchWords = field(default_factory=SearchWords)
+    measuring: MeasuringArguments = field(default_factory=MeasuringArguments)
+    search: SearchOptions = field(default_factory=SearchOptions)
 
     def parsed_arguments(self) -> tuple[ArgumentDefinition, ...]:
         """Return the scalar arguments.

@@ -23,7 +23,7 @@ from kernalyse.services.core.model import (
 # ---------------------------------------------------------------- continuing
 # The remaining configurations of a sweep that was stopped, or of a search whose budget is spent.
 
-KEPT_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+RESUME_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "failures": ("configuration_index",),
     "measurements": ("configuration_index", "stop_reason", "elapsed_ns"),
     "best": ("configuration_index", "duration_median_ns", "runner_up_configuration_index", "runner_up_duration_median_ns"),
@@ -67,7 +67,7 @@ class StoppedSweep:
                     yield Rival(index, row[f"{prefix}duration_median_ns"])
 
 
-def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None, *, retries_failed: bool = False) -> RunSpec:
+def continuation_spec(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None, *, retries_failed: bool = False) -> RunSpec:
     """Return the specification of a run that measures what is left.
 
     Args:
@@ -181,7 +181,7 @@ def bundle_artifact_name(digest: str) -> str:
     return f"headers_{digest.removeprefix('sha256:')}.tar.gz"
 
 
-def repeated(spec: RunSpec) -> RunSpec:
+def repetition_spec(spec: RunSpec) -> RunSpec:
     """Return the specification that measures the same again.
 
     A repeated continuation measures all configurations, with the budgets of both runs together.

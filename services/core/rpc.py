@@ -93,7 +93,7 @@ SERVER_OPTIONS: Final = (
 # ---------------------------------------------------------------- errors
 
 
-def status_of(error: KernalyseError) -> status_pb2.Status:
+def error_status(error: KernalyseError) -> status_pb2.Status:
     """Return the google.rpc.Status with one ErrorInfo for the error; long parts are shortened in the middle."""
     parts = _fitting(error.metadata)
     shortened = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
@@ -223,7 +223,7 @@ async def _abort(context: Any, error: BaseException, method: str) -> None:
     if not isinstance(error, KernalyseError):
         logger.exception("%s failed", method, exc_info=error)
         error = InternalError(method, found=f"{type(error).__name__}: {error}", remedy="See the service's log; please report it.")
-    await context.abort_with_status(rpc_status.to_status(status_of(error)))
+    await context.abort_with_status(rpc_status.to_status(error_status(error)))
 
 
 def is_cancelled() -> bool:

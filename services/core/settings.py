@@ -265,11 +265,11 @@ SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, Analyze
 # ---------------------------------------------------------------- discovery
 # A service advertises its address in a file, which `kernalyse.discovery` finds.
 
-__all__ = ["Announcement", "announced", "find_service"]
+__all__ = ["Announcement", "advertised", "find_service"]
 
 
 @contextmanager
-def announced(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
+def advertised(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
     """Write the file while the block runs, and remove it afterwards unless another service has replaced it."""
     own = Announcement(
         service, address, os.getpid(), start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file)

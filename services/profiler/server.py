@@ -16,10 +16,10 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, ShuttingDownError
 from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
 from kernalyse.services.core.rpc import build_server, serve_health
-from kernalyse.services.core.settings import ProfilerSettings, announced
-from kernalyse.services.profiler.journal.journal import Journal, News
+from kernalyse.services.core.settings import ProfilerSettings, advertised
+from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
-from kernalyse.services.profiler.kernel_sources.catalog import Catalog, kernels_of_source, load_catalog
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, load_catalog, source_kernels
 from kernalyse.services.profiler.node import TelemetrySampler, describe_node, open_readers, probe_devices, with_state
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
 from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, BundleLimits, BundleStore, RunFolder
@@ -60,7 +60,7 @@ async def serve(
         health = serve_health(server, SERVICE_NAME)
         await server.start()
         health.set_serving(True)
-        with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
+        with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
             logger.info("Serving on %s with %s.", address, ", ".join(device.device_id for device in service.node.devices) or "no device")
             await signals.first.wait()
             logger.info("Shutting down.")
@@ -95,7 +95,7 @@ async def _open_service(
     settings: ProfilerSettings, worker_command: Sequence[str] | None, probe_command: Sequence[str] | None
 ) -> AsyncIterator[_Service]:
     """Start all parts of the service and yield them; they are closed in the opposite order."""
-    news = News()
+    news = ChangeNotifier()
     runs_folder = settings.data_folder / "runs"
     limits = JournalLimits(settings.journal_max_bytes, settings.journal_max_age_s)
     journal = await Journal.open(settings.data_folder, limits, news, forget=lambda run_id: RunFolder(runs_folder, run_id).delete())
@@ -140,7 +140,7 @@ async def _open_service(
         )
         await _background(stack, await runs.recover())
         await _background(stack, asyncio.create_task(telemetry.sample()))
-        await _background(stack, asyncio.create_task(keep_disk(runs, bundles, runs_folder, settings.artifacts_max_bytes)))
+        await _background(stack, asyncio.create_task(enforce_disk_limits(runs, bundles, runs_folder, settings.artifacts_max_bytes)))
         servicer = ProfilerServicer(node=node, runs=runs, journal=journal, news=news, telemetry=telemetry, bundles=bundles, catalog=catalog)
         yield _Service(node, runs, servicer)
 
@@ -183,7 +183,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         node: Node,
         runs: Runs,
         journal: Journal,
-        news: News,
+        news: ChangeNotifier,
         telemetry: TelemetrySampler,
         bundles: BundleStore,
         catalog: Catalog,
@@ -217,7 +217,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         policy = self._node.policy
         if policy.allow_catalog_only or not policy.allow_inline_source:
             raise ForbiddenError("sources that travel with a request", found="switched off on this node", remedy="Ask its owner.")
-        listed = await asyncio.to_thread(kernels_of_source, protobuf.decode(request.source, KernelSource))
+        listed = await asyncio.to_thread(source_kernels, protobuf.decode(request.source, KernelSource))
         return messages.ProfilerServiceListKernelsResponse(
             kernels=[protobuf.encode(definition) for definition in listed.definitions], notices=listed.notices
         )
@@ -348,7 +348,7 @@ INTERVAL_S: Final = 600.0
 """Between looks. What arrives in ten minutes may be over the limits for as long; looking walks over every file."""
 
 
-async def keep_disk(runs: Runs, bundles: BundleStore, runs_folder: Path, artifacts_max_bytes: int) -> None:
+async def enforce_disk_limits(runs: Runs, bundles: BundleStore, runs_folder: Path, artifacts_max_bytes: int) -> None:
     """Enforce the disk limits at intervals, without end."""
     while True:
         for digest in await asyncio.to_thread(bundles.expire, runs.bundle_digests):

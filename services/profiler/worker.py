@@ -54,7 +54,7 @@ MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the wor
 
 
 @dataclass(frozen=True, slots=True)
-class WorkOrder:
+class WorkerArguments:
     """The command-line arguments of the worker."""
 
     spec_file: Path
@@ -70,7 +70,7 @@ class WorkOrder:
     environment: Mapping[str, str]  # of the service, before this process has added its own
 
 
-class WholeEvents:
+class CloseableEventSink:
     """An event sink that can be closed from another thread between two events, never inside one."""
 
     def __init__(self, writer: EventWriter) -> None:
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if order.opencl_runtime is not None:
         os.environ["OPENCL"] = order.opencl_runtime  # where the backends look for it
-    sink = WholeEvents(EventWriter(order.events_fd))
+    sink = CloseableEventSink(EventWriter(order.events_fd))
     try:
         spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
         if order.process_index is None and isinstance(spec.work, KernelSweep) and spec.work.process_count > 1:
@@ -123,7 +123,7 @@ def _process_commands(process_count: int, arguments: Sequence[str] | None) -> li
     return [(*worker, "--process-index", str(index)) for index in range(process_count)]
 
 
-def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
+def _carry_out(spec: RunSpec, order: WorkerArguments, sink: EventSink) -> None:
     match spec.work:
         case KernelSweep():
             _sweep(spec, spec.work, order, sink)
@@ -140,29 +140,29 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
             )
 
 
-def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
+def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkerArguments, sink: EventSink) -> None:
     from kernalyse.services.core.reruns import SPEC_ARTIFACT, bundle_artifact_name
     from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
     from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
     from kernalyse.services.profiler.workloads.counters import (
-        CountingFiles,
-        MeasuredLaunches,
+        CounterFiles,
+        MeasurementRecorder,
         count_launches,
         prepare_counting,
         try_counting,
     )
     from kernalyse.services.profiler.workloads.events import store_artifact
-    from kernalyse.services.profiler.workloads.sweeps.plan import kept_headers, plan_sweep, resolved_spec
+    from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep, resolved_spec, stored_header_bundles
     from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has checked the limit
     process_index = order.process_index or 0
-    counts = FailedCounts(order.folder, len(sweep.failed_configuration_indexes))
+    counts = FailureCounter(order.folder, len(sweep.failed_configuration_indexes))
     if process_index == 0:
         if plan.notices:
             sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
         sink.write(store_artifact(order.folder, SPEC_ARTIFACT, encode_json(resolved_spec(spec, plan))))
-        for headers in kept_headers(plan, order.folder):
+        for headers in stored_header_bundles(plan, order.folder):
             sink.write(store_artifact(order.folder, bundle_artifact_name(headers.digest), headers.data))
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
@@ -172,14 +172,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
     if counting is not None:
         counting = try_counting(counting, sweep, order.folder, sink)
-    measured = MeasuredLaunches(sink)
+    measured = MeasurementRecorder(sink)
     counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.folder, process_index, counts.read()))
     if not are_complete:
         report_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
     if counting is not None:
         with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
             session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
-        files = CountingFiles(order.spec_file, order.folder, order.catalog_file, order.cache_folder)
+        files = CounterFiles(order.spec_file, order.folder, order.catalog_file, order.cache_folder)
         count_launches(counting, plan, measured, files)
 
 
@@ -190,7 +190,7 @@ def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
     return replace(sweep, budget_ns=max(limits.time_limit_ns // 2, limits.time_limit_ns - sweep.measuring.max_duration_ns - FINISHING_NS))
 
 
-class FailedCounts:
+class FailureCounter:
     """The number of failed configurations, passed from process to process through a file in the run's folder.
 
     Args:
@@ -210,14 +210,14 @@ class FailedCounts:
         self._file.write_text(str(count))
 
 
-def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
+def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkerArguments, sink: EventSink) -> int:
     """Profile a command; return the exit status. SIGTERM ends the program, and its trace is still reported."""
-    from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
+    from kernalyse.services.profiler.workloads.command import CommandSettings, run_command
 
     is_cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_cancelled.set())
     began = time.monotonic() - _own_age_s()
-    settings = CommandOrder(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_cancelled.is_set)
+    settings = CommandSettings(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_cancelled.is_set)
     run_command(profile, spec.limits, settings, sink)
     return TERMINATED_EXIT_CODE if is_cancelled.is_set() else 0
 
@@ -229,7 +229,7 @@ def _own_age_s() -> float:
     return max(0.0, time.time() - psutil.Process().create_time())
 
 
-def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:
+def _measure_ceilings(work: CeilingMeasurement, order: WorkerArguments, sink: EventSink) -> None:
     from kernalyse.services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
@@ -237,7 +237,7 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
 
 
-def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
+def _run_model(spec: RunSpec, work: ModelRun, order: WorkerArguments, sink: EventSink) -> None:
     from kernalyse.services.profiler.workloads.events import ModelContext
     from kernalyse.services.profiler.workloads.models import find_model_spec
 
@@ -277,7 +277,7 @@ def _open_session(backend: BackendName, device_id: str | None, cache_folder: Pat
 # ---------------------------------------------------------------- termination
 
 
-def _end_on_sigterm(sink: WholeEvents) -> None:
+def _end_on_sigterm(sink: CloseableEventSink) -> None:
     """Let a thread end the process on SIGTERM, after the event being written.
 
     Python runs signal handlers on the main thread, which may sit in a runtime's library for as long as a kernel takes. So
@@ -305,7 +305,7 @@ def _exit(status: int) -> None:
     os._exit(status)
 
 
-def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
+def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
     parser = argparse.ArgumentParser(prog="python -m kernalyse.services.profiler.worker", description="Carries out one run.")
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec")
     parser.add_argument("--events-fd", type=int, required=True, help="descriptor to write events to")
@@ -318,7 +318,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parsed = parser.parse_args(arguments)
-    return WorkOrder(
+    return WorkerArguments(
         spec_file=parsed.spec,
         events_fd=parsed.events_fd,
         folder=parsed.folder,

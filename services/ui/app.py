@@ -25,7 +25,7 @@ from kernalyse.services.core import file_formats
 from kernalyse.services.core.errors import InvalidSettingError, KernalyseError, NotFoundError
 from kernalyse.services.core.model import HardwareKey
 from kernalyse.services.core.rpc import read_or_create_token
-from kernalyse.services.core.settings import UiSettings, announced
+from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui.access import Access, Gate
 from kernalyse.services.ui.allocation import give_back_soon
 from kernalyse.services.ui.artifact_download import ArtifactHandler
@@ -92,7 +92,7 @@ async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = No
     dashboard = Dashboard(settings)
     address = dashboard.start()
     try:
-        with announced(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
+        with advertised(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
             logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
             if on_serving is not None:
                 loop.run_in_executor(None, on_serving)
@@ -273,7 +273,7 @@ class _HardwareDownloadHandler(RequestHandler):
             self.set_header("Content-Type", "text/plain; charset=utf-8")
             self.finish(error.message + "\n")
             return
-        members = file_formats.config_of(hardware, self.get_query_argument("dtype", ""))
+        members = file_formats.to_roofline_config(hardware, self.get_query_argument("dtype", ""))
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.set_header("Content-Disposition", f'attachment; filename="{file_formats.FILE_NAME}"')
         self.finish(json.dumps(members, indent=4) + "\n")

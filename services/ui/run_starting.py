@@ -25,7 +25,14 @@ from kernalyse.services.core.model import (
     Work,
 )
 from kernalyse.services.core.protobuf import decode, decode_json, encode
-from kernalyse.services.core.reruns import KEPT_COLUMNS, SPEC_ARTIFACT, StoppedSweep, bundle_artifact_name, continued, repeated
+from kernalyse.services.core.reruns import (
+    RESUME_COLUMNS,
+    SPEC_ARTIFACT,
+    StoppedSweep,
+    bundle_artifact_name,
+    continuation_spec,
+    repetition_spec,
+)
 from kernalyse.services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
 from kernalyse.services.ui.forms.form import SourceKernels
 from kernalyse.services.ui.uploads.given_files import GivenFile
@@ -78,13 +85,13 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
 
 async def start_again(client: AnalyzerClient, run: Run) -> Run:
     """The run once more, as exactly as its node has kept it. Raises KernalyseError."""
-    return await _start_kept(client, run, repeated(await _kept_spec(client, run)))
+    return await _start_kept(client, run, repetition_spec(await _kept_spec(client, run)))
 
 
 async def start_rest(client: AnalyzerClient, run: Run, *, retries_failed: bool) -> Run:
     """What is left of a sweep. Raises KernalyseError."""
     spec, stopped = await _kept_spec(client, run), await _stopped_sweep(client, run)
-    return await _start_kept(client, run, continued(spec, stopped, further_budget_ns(run), retries_failed=retries_failed))
+    return await _start_kept(client, run, continuation_spec(spec, stopped, further_budget_ns(run), retries_failed=retries_failed))
 
 
 async def _start_kept(client: AnalyzerClient, run: Run, spec: RunSpec) -> Run:
@@ -96,7 +103,7 @@ async def _start_kept(client: AnalyzerClient, run: Run, spec: RunSpec) -> Run:
 
 
 async def _stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
-    pages = {name: await client.table(TableQuery(name, (run.run_id,), columns=columns)) for name, columns in KEPT_COLUMNS.items()}
+    pages = {name: await client.table(TableQuery(name, (run.run_id,), columns=columns)) for name, columns in RESUME_COLUMNS.items()}
     return StoppedSweep(run, **{name: page.rows.to_dicts() for name, page in pages.items()})
 
 

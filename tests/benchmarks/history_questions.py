@@ -17,7 +17,7 @@ import polars as pl
 from kernalyse.services.analyzer.queries.service import TableAnswers
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, table_named
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, find_table
 from kernalyse.services.core.model import Filter, FilterOperator, KernelSelection, KernelSweep, Revision, Run, RunSpec, RunState, TableQuery
 
 GOAL_S = 1.0
@@ -75,7 +75,7 @@ def main() -> None:
             print(f"  {options.runs * options.configurations:,} measurements of {options.runs} runs")
             answers = TableAnswers(store)
             start = time.monotonic()
-            answers.answer(table_named("history_series"), None, TableQuery("history_series", limit=25), frozenset())
+            answers.answer(find_table("history_series"), None, TableQuery("history_series", limit=25), frozenset())
             print(f"  {'collected, once for all runs':<44} {time.monotonic() - start:6.2f} s")
             questions = {
                 "all series": TableQuery("history_series", limit=25),
@@ -93,12 +93,12 @@ def main() -> None:
                 times = []
                 for _ in range(3):
                     start = time.monotonic()
-                    found = answers.answer(table_named(query.table_name), None, query, frozenset())
+                    found = answers.answer(find_table(query.table_name), None, query, frozenset())
                     times.append(time.monotonic() - start)
                 slowest_s = max(slowest_s, min(times))
                 print(f"  {title:<44} {min(times):6.2f} s  {found.total_row_count:,} rows")
             start = time.monotonic()
-            TableAnswers(store).answer(table_named("history_series"), None, TableQuery("history_series", limit=25), frozenset())
+            TableAnswers(store).answer(find_table("history_series"), None, TableQuery("history_series", limit=25), frozenset())
             print(f"  {'the first question after a restart':<44} {time.monotonic() - start:6.2f} s")
             print(f"  slowest question {slowest_s:.2f} s (goal: at most {GOAL_S:.0f})")
         finally:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from visualize_comparison import ComparisonDashboard
 from visualize_performance import PerformanceDashboard
 
-from kernalyse.services.compat.model_dashboards.document import timing_of
+from kernalyse.services.compat.model_dashboards.document import timing_entry
 from kernalyse.services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
 from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -31,7 +31,7 @@ def start_model(dashboard: Dashboard, seconds: float) -> Run:
 
 def test_what_no_pass_tells_has_no_chart_and_one_pass_has_its_name(visit: Visit, tmp_path: Path) -> None:
     """As of a model that takes no tokens."""
-    timed = {"config": {}, "timing": timing_of(MODEL)}
+    timed = {"config": {}, "timing": timing_entry(MODEL)}
     run_id = visit.dashboard.import_file(tmp_path / "bare.json", {"metadata": {}, "benchmarks": {"resnet": timed}})
     page = visit.open(f"/layers?runs={run_id}")
     expect(page.locator(".passes .of-throughput")).to_be_hidden()

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from kernalyse.services.analyzer.ingest.reading import numbered, read_with_counters
+from kernalyse.services.analyzer.ingest.reading import read_with_counters, with_event_indexes
 from kernalyse.services.analyzer.queries.filters import chunks
 from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, QueryParameters, is_of_traces, resolve_table
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, bounded
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles, limit_texts
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import KernalyseError
 from tests.unit.ncu_report import launch, report_text
 
@@ -114,23 +114,23 @@ def examine(path: Path) -> None:
     """Raises what should not be raised."""
     try:
         tables = read_with_counters(TraceFiles("case", path, 0))
-        kept = bounded(tables, "case")
+        kept = limit_texts(tables, "case")
     except KernalyseError:
         return
     for name, frame in tables.frames.items():
-        schema = table_named(name).schema
+        schema = find_table(name).schema
         unfit = {column: dtype for column, dtype in frame.schema.items() if dtype != schema[column]}
         assert not unfit, f"types of {name}: {unfit}"
     _answer(tables)
-    stored, _ = numbered("run", kept.frames)
+    stored, _ = with_event_indexes("run", kept.frames)
     for name, frame in stored.items():
         list(chunks(name, frame))
 
 
-def _answer(tables: ImportedTables) -> None:
+def _answer(tables: ReadResult) -> None:
     source = FileSource(tables.frames)
     answers = {
-        (name, depth): resolve_table(table_named(name), source, QueryParameters(depth)).collect()
+        (name, depth): resolve_table(find_table(name), source, QueryParameters(depth)).collect()
         for name in filter(is_of_traces, DERIVED)
         for depth in (None, 0)
     }

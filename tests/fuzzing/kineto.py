@@ -22,7 +22,7 @@ from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, is
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.kineto.events import CATEGORIES
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import KernalyseError
 from tests.fuzzing.campaign import campaign, options
 from tests.fuzzing.damage import damaged
@@ -166,7 +166,7 @@ def check(data: bytes) -> str:
             return type(error).__name__
     source = FileSource(tables.frames)
     for table_name in filter(is_of_traces, DERIVED):
-        resolve_table(table_named(table_name), source).collect()
+        resolve_table(find_table(table_name), source).collect()
     return "read"
 
 

@@ -25,7 +25,7 @@ import polars as pl
 from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
 from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
 from kernalyse.services.analyzer.queries.registry import trace_frames
-from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.readers.base import ReadResult
 from kernalyse.services.analyzer.readers.nsys.reader import read_tables
 from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
 from kernalyse.services.core.errors import KernalyseError
@@ -54,7 +54,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def outcome(path: Path, *, decodes_pages: bool) -> ImportedTables | str:
+def outcome(path: Path, *, decodes_pages: bool) -> ReadResult | str:
     """The tables, or REFUSED."""
     try:
         with closing(SqliteFile.open(path, "case.sqlite", decodes_pages=decodes_pages)) as file:
@@ -77,11 +77,11 @@ def difference(path: Path) -> str:
     return ""
 
 
-def _said(found: ImportedTables | str) -> str:
+def _said(found: ReadResult | str) -> str:
     return found if isinstance(found, str) else "answer"
 
 
-def _with_names(tables: ImportedTables) -> dict[str, pl.DataFrame]:
+def _with_names(tables: ReadResult) -> dict[str, pl.DataFrame]:
     """Names in the place of their indexes, which are in the order that they were met in."""
     names = tables.frames["trace_names"]["name"]
     found = {name: frame for name, frame in tables.frames.items() if name != "trace_names"}
@@ -91,7 +91,7 @@ def _with_names(tables: ImportedTables) -> dict[str, pl.DataFrame]:
     }
 
 
-def _answer(tables: ImportedTables) -> None:
+def _answer(tables: ReadResult) -> None:
     """Whatever was read has to be answered from."""
     trace = trace_frames(tables.frames)
     launches, names = trace["kernel_launches"], trace["trace_names"]

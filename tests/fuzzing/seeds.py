@@ -19,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.ingest.reading import with_event_indexes
 from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, resolve_table
-from kernalyse.services.analyzer.readers.base import TraceFiles, bounded
-from kernalyse.services.analyzer.readers.registry import reader_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.readers.base import TraceFiles, limit_texts
+from kernalyse.services.analyzer.readers.registry import select_reader
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.file_formats import FILE_NAME
 from tests.unit.test_benchmark_list import GEMMS
@@ -151,15 +151,15 @@ def read(folder: Path, content: bytes, config: bytes | None, *, works_out: bool)
         beside.write_bytes(config)
     files = TraceFiles("given", path, 0, {} if config is None else {FILE_NAME: beside})
     try:
-        reader = reader_of(files)
+        reader = select_reader(files)
         if reader.format not in FORMATS:
             return f"other {reader.format}"
-        tables = bounded(reader.read(files), "given")
-        numbered("run", tables.frames)
+        tables = limit_texts(reader.read(files), "given")
+        with_event_indexes("run", tables.frames)
         source = FileSource(tables.frames)
         if works_out and source.has_results:
             for table_name in DERIVED:
-                resolve_table(table_named(table_name), source).collect()
+                resolve_table(find_table(table_name), source).collect()
         return f"read {reader.format}"
     except KernalyseError as error:
         return f"refused {error.reason}"

@@ -46,7 +46,7 @@ from kernalyse.services.core.protobuf import encode_bytes
 from kernalyse.services.profiler.backends.discovery import CUDA_BACKENDS
 from kernalyse.services.profiler.collectors.ncu import SASS, check_ncu, metric_names
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
-from kernalyse.services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
+from kernalyse.services.profiler.workloads.counters import CounterFiles, MeasurementRecorder, count_launches, prepare_counting
 from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
 from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 from tests.integration.devices import found_devices
@@ -178,10 +178,10 @@ def count(backend: BackendName, kernels: tuple[KernelSelection, ...], folder: Pa
     sweep = KernelSweep(kernels, backend=backend, device_id=device.device_id, with_counters=True)
     plan = plan_sweep(sweep, load_catalog(), sys.maxsize)
     configurations = tuple(plan_launch(planned).configuration for planned in plan.configurations())
-    measured = MeasuredLaunches(told, {CacheMode.COLD: [configuration.configuration_index for configuration in configurations]})
+    measured = MeasurementRecorder(told, {CacheMode.COLD: [configuration.configuration_index for configuration in configurations]})
     spec_file = folder / "spec"
     spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
-    count_launches(counting, plan, measured, CountingFiles(spec_file, folder))
+    count_launches(counting, plan, measured, CounterFiles(spec_file, folder))
     stored = next((payload for payload in told.payloads if isinstance(payload, CountersStored)), None)
     if stored is None and any(words in told.warnings for words in ("ERR_NVGPUCTRPERM", "resource was unavailable", "LibraryNotLoaded")):
         pytest.skip(told.warnings)
@@ -259,7 +259,7 @@ def test_the_analyzer_reads_the_report_as_it_is(catalogue: Counted) -> None:
     pytest.importorskip("polars", reason="needs polars, which nodes do not have")
     from kernalyse.services.analyzer.analysis.counters import counted_work
     from kernalyse.services.analyzer.readers.ncu.run_counters import counter_report
-    from kernalyse.services.analyzer.tables.event_rows import frame_of
+    from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
     from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTER_REPORTS
 
     read = counter_report(RunEvent(9, "j", "r", 0, catalogue.stored), catalogue.stored, catalogue.report)
@@ -268,8 +268,8 @@ def test_the_analyzer_reads_the_report_as_it_is(catalogue: Counted) -> None:
         {"run_id": "r", "event_index": 1, "configuration_index": one.configuration_index, "kernel_name": one.kernel_name}
         for one in (launch.configuration for launch in catalogue.launches)
     ]
-    reports = frame_of(COUNTER_REPORTS, [{"run_id": "r", "event_index": 9, "artifact_name": catalogue.stored.artifact_name}])
-    work = counted_work(read.rows.lazy(), reports.lazy(), frame_of(CONFIGURATIONS, rows).lazy()).collect()
+    reports = frame_from_rows(COUNTER_REPORTS, [{"run_id": "r", "event_index": 9, "artifact_name": catalogue.stored.artifact_name}])
+    work = counted_work(read.rows.lazy(), reports.lazy(), frame_from_rows(CONFIGURATIONS, rows).lazy()).collect()
     for launch, row in zip(catalogue.launches, work.sort("configuration_index").rows(named=True), strict=True):
         assert row["flop"] == sum(launch.flop.values())
         assert row["dram_bytes"] == launch.value("dram__bytes.sum")

@@ -26,7 +26,7 @@ from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, R
 from kernalyse.services.profiler.collectors import nsys as nsys_collector
 from kernalyse.services.profiler.collectors import preflight
 from kernalyse.services.profiler.workloads import monitored_program
-from kernalyse.services.profiler.workloads.command import CommandOrder, run_command
+from kernalyse.services.profiler.workloads.command import CommandSettings, run_command
 from tests.integration.profiler_node import is_alive
 from tests.integration.told import Told
 
@@ -46,7 +46,7 @@ class Profiler:
         environment = tuple(EnvironmentVariable(name, value) for name, value in variables.items())
         profile = CommandProfile(arguments or ("true",), "nsys", environment=environment, **options)
         service = {**os.environ, "TMPDIR": str(self.folder / "tmp"), "PYTHONUNBUFFERED": "1"}
-        order = CommandOrder(self.folder, service, time.monotonic(), str(self.nsys_program))
+        order = CommandSettings(self.folder, service, time.monotonic(), str(self.nsys_program))
         run_command(profile, RunLimits(time_limit_ns=int(time_limit_s * 1e9)), order, self.told)
         return self.told
 
@@ -189,7 +189,7 @@ def test_the_newest_of_several_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         program.parent.mkdir(parents=True)
         program.touch(0o700)
     monkeypatch.setattr("kernalyse.services.core.external_programs.NSYS_PATHS", (f"{tmp_path}/nvidia/nsight-systems*/*/bin/nsys",))
-    found = nsys_collector.chosen_nsys(None, {"PATH": str(tmp_path)})
+    found = nsys_collector.locate_nsys(None, {"PATH": str(tmp_path)})
     assert found is not None
     assert "2025.1.1" in found
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernalyse.services.core.model import RunState
-from kernalyse.services.profiler.journal.journal import Journal, News
+from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
 from kernalyse.v1 import profiler_service_pb2
 from tests.service_processes import ServiceProcess
@@ -65,7 +65,7 @@ def test_a_store_shows_what_it_showed_then(recorded: Path, expected: dict[str, A
 
 async def test_a_journal_has_all_events_of_its_runs(recorded: Path, expected: dict[str, Any], tmp_path: Path) -> None:
     folder = unpack(recorded / "journal.tar.xz", tmp_path)
-    journal = await Journal.open(folder, JournalLimits(max_bytes=2**30, max_age_s=1e9), News(), lambda _run_id: None)
+    journal = await Journal.open(folder, JournalLimits(max_bytes=2**30, max_age_s=1e9), ChangeNotifier(), lambda _run_id: None)
     try:
         cursor = await journal.cursor(0, expected["sweep"]["run_id"])
         kinds: list[str | None] = []

@@ -26,7 +26,7 @@ from kernalyse.services.core.model import (
 from kernalyse.services.core.protobuf import encode_bytes
 from kernalyse.services.profiler.collectors.ncu import metric_names
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
-from kernalyse.services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, count_launches, try_counting
+from kernalyse.services.profiler.workloads.counters import CounterCollector, CounterFiles, MeasurementRecorder, count_launches, try_counting
 from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 from tests.integration.profiler_node import is_alive
 from tests.integration.told import Told
@@ -61,17 +61,17 @@ class Counter:
         spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
         told = Told()
         indexes = {CacheMode[mode]: found for mode, found in modes.items()} or {CacheMode.HOT: [0, 1]}
-        measured = MeasuredLaunches(told, indexes, Progress(2, 0, 2, ""))
+        measured = MeasurementRecorder(told, indexes, Progress(2, 0, 2, ""))
         plan = plan_sweep(sweep, load_catalog(), sys.maxsize)
-        counting = Counting(str(self.program), METRICS, has_ranges=False, silence_limit_s=silence_limit_s)
-        count_launches(counting, plan, measured, CountingFiles(spec_file, self.folder))
+        counting = CounterCollector(str(self.program), METRICS, has_ranges=False, silence_limit_s=silence_limit_s)
+        count_launches(counting, plan, measured, CounterFiles(spec_file, self.folder))
         return told
 
-    def try_counting(self, behaviour: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Counting | None, Told]:
+    def try_counting(self, behaviour: str, monkeypatch: pytest.MonkeyPatch) -> tuple[CounterCollector | None, Told]:
         monkeypatch.setenv("STAND_IN_NCU", behaviour)
         monkeypatch.setenv("STAND_IN_NCU_CALLS", str(self.folder / "calls"))
         told = Told()
-        counting = Counting(str(self.program), METRICS, has_ranges=False, silence_limit_s=60)
+        counting = CounterCollector(str(self.program), METRICS, has_ranges=False, silence_limit_s=60)
         return try_counting(counting, SAXPY, self.folder, told), told
 
     def calls(self) -> list[dict[str, str]]:

@@ -56,13 +56,13 @@ def test_what_cannot_be_asked_for_is_refused_with_the_option(private_folders: Pa
 def test_libraries_that_are_missing_are_named_with_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_files, "LIBRARIES", ("holoviews", "no_such_library"))
     with pytest.raises(BackendUnavailableError, match=r"no no_such_library .*kernalyse\[analyzer,ui\]"):
-        report_files.drawn(TASK, {})
+        report_files.draw_report(TASK, {})
 
 
 def test_a_process_that_fails_or_takes_too_long_costs_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_files, "PROGRAM", "kernalyse.services.ui.report.nothing")
     with pytest.raises(InternalError, match=r"No module named services\.ui\.report\.nothing"):
-        report_files.drawn(TASK, {})
+        report_files.draw_report(TASK, {})
     monkeypatch.setattr(report_files, "TIME_LIMIT_S", 0.001)
     with pytest.raises(LimitReachedError, match=r"more than 0\.001 s of drawing"):
-        report_files.drawn(TASK, {})
+        report_files.draw_report(TASK, {})

@@ -19,9 +19,9 @@ import pytest
 
 from kernalyse.channel import open_channel
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
-from kernalyse.services.cli.follow import FollowedList, merged
+from kernalyse.services.cli.follow import OperationListFollower, merge_config
 from kernalyse.services.cli.options import Server
-from kernalyse.services.cli.session import endpoint_of
+from kernalyse.services.cli.session import service_endpoint
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.model import Ceiling, Hardware, HardwareKey, Thresholds
 from kernalyse.services.core.settings import AnalyzerSettings, UiSettings, find_service
@@ -117,7 +117,7 @@ def test_auto_reload_and_config_persistence(tool: Tool) -> None:
     assert url.startswith("http://127.0.0.1:")
     running = find_service(AnalyzerSettings.load().announcement_path())
     assert running is not None
-    endpoint = endpoint_of(running, Server())
+    endpoint = service_endpoint(running, Server())
     with AnalyzerClient(endpoint) as client, open_channel(endpoint) as channel:
         stub = AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
 
@@ -157,11 +157,11 @@ def test_auto_reload_and_config_persistence(tool: Tool) -> None:
 
 def test_only_what_was_set_is_written() -> None:
     untouched = Hardware(None, (), Thresholds(), "")
-    assert merged({}, untouched) == {}
-    assert merged({"mine": 1}, untouched) == {"mine": 1}
+    assert merge_config({}, untouched) == {}
+    assert merge_config({"mine": 1}, untouched) == {"mine": 1}
     bandwidth = Ceiling(DEVICE, "dram", "bytes_per_s", 80e9, "copy", "user")
-    assert merged({}, Hardware(None, (bandwidth,), Thresholds(), "")) == {"mem_bw": 80}
-    assert merged({"mem_bw": 79.9999999999999, "peak_tops": 3}, Hardware(None, (bandwidth,), Thresholds(0.5, 0.3), "")) == {
+    assert merge_config({}, Hardware(None, (bandwidth,), Thresholds(), "")) == {"mem_bw": 80}
+    assert merge_config({"mem_bw": 79.9999999999999, "peak_tops": 3}, Hardware(None, (bandwidth,), Thresholds(0.5, 0.3), "")) == {
         "mem_bw": 79.9999999999999,
         "comp_thresh": 30,
     }
@@ -195,7 +195,7 @@ def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registr
         assert url.startswith(f"http://127.0.0.1:{port}/roofline?runs=")
         assert is_served(url)
         run_id = url.partition("runs=")[2].partition("&")[0]
-        with AnalyzerClient(endpoint_of(analyzer, Server())) as client:  # in the store that is there, with what the registry says
+        with AnalyzerClient(service_endpoint(analyzer, Server())) as client:  # in the store that is there, with what the registry says
             assert dict(client.table("roofline", [run_id]).select("label", "symbol").iter_rows())["#2 ID_MUL"] == "x"
         assert find_service(UiSettings.load().announcement_path()) == running
 
@@ -229,8 +229,8 @@ def test_what_has_no_place_is_told_with_the_reason_at_every_reading(analyzer_tha
     path.write_text(json.dumps([MUL, MUL | {"data_type": "INT3"}, unknown]))
     running = find_service(AnalyzerSettings.load().announcement_path())
     assert running is not None
-    with AnalyzerClient(endpoint_of(running, Server())) as client:
-        followed = FollowedList(client, path, None, said.append)
+    with AnalyzerClient(service_endpoint(running, Server())) as client:
+        followed = OperationListFollower(client, path, None, said.append)
         followed.read()
         assert "commands.json read: 3 operations" in said[0]
         assert "operation 1 (#2, ID_MUL): data type INT3: the bytes of a number are not known" in said[1]
@@ -268,7 +268,7 @@ def test_a_list_of_kernels_is_shown_by_the_module_of_its_name(analyzer_that_runs
     with Tool(tmp_path, "--port", str(port), module="kernel_benchmark_visualizer") as tool:
         url = tool.url()
         assert url.startswith(f"http://127.0.0.1:{port}/roofline?runs=")
-        with AnalyzerClient(endpoint_of(analyzer, Server())) as client:
+        with AnalyzerClient(service_endpoint(analyzer, Server())) as client:
             points = client.table("roofline", [url.partition("runs=")[2].partition("&")[0]])
         assert points.select("kernel_name", "achieved_flop_per_s").rows() == [("gemm", 3.5e12), ("softmax", 3.5e12)]
         assert points["efficiency_ratio"].to_list() == pytest.approx([3.5 / (12 * 0.9)] * 2)

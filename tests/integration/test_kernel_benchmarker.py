@@ -28,7 +28,7 @@ from kernalyse.services.core.model import BackendName
 from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 from kernalyse.services.profiler.collectors.ncu import metric_names
 from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
-from kernalyse.services.profiler.workloads.counters import Counting
+from kernalyse.services.profiler.workloads.counters import CounterCollector
 from tests.integration.test_counters import stand_in_program
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -43,7 +43,7 @@ VECTORS = EXAMPLES / "vector_kernels.cu"
 def opencl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there is an NVIDIA GPU: tests/gpu has that side. Every notice can be said again."""
     monkeypatch.setattr(
-        "kernalyse.services.compat.kernel_benchmarker.benchmark.PREFERRED",
+        "kernalyse.services.compat.kernel_benchmarker.benchmark.PREFERRED_BACKENDS",
         {True: (BackendName.PYCUDA, BackendName.OPENCL), False: (BackendName.NVCC, BackendName.OPENCL)},
     )
 
@@ -210,8 +210,8 @@ def test_profile_counts_with_ncu_and_keeps_every_counter_by_its_own_name(
 ) -> None:
     """A stand-in for ncu: no device is at hand that it could count on."""
     metrics = metric_names("9.0")
-    counting = Counting(str(stand_in_program(tmp_path)), metrics, has_ranges=False, silence_limit_s=60)
-    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.way_to_count", lambda device, events: counting)
+    counting = CounterCollector(str(stand_in_program(tmp_path)), metrics, has_ranges=False, silence_limit_s=60)
+    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.open_counting", lambda device, events: counting)
     results = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8, 16], iterations=2)
     for result, size in zip(results, (8, 16), strict=True):
         assert result.memory_throughput_pct == 88.0
@@ -224,8 +224,8 @@ def test_profile_counts_with_ncu_and_keeps_every_counter_by_its_own_name(
 def test_counters_that_are_refused_are_nan_and_the_times_stay(
     benchmarker: KernelBenchmarker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counting = Counting(str(stand_in_program(tmp_path)), metric_names("9.0"), has_ranges=False, silence_limit_s=60)
-    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.way_to_count", lambda device, events: counting)
+    counting = CounterCollector(str(stand_in_program(tmp_path)), metric_names("9.0"), has_ranges=False, silence_limit_s=60)
+    monkeypatch.setattr("kernalyse.services.compat.kernel_benchmarker.benchmark.open_counting", lambda device, events: counting)
     monkeypatch.setenv("STAND_IN_NCU", "permission")
     (result,) = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8], iterations=2)
     assert result.execution_time_ms > 0

@@ -15,11 +15,11 @@ import pytest
 from kernalyse.services.core.errors import CollectorUnavailableError
 from kernalyse.services.core.model import CommandProfile, RunLimits
 from kernalyse.services.profiler.collectors import ncu
-from kernalyse.services.profiler.collectors.base import Collected, CollectorContext
+from kernalyse.services.profiler.collectors.base import CollectorContext, CollectorResult
 from kernalyse.services.profiler.collectors.ncu import NcuProfile, open_ncu
 from kernalyse.services.profiler.workloads import command
-from kernalyse.services.profiler.workloads.command import CommandOrder
-from kernalyse.services.profiler.workloads.monitored_program import Cancelling, TimeBudget, Watcher
+from kernalyse.services.profiler.workloads.command import CommandSettings
+from kernalyse.services.profiler.workloads.monitored_program import Cancellation, TimeBudget, ToolSupervisor
 from tests.integration.told import Told
 
 STAND_IN = """
@@ -56,14 +56,14 @@ def stand_in(tmp_path: Path, refusal: str) -> dict[str, str]:
     return {"STAND_IN_REFUSAL": refusal, "PATH": os.environ["PATH"], **files}
 
 
-def collected(tmp_path: Path, refusal: str = "", **options: Any) -> tuple[Collected, Sequence[str], Told]:
+def collected(tmp_path: Path, refusal: str = "", **options: Any) -> tuple[CollectorResult, Sequence[str], Told]:
     """What the profile of a command leaves, ncu's options, and what was told meanwhile."""
     program = tmp_path / "ncu"
     workplace = CollectorContext(tmp_path, tmp_path / "collected", tmp_path, stand_in(tmp_path, refusal))
     workplace.collected.mkdir()
     profile = CommandProfile(("sh", "-c", "echo mark $KERNALYSE_PROGRAM"), "ncu", **options)
     told = Told()
-    watcher = Watcher(workplace, TimeBudget.of(60, time.monotonic()), told, lambda _: None, Cancelling(lambda: False, 1))
+    watcher = ToolSupervisor(workplace, TimeBudget.of(60, time.monotonic()), told, lambda _: None, Cancellation(lambda: False, 1))
     collector = NcuProfile(str(program), profile, workplace, ("gpu__time_duration.sum",))
     end = watcher.run_program(collector, profile.arguments, "it", None)
     return collector.collect(end.tool, watcher), (tmp_path / "call").read_text().splitlines(), told
@@ -106,7 +106,7 @@ def test_metrics_that_ncu_does_not_know_are_named_and_the_rest_is_counted(tmp_pa
     folder = tmp_path / "run"
     (folder / "tmp").mkdir(parents=True)
     told = Told()
-    order = CommandOrder(folder, variables, time.monotonic())
+    order = CommandSettings(folder, variables, time.monotonic())
     command.run_command(CommandProfile(("sh", "-c", "echo ran"), "ncu"), RunLimits(time_limit_ns=60 * 10**9), order, told)
     assert told.artifact_names == ["report.ncu-rep", "report.csv"]
     assert told.warnings.splitlines() == [

@@ -29,7 +29,7 @@ from kernalyse.services.profiler.backends.cuda.compiler import (
     find_disassembler,
     read_report,
 )
-from kernalyse.services.profiler.backends.cuda.modules import NOTHING_SPECIAL, LaunchNeeds, find_entry, read_needs
+from kernalyse.services.profiler.backends.cuda.modules import NO_REQUIREMENTS, LaunchRequirements, find_entry, read_requirements
 from kernalyse.services.profiler.backends.cuda.timing import FUNCTION_NAMES, timing_build
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
@@ -103,14 +103,14 @@ def test_device_code_of_timing_compiles_for_every_device(architecture: str) -> N
 
 def test_what_a_launch_needs_is_told_by_the_ptx_of_its_kernel() -> None:
     ptx = compile_alone(Build(WAITING, "plain")).listings["ptx"].decode()
-    assert {name: read_needs(ptx, name) for name in ("plain", "ranks", "grid_sync", "sized", "unsized")} == {
-        "plain": NOTHING_SPECIAL,
-        "ranks": NOTHING_SPECIAL,
-        "grid_sync": LaunchNeeds(is_cooperative=True),
-        "sized": LaunchNeeds(uses_clusters=True, cluster=Dim3(2, 4)),
-        "unsized": LaunchNeeds(uses_clusters=True),
+    assert {name: read_requirements(ptx, name) for name in ("plain", "ranks", "grid_sync", "sized", "unsized")} == {
+        "plain": NO_REQUIREMENTS,
+        "ranks": NO_REQUIREMENTS,
+        "grid_sync": LaunchRequirements(is_cooperative=True),
+        "sized": LaunchRequirements(uses_clusters=True, cluster=Dim3(2, 4)),
+        "unsized": LaunchRequirements(uses_clusters=True),
     }
-    assert read_needs(ptx, None) == NOTHING_SPECIAL
+    assert read_requirements(ptx, None) == NO_REQUIREMENTS
 
 
 @pytest.mark.parametrize("kernel_name", load_catalog().kernel_names)

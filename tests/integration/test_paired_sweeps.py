@@ -33,7 +33,7 @@ from kernalyse.services.core.model import (
 from kernalyse.services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from kernalyse.services.profiler.measuring import paired as turns_module
-from kernalyse.services.profiler.processes.event_pipe import CrashMarker, Turn, read_crash_marker
+from kernalyse.services.profiler.processes.event_pipe import CrashMarker, MarkedTrial, read_crash_marker
 from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 from tests.command import kernalyse
@@ -257,7 +257,7 @@ def test_a_side_that_ends_the_worker_in_its_turn_is_the_one_that_failed(server: 
 
 
 def test_whose_turn_it_was_is_left_by_a_process_that_was_ended(tmp_path: Path) -> None:
-    turns = [Turn(0, "one with a longer name N=4096", is_measurement=True), Turn(1, "two N=4096", is_measurement=False)]
+    turns = [MarkedTrial(0, "one with a longer name N=4096", is_measurement=True), MarkedTrial(1, "two N=4096", is_measurement=False)]
     with CrashMarker(tmp_path, turns) as note:
         assert read_crash_marker(tmp_path) is None
         for index in (0, 1, 0, 1):
@@ -267,6 +267,6 @@ def test_whose_turn_it_was_is_left_by_a_process_that_was_ended(tmp_path: Path) -
 
 
 def test_a_comparison_without_samples_gives_signs_of_life(session: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "SIGN_OF_LIFE_NS", 100_000_000)
+    monkeypatch.setattr(turns_module, "HEARTBEAT_INTERVAL_NS", 100_000_000)
     events = run(paired(chain("one", 400), chain("two", 400)), session, tmp_path)
     assert len([one for one in events.of(Progress) if one.activity.startswith("comparing")]) > 1

@@ -20,9 +20,9 @@ import pytest
 import sqlalchemy as sa
 
 from kernalyse.client import Client
-from kernalyse.services.analyzer.ingest.imports import Importing
-from kernalyse.services.analyzer.ingest.uploads import Extent, TracePart
-from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingProcesses, ReadingTask, _ReadingProcess
+from kernalyse.services.analyzer.ingest.imports import TraceImporter
+from kernalyse.services.analyzer.ingest.uploads import UploadMessage, UploadPosition
+from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingTask, WorkerPool, _ReadingProcess
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.store import repositories
 from kernalyse.services.analyzer.store.store import Store
@@ -246,11 +246,11 @@ async def test_a_cancellation_that_overtakes_its_upload_ends_it(stub: Any, analy
 
 
 async def test_a_sender_that_hangs_up_as_it_cancels_leaves_nothing(analyzer: AnalyzerHere) -> None:
-    store, processes = Store(analyzer.folder / "another"), ReadingProcesses(1, 2**30)
-    importing = Importing(store, 2**20, processes)
+    store, processes = Store(analyzer.folder / "another"), WorkerPool(1, 2**30)
+    importing = TraceImporter(store, 2**20, processes)
 
-    async def first() -> AsyncIterator[TracePart]:
-        yield TracePart("a.json", b"{", "", upload_id="mine")
+    async def first() -> AsyncIterator[UploadMessage]:
+        yield UploadMessage("a.json", b"{", "", upload_id="mine")
         await asyncio.sleep(60)
 
     receiving = asyncio.create_task(importing.receive(first()))
@@ -259,7 +259,7 @@ async def test_a_sender_that_hangs_up_as_it_cancels_leaves_nothing(analyzer: Ana
     receiving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await receiving
-    assert importing.resume_position("mine") == Extent()
+    assert importing.resume_position("mine") == UploadPosition()
     assert not list((analyzer.folder / "another" / "arriving").iterdir())
     await processes.close()
     store.close()
@@ -322,7 +322,7 @@ async def test_control_c_in_the_command_ends_the_import(process: AnalyzerProcess
 
 async def test_reading_over_the_memory_is_refused_and_the_next_trace_is_read(ranks: list[Path], tmp_path: Path) -> None:
     """A process with its libraries alone is over a limit of a megabyte; two at once make way for each other first."""
-    crowded = ReadingProcesses(2, 1_000_000)
+    crowded = WorkerPool(2, 1_000_000)
     try:
         tasks = [
             crowded.execute(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
@@ -354,7 +354,7 @@ async def test_what_a_reader_has_started_counts_as_its_memory_and_ends_with_it()
 
 
 async def test_one_process_reads_one_small_trace_after_the_other(ranks: list[Path], tmp_path: Path) -> None:
-    processes = ReadingProcesses(1, 2**31)
+    processes = WorkerPool(1, 2**31)
     try:
         seen = set()
         for number, path in enumerate(ranks):

@@ -17,12 +17,12 @@ import pytest
 from kernalyse.channel import Endpoint
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
 from kernalyse.services.cli.options import Server
-from kernalyse.services.cli.rerun import kept_spec
+from kernalyse.services.cli.rerun import original_spec
 from kernalyse.services.cli.runs import run_row
 from kernalyse.services.cli.session import analyzer_session
 from kernalyse.services.core.model import KernelSweep, RunSpec, RunState
 from kernalyse.services.core.protobuf import decode_json
-from kernalyse.services.core.reruns import SPEC_ARTIFACT, repeated
+from kernalyse.services.core.reruns import SPEC_ARTIFACT, repetition_spec
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.integration.test_cli import COMMAND, QUICK, wait_for
@@ -258,7 +258,7 @@ def test_a_search_whose_budget_is_spent_goes_on_with_another(server: tuple[str, 
     with AnalyzerClient(endpoint_of(server)) as client:
         parts = [client.table("measurements", [run["run_id"]]) for run in (first, second)]
         (best,) = client.table("best", [second["run_id"]]).rows(named=True)
-        whole = repeated(kept_spec(client, client.run(second["run_id"])).spec).work
+        whole = repetition_spec(original_spec(client, client.run(second["run_id"])).spec).work
     assert_measured_once(*parts)
     assert best["candidate_count"] == parts[1].height == second["completed_configuration_count"]
     assert isinstance(whole, KernelSweep)

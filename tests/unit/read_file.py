@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
+from kernalyse.services.analyzer.readers.registry import select_reader
 
 ARRIVED_UNIX_NS = 1_777_000_000_000_000_000
 
@@ -29,11 +29,11 @@ def files_of(
     return TraceFiles("given", path, ARRIVED_UNIX_NS, beside, registry)
 
 
-def read_as(expected_format: str, files: TraceFiles) -> ImportedTables:
-    reader = reader_of(files)
+def read_as(expected_format: str, files: TraceFiles) -> ReadResult:
+    reader = select_reader(files)
     assert reader.format == expected_format
     return reader.read(files)
 
 
-def rows_of(tables: ImportedTables, table_name: str) -> list[dict[str, Any]]:
+def rows_of(tables: ReadResult, table_name: str) -> list[dict[str, Any]]:
     return tables.frames[table_name].to_dicts()

@@ -10,7 +10,7 @@ from kernalyse.services.analyzer.queries.registry import resolve_table
 from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.readers.ncu.run_counters import counter_report
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.model import (
     Ceiling,
     CeilingsMeasured,
@@ -59,9 +59,7 @@ def results_of(folder: Path, *payloads: EventPayload, ncu_report: str = "") -> R
             if isinstance(event.payload, CountersStored)
         }
         store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()), reports)
-        return RunResults(
-            {name: resolve_table(table_named(name), StoreSource(store, ["run-1"])).collect() for name in TABLE_NAMES}, (H200,)
-        )
+        return RunResults({name: resolve_table(find_table(name), StoreSource(store, ["run-1"])).collect() for name in TABLE_NAMES}, (H200,))
     finally:
         store.close()
 

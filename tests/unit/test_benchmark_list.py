@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
 from kernalyse.services.analyzer.queries.registry import FileSource, resolve_table
-from kernalyse.services.analyzer.readers.registry import read_trace, reader_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.readers.registry import read_trace, select_reader
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
@@ -27,7 +27,7 @@ CONFIG = {"peak_tops": 200.0, "mem_bw": 1000.0}
 
 
 def roofline(tables: Any) -> list[dict[str, Any]]:
-    return resolve_table(table_named("roofline"), FileSource(tables.frames)).collect().to_dicts()
+    return resolve_table(find_table("roofline"), FileSource(tables.frames)).collect().to_dicts()
 
 
 def test_matrix_products_have_work_by_their_sizes_and_rates_as_stated(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_other_tables_are_not_taken_for_lists_of_benchmarks(tmp_path: Path, cont
     ],
 )
 def test_what_a_reader_knows_better_is_no_list_of_benchmarks(tmp_path: Path, content: Any, reader_format: str) -> None:
-    assert reader_of(files_of(tmp_path, content)).format.startswith(reader_format)
+    assert select_reader(files_of(tmp_path, content)).format.startswith(reader_format)
 
 
 cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(lambda text: text.strip() == text)

@@ -10,7 +10,7 @@ import pytest
 
 from kernalyse.services.analyzer.analysis.sweeps import best
 from kernalyse.services.analyzer.tables.derived import PAIRED_COMPARISONS, ROOFLINE
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import BEST, MEASUREMENTS
 from kernalyse.services.cli.output import MAX_PROBLEM_COUNT, best_lines
 
@@ -34,9 +34,9 @@ def frame(
 ) -> pl.DataFrame:
     placed = [row | {"is_implausible": row["configuration_index"] in implausible_indexes} for row in measurements]
     found = best(
-        frame_of(MEASUREMENTS, measurements).lazy(),
-        frame_of(PAIRED_COMPARISONS, comparisons or []).lazy(),
-        frame_of(ROOFLINE, placed).lazy(),
+        frame_from_rows(MEASUREMENTS, measurements).lazy(),
+        frame_from_rows(PAIRED_COMPARISONS, comparisons or []).lazy(),
+        frame_from_rows(ROOFLINE, placed).lazy(),
     ).collect()
     assert found.schema == pl.Schema(BEST.schema)
     return found

@@ -9,7 +9,7 @@ import pytest
 from kernalyse.services.core.disturbance import disturbance_note, disturbances
 from kernalyse.services.core.errors import UnmetConditionError
 from kernalyse.services.core.model import BusyPolicy, Device, DeviceKind
-from kernalyse.services.profiler.measuring.device_state import DeviceUse, Neighbours, open_use_meter
+from kernalyse.services.profiler.measuring.device_state import ContentionCheck, DeviceUse, open_use_meter
 
 IDLE = DeviceUse(other_process_count=0)
 SHARED = DeviceUse(other_process_count=2)
@@ -26,8 +26,8 @@ class Scripted:
     def read(self) -> DeviceUse:
         return next(self._uses)
 
-    def contention_check(self) -> Neighbours:
-        return Neighbours(self, clock_s=lambda: self.now_s, sleep=self._sleep, wait_limit_s=60.0)
+    def contention_check(self) -> ContentionCheck:
+        return ContentionCheck(self, clock_s=lambda: self.now_s, sleep=self._sleep, wait_limit_s=60.0)
 
     def _sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -35,13 +35,13 @@ class Scripted:
 
 def test_a_shared_device_is_recorded_and_nothing_else() -> None:
     scripted = Scripted(SHARED)
-    scripted.contention_check().wait_or_refuse(BusyPolicy.RECORD, scripted.activities.append)
+    scripted.contention_check().ensure_idle(BusyPolicy.RECORD, scripted.activities.append)
     assert (scripted.now_s, scripted.activities) == (0.0, [])
 
 
 def test_waiting_ends_when_the_device_is_idle_and_says_meanwhile_why() -> None:
     scripted = Scripted(SHARED, SHARED, SHARED, IDLE)
-    scripted.contention_check().wait_or_refuse(BusyPolicy.WAIT, scripted.activities.append)
+    scripted.contention_check().ensure_idle(BusyPolicy.WAIT, scripted.activities.append)
     assert scripted.now_s == 3.0
     assert scripted.activities == ["waiting for an idle device: 2 other processes on it"] * 3
 
@@ -49,13 +49,13 @@ def test_waiting_ends_when_the_device_is_idle_and_says_meanwhile_why() -> None:
 def test_waiting_has_a_limit() -> None:
     scripted = Scripted(DeviceUse(host_busy_ratio=0.9))
     with pytest.raises(UnmetConditionError, match=r"a host that other programs keep 90% busy; expected an idle device within 60 s"):
-        scripted.contention_check().wait_or_refuse(BusyPolicy.WAIT, scripted.activities.append)
+        scripted.contention_check().ensure_idle(BusyPolicy.WAIT, scripted.activities.append)
 
 
 def test_refusing_refuses_at_once() -> None:
     scripted = Scripted(SHARED)
     with pytest.raises(UnmetConditionError, match=r"2 other processes on it.*--wait-idle"):
-        scripted.contention_check().wait_or_refuse(BusyPolicy.REFUSE, scripted.activities.append)
+        scripted.contention_check().ensure_idle(BusyPolicy.REFUSE, scripted.activities.append)
 
 
 def test_what_disturbed_a_measurement_is_told_in_words() -> None:
@@ -76,7 +76,7 @@ def test_of_many_disturbed_measurements_the_worst_is_named() -> None:
 
 @pytest.mark.parametrize("use", [DeviceUse(), IDLE, DeviceUse(host_busy_ratio=0.2)])
 def test_an_idle_or_unknown_device_is_taken(use: DeviceUse) -> None:
-    Scripted(use).contention_check().wait_or_refuse(BusyPolicy.REFUSE, lambda _: None)
+    Scripted(use).contention_check().ensure_idle(BusyPolicy.REFUSE, lambda _: None)
 
 
 def test_own_work_on_the_host_does_not_count_as_a_neighbours() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from kernalyse.services.analyzer.analysis.roofline import ceiling_shares
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS
 from kernalyse.services.cli.ceilings import ceilings_table, missing_lines
 from kernalyse.services.core.formatting import ceiling_rate, rate
@@ -33,7 +33,7 @@ H200 = (
 
 
 def shares(*rows: dict[str, Any]) -> pl.DataFrame:
-    return ceiling_shares(frame_of(CEILINGS, [*rows]).lazy()).collect()
+    return ceiling_shares(frame_from_rows(CEILINGS, [*rows]).lazy()).collect()
 
 
 def test_a_measured_ceiling_is_held_against_the_datasheet_and_against_its_own_clock() -> None:

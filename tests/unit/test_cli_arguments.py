@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.cli.session import describe_exit, revision_of
+from kernalyse.services.cli.session import checkout_revision, describe_exit
 from kernalyse.services.core.errors import InvalidExpressionError, UsageError
 from kernalyse.services.core.formatting import duration, giga, median_with_interval, percentage, size
 from kernalyse.services.core.model import ArgumentDefinition, Axis, Dim3, Revision, Tie
@@ -132,18 +132,18 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_the_revision_is_commit_and_dirty_flag(tmp_path: Path) -> None:
-    assert revision_of(tmp_path) is None
+    assert checkout_revision(tmp_path) is None
     git(tmp_path, "init")
-    assert revision_of(tmp_path) is None  # no commit yet
+    assert checkout_revision(tmp_path) is None  # no commit yet
     (tmp_path / "kernel.cu").write_text("a")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "first")
     commit = git(tmp_path, "rev-parse", "HEAD").strip()
     (tmp_path / "notes").write_text("not tracked")
-    assert revision_of(tmp_path) == Revision(commit, is_dirty=False)
+    assert checkout_revision(tmp_path) == Revision(commit, is_dirty=False)
     (tmp_path / "kernel.cu").write_text("b")
     (tmp_path / "below").mkdir()
-    assert revision_of(tmp_path / "below") == Revision(commit, is_dirty=True)
+    assert checkout_revision(tmp_path / "below") == Revision(commit, is_dirty=True)
 
 
 def test_text_in_another_encoding_is_refused_as_that() -> None:

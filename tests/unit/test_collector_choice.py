@@ -12,7 +12,7 @@ from kernalyse.services.core.errors import CollectorUnavailableError, InvalidPar
 from kernalyse.services.core.model import CommandProfile
 from kernalyse.services.profiler.collectors.preflight import check_command
 from kernalyse.services.profiler.workloads import command
-from kernalyse.services.profiler.workloads.command import with_collector
+from kernalyse.services.profiler.workloads.command import select_collector
 
 TRAIN = CommandProfile(("/opt/venv/bin/python3.12", "train.py"), "")
 PROGRAM = CommandProfile(("./app",), "")
@@ -20,13 +20,13 @@ PROGRAM = CommandProfile(("./app",), "")
 
 @pytest.fixture(params=[True, False], ids=["nsys", "no nsys"])
 def has_nsys(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(command, "chosen_nsys", lambda setting, environment: "/usr/bin/nsys" if request.param else None)
+    monkeypatch.setattr(command, "locate_nsys", lambda setting, environment: "/usr/bin/nsys" if request.param else None)
     return bool(request.param)
 
 
 def chosen(profile: CommandProfile) -> str:
     check_command(profile)
-    return with_collector(profile, {}, None).collector
+    return select_collector(profile, {}, None).collector
 
 
 def test_nsys_comes_first_and_kineto_takes_python_programs_alone(has_nsys: bool) -> None:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.queries.registry import FileSource, resolve_table
 from kernalyse.services.analyzer.readers import operation_list
-from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.readers.base import ReadResult
 from kernalyse.services.analyzer.readers.documents import DTYPE_NAMES, JsonObject
 from kernalyse.services.analyzer.readers.operation_costs import OPERATION_TYPES, STATED_WORK_FIELDS, built_in_work
 from kernalyse.services.analyzer.readers.operation_list import ANSWERS_FILE_NAME, HELD_MEMBERS, OpRegistry, ask_registry, operations_of
 from kernalyse.services.analyzer.readers.registry import read_trace
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
@@ -79,7 +79,7 @@ def test_the_configuration_beside_it_makes_ceilings_and_categories(tmp_path: Pat
     fast_mul = MUL | {"name": "fast", "time_ns": 3 * 2048 * 4 / 40e9 * 1e9}  # 40 GB/s of 50
     normal_mul = MUL | {"name": "normal", "time_ns": 3 * 2048 * 4 / 25e9 * 1e9}
     tables = read_as("commands", files_of(tmp_path, [CONV, fast_mul, normal_mul], {"roofline_config.json": CONFIG}))
-    rows = resolve_table(table_named("roofline"), FileSource(tables.frames)).collect().to_dicts()
+    rows = resolve_table(find_table("roofline"), FileSource(tables.frames)).collect().to_dicts()
     assert [row["efficiency_category"] for row in rows] == ["memory inefficient", "memory bound", "normal"]
     assert rows[1]["efficiency_ratio"] == pytest.approx(0.8)
     assert {(row["ceiling_name"], row["value"], row["source"]) for row in rows_of(tables, "ceilings")} == {
@@ -171,7 +171,7 @@ def test_a_damaged_list_is_refused_by_place(tmp_path: Path, content: Any, messag
         read_trace(files_of(tmp_path, content))
 
 
-def problems(tables: ImportedTables) -> list[str]:
+def problems(tables: ReadResult) -> list[str]:
     return [row["line"] for row in rows_of(tables, "log_lines") if row["level"] == "WARNING"]
 
 
@@ -196,7 +196,7 @@ def test_numbers_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
         ("uint4", 3 * 2048 * 0.5),
         ("float4", 3 * 2048 * 0.5),
     ]
-    rows = resolve_table(table_named("roofline"), FileSource(tables.frames)).collect().to_dicts()
+    rows = resolve_table(find_table("roofline"), FileSource(tables.frames)).collect().to_dicts()
     assert all(row["efficiency_category"] is not None for row in rows)
     assert problems(tables) == []
 

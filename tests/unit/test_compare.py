@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.analysis.comparison import ComparedRun, Difference, compare_runs, joined_runs, parse_differences
+from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand, Difference, compare_runs, join_runs, parse_differences
 from kernalyse.services.analyzer.tables.derived import COMPARISON
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, SAMPLES
-from kernalyse.services.cli.compare_output import comparison_rendering, summary_lines, too_slow
+from kernalyse.services.cli.compare_output import comparison_rendering, slower_rows, summary_lines
 from kernalyse.services.cli.options import ReadableFormat
 from kernalyse.services.cli.output import Rendering, as_json, as_markdown, print_rendering
 from kernalyse.services.core.errors import InvalidRequestError
@@ -35,7 +35,7 @@ def measured(index: int, median_ns: float = 1_000.0, *, n: int = 8, process: int
 
 def side(
     run_id: str, rows: Sequence[dict[str, Any]], *, clock_hz: int | None = None, has_samples: bool = True, **values: Any
-) -> ComparedRun:
+) -> ComparisonOperand:
     """Each measurement with 40 samples that spread by 1 % around its median."""
     random = np.random.default_rng(len(run_id) + len(rows))
     samples = [
@@ -43,8 +43,11 @@ def side(
         for row in rows
         for duration_ns in row["duration_median_ns"] * random.lognormal(0.0, 0.01, 40)
     ]
-    frames = frame_of(MEASUREMENTS, [row | {"run_id": run_id} for row in rows]), frame_of(SAMPLES, samples if has_samples else [])
-    return ComparedRun(run_id, *frames, **({"node_id": "node-1", "devices": {CPU.device_id: CPU}} | values))
+    frames = (
+        frame_from_rows(MEASUREMENTS, [row | {"run_id": run_id} for row in rows]),
+        frame_from_rows(SAMPLES, samples if has_samples else []),
+    )
+    return ComparisonOperand(run_id, *frames, **({"node_id": "node-1", "devices": {CPU.device_id: CPU}} | values))
 
 
 def by_processes(medians_ns: Sequence[float], **values: Any) -> list[dict[str, Any]]:
@@ -52,7 +55,7 @@ def by_processes(medians_ns: Sequence[float], **values: Any) -> list[dict[str, A
     return [measured(index, median_ns, process=index) | said for index, median_ns in enumerate(medians_ns)]
 
 
-def rows_of(baseline: ComparedRun, judged: ComparedRun, *allowed: Difference) -> list[dict[str, Any]]:
+def rows_of(baseline: ComparisonOperand, judged: ComparisonOperand, *allowed: Difference) -> list[dict[str, Any]]:
     found = compare_runs(baseline, judged, frozenset(allowed))
     assert found.schema == pl.Schema(COMPARISON.schema)
     return found.rows(named=True)
@@ -128,16 +131,16 @@ def test_a_process_a_side_is_undecided_and_five_decide() -> None:
 
 
 def test_runs_that_repeat_each_other_are_processes_of_one_side() -> None:
-    def runs(name: str, medians_ns: Sequence[float]) -> ComparedRun:
+    def runs(name: str, medians_ns: Sequence[float]) -> ComparisonOperand:
         measurements = ([measured(0, median_ns), measured(1, 500.0, n=16)] for median_ns in medians_ns)
-        return joined_runs([side(f"{name}{index}", rows) for index, rows in enumerate(measurements)])
+        return join_runs([side(f"{name}{index}", rows) for index, rows in enumerate(measurements)])
 
     slower, equal = rows_of(runs("a", FAST), runs("b", SLOW))
     assert (slower["run_id"], slower["baseline_run_id"]) == ("b0,b1,b2,b3,b4", "a0,a1,a2,a3,a4")
     assert (slower["label"], slower["verdict"], slower["process_count"], slower["baseline_process_count"]) == ("k N=8", "SLOWER", 5, 5)
     assert slower["duration_ratio"] == pytest.approx(1.1, rel=0.01)
     assert (equal["label"], equal["verdict"], equal["duration_median_ns"]) == ("k N=16", "SAME", 500.0)
-    of_processes = joined_runs([side("c", by_processes(SLOW[:3])), side("d", []), side("e", by_processes(SLOW[3:]))])
+    of_processes = join_runs([side("c", by_processes(SLOW[:3])), side("d", []), side("e", by_processes(SLOW[3:]))])
     (row,) = rows_of(side("a", by_processes(FAST)), of_processes)
     assert (row["verdict"], row["process_count"]) == ("SLOWER", 5)
 
@@ -145,12 +148,12 @@ def test_runs_that_repeat_each_other_are_processes_of_one_side() -> None:
 def test_a_run_and_its_copy_are_not_two_processes() -> None:
     first, again, later = (side(name, [measured(0, measured_unix_ns=moment)]) for name, moment in (("a", 1), ("a.json", 1), ("b", 2)))
     with pytest.raises(InvalidRequestError, match=r"runs b,a,a.json: found one measurement of k N=8 more than once"):
-        joined_runs([later, first, again])
-    assert joined_runs([first, later]).run_ids == ("a", "b")
+        join_runs([later, first, again])
+    assert join_runs([first, later]).run_ids == ("a", "b")
 
 
 def test_a_side_of_runs_from_two_nodes_differs_from_one_of_a_single_node() -> None:
-    mixed = joined_runs([side("b", [measured(0)]), side("c", [measured(0)], node_id="node-2")])
+    mixed = join_runs([side("b", [measured(0)]), side("c", [measured(0)], node_id="node-2")])
     with pytest.raises(InvalidRequestError, match="node_id node-1 and node-1/node-2"):
         compare_runs(side("a", [measured(0)]), mixed)
 
@@ -273,7 +276,7 @@ def test_the_summary_counts_says_what_undecided_means_and_what_is_too_slow() -> 
         "Slower by more than 2 %: k N=8.",
     ]
     assert list(summary_lines(comparison(), 0.2))[-1] == "Slower by more than 20 %: none that is known to be."
-    assert (too_slow(comparison(), 0.02).height, too_slow(comparison(), 0.2).height) == (1, 0)
+    assert (slower_rows(comparison(), 0.02).height, slower_rows(comparison(), 0.2).height) == (1, 0)
     nothing = compare_runs(side("a", [measured(0)]), side("b", [measured(0, n=16)]))
     assert next(summary_lines(nothing, 0.02)) == "No configuration is in both runs: nothing was compared."
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kernalyse.services.analyzer.tables.event_rows import frame_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.model import ImportedTrace, ModelRun, Run, RunSpec, RunState
 from kernalyse.services.ui.memory import Overview, RunMemory
 from kernalyse.services.ui.pages.compared_sides import chosen_pair, facts
@@ -30,8 +30,8 @@ def overview_of(*runs: Run) -> Overview:
 def memory_of(run: Run, device_id: str) -> RunMemory:
     """Of a trace with one point."""
     memory = RunMemory(run.run_id)
-    points = frame_of(table_named("roofline"), [{"run_id": run.run_id, "device_id": device_id, "label": "gemm"}])
-    memory.receive(run, {"roofline": points, "measurements": table_named("measurements").empty()}, 1)
+    points = frame_from_rows(find_table("roofline"), [{"run_id": run.run_id, "device_id": device_id, "label": "gemm"}])
+    memory.receive(run, {"roofline": points, "measurements": find_table("measurements").empty()}, 1)
     return memory
 
 

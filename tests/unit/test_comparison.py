@@ -20,8 +20,8 @@ from kernalyse.services.core.comparison import (
     Timings,
     compare_pairs,
     compare_processes,
+    equality_margin,
     judge,
-    margin_of,
     paired_ratio,
     permutation_p_value,
 )
@@ -149,7 +149,7 @@ def test_what_intervals_come_to(duration: RatioInterval, cycles: RatioInterval |
 
 
 def test_a_gpu_is_held_to_a_narrower_margin_than_a_cpu() -> None:
-    assert (margin_of(DeviceKind.GPU), margin_of(DeviceKind.CPU)) == (GPU_MARGIN_RATIO, CPU_MARGIN_RATIO)
+    assert (equality_margin(DeviceKind.GPU), equality_margin(DeviceKind.CPU)) == (GPU_MARGIN_RATIO, CPU_MARGIN_RATIO)
     assert judge(interval(1.012, 1.018), None, GPU_MARGIN_RATIO)[0] is Verdict.SLOWER
     assert judge(interval(1.012, 1.018), None, CPU_MARGIN_RATIO)[0] is Verdict.SAME
 

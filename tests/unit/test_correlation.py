@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.numeric.correlation import (
     NO_ID,
-    NONE,
+    NULL_INDEX,
     Indexes,
     Integers,
     Nesting,
-    causes,
-    coded,
-    nested,
+    factorize,
+    find_nesting,
+    match_calls,
     range_order,
     start_order,
 )
@@ -46,7 +46,7 @@ class Moment:
 
 
 def nest(ranges: list[Range], moments: list[Moment]) -> Nesting:
-    return nested(
+    return find_nesting(
         np.array([item.thread for item in ranges], dtype=np.int32),
         np.array([item.start for item in ranges], dtype=np.int64),
         np.array([item.end for item in ranges], dtype=np.int64),
@@ -58,17 +58,17 @@ def nest(ranges: list[Range], moments: list[Moment]) -> Nesting:
 
 def innermost_by_definition(ranges: list[Range], moment: Moment) -> int:
     holding = [(item.key, index) for index, item in enumerate(ranges) if item.holds(moment.thread, moment.ns)]
-    return max(holding)[1] if holding else NONE
+    return max(holding)[1] if holding else NULL_INDEX
 
 
 def parent_by_definition(ranges: list[Range], index: int) -> int:
     child = ranges[index]
     if not child.counts or child.end < child.start:
-        return NONE
+        return NULL_INDEX
     around = [
         (item.key, other) for other, item in enumerate(ranges[:index]) if item.holds(child.thread, child.start) and item.end >= child.end
     ]
-    return max(around)[1] if around else NONE
+    return max(around)[1] if around else NULL_INDEX
 
 
 few = st.integers(0, 2)
@@ -88,17 +88,17 @@ def test_the_sweep_says_what_the_definition_says(ranges: list[Range], moments: l
     assert found.parent.tolist() == parents
     depths: list[int] = []
     for parent in parents:
-        depths.append(0 if parent == NONE else depths[parent] + 1)
+        depths.append(0 if parent == NULL_INDEX else depths[parent] + 1)
     assert found.depth.tolist() == depths
 
 
 def test_a_range_that_ends_as_another_starts_holds_nothing_of_it() -> None:
     found = nest([Range(0, 0, 10), Range(0, 10, 20)], [Moment(0, 9), Moment(0, 10), Moment(0, 20)])
-    assert found.innermost.tolist() == [0, 1, NONE]
+    assert found.innermost.tolist() == [0, 1, NULL_INDEX]
 
 
 def test_ranges_of_another_thread_do_not_count() -> None:
-    assert nest([Range(0, 0, 100)], [Moment(1, 50)]).innermost.tolist() == [NONE]
+    assert nest([Range(0, 0, 100)], [Moment(1, 50)]).innermost.tolist() == [NULL_INDEX]
 
 
 def test_ten_thousand_levels_are_as_good_as_ten() -> None:
@@ -112,9 +112,9 @@ def test_ranges_that_overlap_in_a_chain_take_no_longer_than_ranges_that_nest() -
     count = 200_000
     start = np.arange(count, dtype=np.int64)
     thread = np.zeros(count, dtype=np.int32)
-    found = nested(thread, start, start + count, np.ones(count, dtype=np.bool_), thread, start)
+    found = find_nesting(thread, start, start + count, np.ones(count, dtype=np.bool_), thread, start)
     assert found.innermost.tolist() == list(range(count))
-    assert found.parent.max() == NONE
+    assert found.parent.max() == NULL_INDEX
 
 
 @given(st.lists(st.tuples(times, times), max_size=30))
@@ -140,22 +140,22 @@ def test_a_cause_is_the_last_call_of_the_process_with_that_id(work: list[tuple[i
     def columns(rows: list[tuple[int, int]]) -> tuple[Indexes, Integers]:
         return np.array([row[0] for row in rows], dtype=np.int32), np.array([row[1] for row in rows], dtype=np.int64)
 
-    assert causes(*columns(work), *columns(calls)).tolist() == [last.get(row, NONE) for row in work]
+    assert match_calls(*columns(work), *columns(calls)).tolist() == [last.get(row, NULL_INDEX) for row in work]
 
 
 @pytest.mark.parametrize("ids", [[7] * 100, [*range(200), 2**62 + 5], [-(2**63) + 1, *range(0, 9000, 30), 2**63 - 1]], ids=str)
 def test_calls_whose_ids_lie_close_together_or_far_apart(ids: list[int]) -> None:
     """Of one process, each in the place of its last one; the other process has the same ids in the opposite order."""
     calls, wanted = ids + ids[::-1], [*ids, 6, 8]
-    found = causes(
+    found = match_calls(
         np.repeat(np.array([0, 1], dtype=np.int32), len(wanted)),
         np.array(wanted * 2, dtype=np.int64),
         np.repeat(np.array([0, 1], dtype=np.int32), len(ids)),
         np.array(calls, dtype=np.int64),
     )
     last = [{number: place for place, number in enumerate(part)} for part in (ids, ids[::-1])]
-    expected = [[places.get(number, NONE) for number in wanted] for places in last]
-    assert found.tolist() == expected[0] + [NONE if place == NONE else place + len(ids) for place in expected[1]]
+    expected = [[places.get(number, NULL_INDEX) for number in wanted] for places in last]
+    assert found.tolist() == expected[0] + [NULL_INDEX if place == NULL_INDEX else place + len(ids) for place in expected[1]]
 
 
 @pytest.mark.parametrize("key_count", [1, 31, 5000])
@@ -163,7 +163,7 @@ def test_equal_keys_have_equal_codes_across_columns(key_count: int) -> None:
     random = np.random.default_rng(key_count)
     keys = random.integers(-(2**63), 2**63 - 1, key_count, dtype=np.int64)
     first, second = keys[random.integers(0, key_count, 9000)], keys[random.integers(0, key_count, 9000)]
-    by_first, by_second = coded(first, second)
+    by_first, by_second = factorize(first, second)
     assert np.array_equal(by_first.keys[by_first.codes], first)
     assert np.array_equal(by_second.keys[by_second.codes], second)
     assert by_first.keys.size == np.unique(np.concatenate((first, second))).size

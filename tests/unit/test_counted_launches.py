@@ -16,15 +16,15 @@ from kernalyse.services.analyzer.analysis.traces.kernels import counter_coverage
 from kernalyse.services.analyzer.analysis.traces.timeline import Timeline, timeline_events
 from kernalyse.services.analyzer.ingest.counter_join import CONFIGURATION_SOURCE, COUNTERS_SOURCE, with_reports
 from kernalyse.services.analyzer.ingest.ranks import RankTrace
-from kernalyse.services.analyzer.ingest.ranks import joined as joined_ranks
+from kernalyse.services.analyzer.ingest.ranks import join_traces as joined_ranks
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
 from kernalyse.services.analyzer.ingest.worker import answer as answered
-from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingTask
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, ReadingTask
 from kernalyse.services.analyzer.queries.registry import DERIVED, FileSource, is_of_traces, resolve_table, trace_frames, trace_inputs
-from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
-from kernalyse.services.analyzer.readers.registry import reader_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.readers.registry import select_reader
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 from tests.examples import examples
@@ -37,7 +37,7 @@ real_reports = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/d
 WORKED = ["launch_index", "flop", "bytes", "work_source"]
 
 
-def trace_of(launches: list[tuple[str, int]], process_ids: list[int] | None = None) -> ImportedTables:
+def trace_of(launches: list[tuple[str, int]], process_ids: list[int] | None = None) -> ReadResult:
     """A trace of launches by name and grid; the i-th takes i + 1 nanoseconds."""
     names = list(dict.fromkeys(name for name, _ in launches))
     rows = [
@@ -55,14 +55,14 @@ def trace_of(launches: list[tuple[str, int]], process_ids: list[int] | None = No
         "kernel_launches": KERNEL_LAUNCHES.own_rows(rows),
         "trace_names": TRACE_NAMES.own_rows({"name_index": index, "name": name} for index, name in enumerate(names)),
     }
-    return ImportedTables(frames, notes="A trace.")
+    return ReadResult(frames, notes="A trace.")
 
 
-def joined(trace: ImportedTables, *reports: str) -> ImportedTables:
+def joined(trace: ReadResult, *reports: str) -> ReadResult:
     return with_reports(trace, {f"report{index}.csv": read_ncu_report(text.encode()) for index, text in enumerate(reports)})
 
 
-def work(tables: ImportedTables) -> list[tuple[object, ...]]:
+def work(tables: ReadResult) -> list[tuple[object, ...]]:
     return tables.frames["launch_work"].select(WORKED).rows()
 
 
@@ -208,14 +208,14 @@ def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingT
         traces[1] = replace(traces[1], companions={report.name: report})
     tasks = [ReadingTask(folder / f"rows{number}", (trace,), file_name=trace.file_name) for number, trace in enumerate(traces)]
     for task in tasks:
-        assert ReadingAnswer.of_line(answered(task.line())) == ReadingAnswer()
+        assert ReadingResult.of_line(answered(task.line())) == ReadingResult()
     return ReadingTask(folder / "whole", staged=tuple(task.directory for task in tasks), run_id="r", file_name="rank0.sqlite")
 
 
 def test_a_report_that_comes_with_one_of_several_traces_counts_its_launches(tmp_path: Path) -> None:
     report = write_report(tmp_path / "r.csv", [launch("saxpy(float*)", ffma=50, bytes=640)])
     task = two_ranks(tmp_path, report, is_further_trace=False)
-    run = ReadingAnswer.of_line(answered(task.line())).run
+    run = ReadingResult.of_line(answered(task.line())).run
     assert run is not None
     assert "rank1.sqlite: r.csv: 1 of 1 kernels" in run.notes
     stored = pl.concat([pl.read_parquet(path) for path in task.directory.rglob("launch_work*.parquet")])
@@ -225,7 +225,7 @@ def test_a_report_that_comes_with_one_of_several_traces_counts_its_launches(tmp_
 def test_a_report_as_one_more_trace_of_a_job_is_refused(tmp_path: Path) -> None:
     task = two_ranks(tmp_path, write_report(tmp_path / "r.csv", [launch("saxpy(float*)", ffma=50)]), is_further_trace=True)
     with pytest.raises(InvalidTraceError, match=r"file r\.csv: found a report of ncu among the traces .*--counters REPORT"):
-        ReadingAnswer.of_line(answered(task.line()))
+        ReadingResult.of_line(answered(task.line()))
 
 
 def test_a_report_beside_what_has_no_launches_is_refused(tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ def test_a_report_beside_what_has_no_launches_is_refused(tmp_path: Path) -> None
         read_with_counters(TraceFiles("p.json", profile, 0, {"r.csv": report}))
 
 
-def read(path: Path) -> ImportedTables:
-    assert reader_of(TraceFiles(path.name, path, 0)).format == "ncu"
+def read(path: Path) -> ReadResult:
+    assert select_reader(TraceFiles(path.name, path, 0)).format == "ncu"
     return read_with_counters(TraceFiles(path.name, path, 0))
 
 
-def answer(tables: ImportedTables, name: str) -> pl.DataFrame:
-    return resolve_table(table_named(name), FileSource(tables.frames)).collect()
+def answer(tables: ReadResult, name: str) -> pl.DataFrame:
+    return resolve_table(find_table(name), FileSource(tables.frames)).collect()
 
 
 def test_a_report_alone_is_a_trace_of_launches_without_a_start(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_reports_of_several_ranks_are_one_trace_with_all_their_counters(tmp_path
     first = read(write_report(tmp_path / "rank0.csv", [launch("f", ffma=1, duration=10), launch("g", ffma=2, duration=20)]))
     second = read(write_report(tmp_path / "rank1.csv", [launch("g", ffma=3, duration=30)]))
     whole = joined_ranks([RankTrace("rank0.csv", first.frames), RankTrace("rank1.csv", second.frames)])
-    tables = ImportedTables(whole.frames)
+    tables = ReadResult(whole.frames)
     launches = whole.frames["kernel_launches"].join(whole.frames["trace_names"], on="name_index", maintain_order="left")
     assert launches.select("launch_index", "name", "duration_ns").rows() == [(0, "f", 10), (1, "g", 20), (2, "g", 30)]
     assert launches["process_id"].n_unique() == 2

@@ -11,7 +11,7 @@ import pytest
 from kernalyse.services.analyzer.analysis.counters import counted_work
 from kernalyse.services.analyzer.analysis.roofline import counted_roofline, roofline
 from kernalyse.services.analyzer.tables.derived import COUNTED_ROOFLINE, ROOFLINE
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import (
     CEILINGS,
     CONFIGURATIONS,
@@ -40,10 +40,10 @@ def counter_rows(
 
 
 def work_of(*launches: list[dict[str, Any]]) -> pl.DataFrame:
-    counters = frame_of(COUNTERS, [row for rows in launches for row in rows])
+    counters = frame_from_rows(COUNTERS, [row for rows in launches for row in rows])
     report = {"run_id": "r", "event_index": 20, "artifact_name": "counters.csv", "cache_control": "all", "clock_control": "none"}
     configuration = {"run_id": "r", "event_index": 3, "configuration_index": 0, "kernel_name": "saxpy", "label": "saxpy N=8"}
-    reports, configurations = frame_of(COUNTER_REPORTS, [report]), frame_of(CONFIGURATIONS, [configuration])
+    reports, configurations = frame_from_rows(COUNTER_REPORTS, [report]), frame_from_rows(CONFIGURATIONS, [configuration])
     frame = counted_work(counters.lazy(), reports.lazy(), configurations.lazy()).collect()
     assert frame.schema == pl.Schema(COUNTED_WORK.schema)
     return frame
@@ -172,7 +172,7 @@ def measured(**values: Any) -> dict[str, Any]:
 
 def points(measurements: list[dict[str, Any]], counted: pl.DataFrame, *, by_level: bool = False) -> list[dict[str, Any]]:
     ceilings = [{"run_id": "r", "event_index": 1, "device_id": "d"} | ceiling for ceiling in (MEMORY, CACHE, COMPUTE)]
-    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, ceilings), counted, THRESHOLDS.empty())
+    tables = (frame_from_rows(MEASUREMENTS, measurements), frame_from_rows(CEILINGS, ceilings), counted, THRESHOLDS.empty())
     analysis, table = (counted_roofline, COUNTED_ROOFLINE) if by_level else (roofline, ROOFLINE)
     frame = analysis(*(table.lazy() for table in tables)).collect()
     assert frame.schema == pl.Schema(table.schema)

@@ -20,7 +20,7 @@ from kernalyse.services.core.errors import KernalyseError, LaunchLimitError, Unk
 from kernalyse.services.core.model import Dim3, KernelSource
 from kernalyse.services.profiler.backends.base import LaunchConfiguration
 from kernalyse.services.profiler.backends.cuda.compiler import instance_entry, with_instance, without_variable
-from kernalyse.services.profiler.backends.cuda.modules import LaunchNeeds, check_needs, find_entry, read_needs
+from kernalyse.services.profiler.backends.cuda.modules import LaunchRequirements, check_requirements, find_entry, read_requirements
 from kernalyse.services.profiler.backends.cuda.pycuda_backend import NoRanges, NvtxRanges, open_ranges
 from kernalyse.services.profiler.backends.cuda.timing import (
     MAX_QUEUED_COUNT,
@@ -279,30 +279,45 @@ ret;
 
 
 def test_every_entry_of_a_file_has_needs_of_its_own() -> None:
-    assert read_needs(SPECIAL_PTX, "waiting") == LaunchNeeds(is_cooperative=True)
-    assert read_needs(SPECIAL_PTX, "clustered") == LaunchNeeds(uses_clusters=True, cluster=Dim3(2))
-    assert read_needs(SPECIAL_PTX, "plain") == read_needs(SPECIAL_PTX, "missing") == read_needs("", None) == LaunchNeeds()
+    assert read_requirements(SPECIAL_PTX, "waiting") == LaunchRequirements(is_cooperative=True)
+    assert read_requirements(SPECIAL_PTX, "clustered") == LaunchRequirements(uses_clusters=True, cluster=Dim3(2))
+    assert (
+        read_requirements(SPECIAL_PTX, "plain")
+        == read_requirements(SPECIAL_PTX, "missing")
+        == read_requirements("", None)
+        == LaunchRequirements()
+    )
     called = SPECIAL_PTX + ".func called()\n{\nmapa.u64 %rd1, %rd2, 1;\n}\n"
-    assert read_needs(called, "plain") == LaunchNeeds(uses_clusters=True)
+    assert read_requirements(called, "plain") == LaunchRequirements(uses_clusters=True)
 
 
 @pytest.mark.parametrize(
     ("needs", "grid", "error", "words"),
     [
-        (LaunchNeeds(is_cooperative=True), Dim3(4), UnsupportedConstructError, r"launch of k: found blocks that wait.*--backend nvcc"),
-        (LaunchNeeds(uses_clusters=True), Dim3(4), UnsupportedConstructError, r"cluster without a size.*__cluster_dims__"),
-        (LaunchNeeds(cluster=Dim3(4, 4)), Dim3(4, 4), UnsupportedConstructError, "clusters of 16 blocks; expected at most 8"),
-        (LaunchNeeds(cluster=Dim3(2)), Dim3(5), LaunchLimitError, "found grid 5x1x1; expected multiples of its clusters of 2x1x1 blocks"),
+        (
+            LaunchRequirements(is_cooperative=True),
+            Dim3(4),
+            UnsupportedConstructError,
+            r"launch of k: found blocks that wait.*--backend nvcc",
+        ),
+        (LaunchRequirements(uses_clusters=True), Dim3(4), UnsupportedConstructError, r"cluster without a size.*__cluster_dims__"),
+        (LaunchRequirements(cluster=Dim3(4, 4)), Dim3(4, 4), UnsupportedConstructError, "clusters of 16 blocks; expected at most 8"),
+        (
+            LaunchRequirements(cluster=Dim3(2)),
+            Dim3(5),
+            LaunchLimitError,
+            "found grid 5x1x1; expected multiples of its clusters of 2x1x1 blocks",
+        ),
     ],
 )
 def test_a_launch_that_a_backend_does_not_make_is_refused_by_name(
-    needs: LaunchNeeds, grid: Dim3, error: type[KernalyseError], words: str
+    needs: LaunchRequirements, grid: Dim3, error: type[KernalyseError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        check_needs(needs, "k", LaunchConfiguration(Dim3(32), grid), is_cooperation_possible=False)
+        check_requirements(needs, "k", LaunchConfiguration(Dim3(32), grid), is_cooperation_possible=False)
 
 
 def test_whole_clusters_and_waiting_blocks_where_they_can_wait_are_launched() -> None:
     launch = LaunchConfiguration(Dim3(32), Dim3(4, 2))
-    check_needs(LaunchNeeds(is_cooperative=True), "k", launch, is_cooperation_possible=True)
-    check_needs(LaunchNeeds(uses_clusters=True, cluster=Dim3(2, 2)), "k", launch, is_cooperation_possible=False)
+    check_requirements(LaunchRequirements(is_cooperative=True), "k", launch, is_cooperation_possible=True)
+    check_requirements(LaunchRequirements(uses_clusters=True, cluster=Dim3(2, 2)), "k", launch, is_cooperation_possible=False)

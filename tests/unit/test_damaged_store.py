@@ -8,7 +8,7 @@ import pytest
 
 from kernalyse.services.analyzer.queries.service import TableAnswers
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, table_named
+from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, find_table
 from kernalyse.services.core.errors import StoredRunDamagedError
 from kernalyse.services.core.model import TableQuery
 from tests.unit.test_history import add_runs
@@ -16,14 +16,14 @@ from tests.unit.test_history import add_runs
 
 def damage(store: Store, run_id: str) -> None:
     """Zeros where its measurements lie; the table of contents at the end stays."""
-    (path,) = store.history_folder.parent.glob(f"runs/{run_id}-*/measurements.parquet")
+    (path,) = store.history_directory.parent.glob(f"runs/{run_id}-*/measurements.parquet")
     content = bytearray(path.read_bytes())
     content[4:100] = bytes(96)
     path.write_bytes(content)
 
 
 def row_count(store: Store, table_name: str, run_ids: Sequence[str] | None) -> int:
-    return TableAnswers(store).answer(table_named(table_name), run_ids, TableQuery(table_name), frozenset()).total_row_count
+    return TableAnswers(store).answer(find_table(table_name), run_ids, TableQuery(table_name), frozenset()).total_row_count
 
 
 @pytest.mark.parametrize("table_name", [MEASUREMENTS.table_name, "kernels", "history"])

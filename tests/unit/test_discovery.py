@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.core.settings import announced, find_service
+from kernalyse.services.core.settings import advertised, find_service
 
 
 def test_a_service_is_found_while_its_block_runs(tmp_path: Path) -> None:
     path = tmp_path / "run" / "analyzer.json"
-    with announced(path, "analyzer", "127.0.0.1:7002", tmp_path / "token", tmp_path / "ca.pem") as own:
+    with advertised(path, "analyzer", "127.0.0.1:7002", tmp_path / "token", tmp_path / "ca.pem") as own:
         found = find_service(path)
         assert found == own
         assert (own.service, own.address) == ("analyzer", "127.0.0.1:7002")
@@ -28,7 +28,7 @@ def test_a_service_is_found_while_its_block_runs(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_another_users_file_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "analyzer.json"
-    with announced(path, "analyzer", "127.0.0.1:7002", tmp_path / "token"):
+    with advertised(path, "analyzer", "127.0.0.1:7002", tmp_path / "token"):
         os.chown(path, 65534, 65534)
         assert find_service(path) is None
 
@@ -46,7 +46,7 @@ def test_a_dead_process_is_no_service(tmp_path: Path) -> None:
 
 def test_a_later_process_with_the_same_id_is_not_mistaken_for_the_service(tmp_path: Path) -> None:
     path = tmp_path / "ui.json"
-    with announced(path, "ui", "127.0.0.1:7003", tmp_path / "token"):
+    with advertised(path, "ui", "127.0.0.1:7003", tmp_path / "token"):
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"process_start_ticks": content["process_start_ticks"] - 1}))
         assert find_service(path) is None
@@ -54,7 +54,7 @@ def test_a_later_process_with_the_same_id_is_not_mistaken_for_the_service(tmp_pa
 
 def test_a_stopping_service_leaves_the_file_of_its_successor(tmp_path: Path) -> None:
     path = tmp_path / "ui.json"
-    with announced(path, "ui", "127.0.0.1:7003", tmp_path / "token") as own:
+    with advertised(path, "ui", "127.0.0.1:7003", tmp_path / "token") as own:
         successor = replace(own, address="127.0.0.1:7004")
         path.write_text(json.dumps({name: getattr(successor, name) for name in own.__slots__}))
     assert find_service(path) == successor

@@ -20,8 +20,8 @@ from pptx import Presentation
 from pypdf import PdfReader
 
 from kernalyse.services.analyzer.export.report_files import run_frames
-from kernalyse.services.analyzer.tables.event_rows import frame_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.report import DrawingTask, Report, ReportFormat, Section
 from kernalyse.services.ui.charts.models import Bar, bar_chart
 from kernalyse.services.ui.charts.names import elided
@@ -44,7 +44,7 @@ NAN: Final = float("nan")
 
 
 def rows(table_name: str, *given: dict[str, Any]) -> pl.DataFrame:
-    return frame_of(table_named(table_name), [{"run_id": "run-1", **row} for row in given])
+    return frame_from_rows(find_table(table_name), [{"run_id": "run-1", **row} for row in given])
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.analysis.traces.layers import PATTERNS, guessed_category, guessed_layer, trace_layers
+from kernalyse.services.analyzer.analysis.traces.layers import PATTERNS, infer_category, infer_layer, trace_layers
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "expected"
 
@@ -70,7 +70,7 @@ UNTOLD = ("saxpy(float *, float *, float)", "main_loop", "step_particles(Particl
 
 
 def guesses(names: list[str]) -> list[str | None]:
-    return pl.DataFrame({"name": names}).select(guessed_layer(pl.col("name"))).to_series().to_list()
+    return pl.DataFrame({"name": names}).select(infer_layer(pl.col("name"))).to_series().to_list()
 
 
 def test_names_of_libraries_tell_their_layer() -> None:
@@ -147,4 +147,4 @@ def test_without_any_range_all_is_guessed_or_nothing_is() -> None:
 
 def test_kernels_of_traces_have_the_category_that_their_names_tell() -> None:
     names = pl.DataFrame({"name": ["gemm", "attention_fwd", "softmax", "mine"]})
-    assert names.select(guessed_category(pl.col("name"))).to_series().to_list() == ["matmul", "attention", "softmax", None]
+    assert names.select(infer_category(pl.col("name"))).to_series().to_list() == ["matmul", "attention", "softmax", None]

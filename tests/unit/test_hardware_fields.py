@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernalyse.services.core.file_formats import config_of
+from kernalyse.services.core.file_formats import to_roofline_config
 from kernalyse.services.core.model import Ceiling, Hardware, Thresholds
 from kernalyse.services.ui.hardware_fields import fields_of, parse_percentage, parse_rate, settings_of
 
@@ -85,5 +85,5 @@ def test_every_problem_is_told_beside_its_field() -> None:
 
 
 def test_the_file_says_what_counts() -> None:
-    assert config_of(HARDWARE) == {"peak_tops": 60, "mem_bw": 4300, "mem_thresh": 50, "comp_thresh": 60}
-    assert config_of(HARDWARE, "int8") == {"mem_bw": 4300, "mem_thresh": 50, "comp_thresh": 60}
+    assert to_roofline_config(HARDWARE) == {"peak_tops": 60, "mem_bw": 4300, "mem_thresh": 50, "comp_thresh": 60}
+    assert to_roofline_config(HARDWARE, "int8") == {"mem_bw": 4300, "mem_thresh": 50, "comp_thresh": 60}

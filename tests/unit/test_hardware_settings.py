@@ -9,14 +9,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.ingest.reading import with_event_indexes
 from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
 from kernalyse.services.analyzer.queries.registry import resolve_table
 from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, MEASUREMENTS, THRESHOLDS
 from kernalyse.services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError, RunNotFoundError
 from kernalyse.services.core.model import (
@@ -62,7 +62,7 @@ def add(
     work: Work | None = None,
     node_id: str = "",
 ) -> bool:
-    stored, next_event_index = numbered(run_id, frames)
+    stored, next_event_index = with_event_indexes(run_id, frames)
     folder = store.reserve_rows(run_id)
     folder.mkdir()
     write_frames(folder, stored)
@@ -78,9 +78,9 @@ def add_list(store: Store, *, bytes_per_s: float = 50e9, digest: str = "sha256:0
     stated = [ceiling_row("dram", "bytes_per_s", bytes_per_s), ceiling_row("float32", "flop_per_s", 1e15)]
     limits = {"device_id": "npu", "memory_inefficient_ratio": 0.4, "compute_inefficient_ratio": 0.6}
     frames = {
-        MEASUREMENTS.table_name: frame_of(MEASUREMENTS, [operation | {"duration_mean_ns": 1.0}]),
-        CEILINGS.table_name: frame_of(CEILINGS, stated),
-        THRESHOLDS.table_name: frame_of(THRESHOLDS, [limits]),
+        MEASUREMENTS.table_name: frame_from_rows(MEASUREMENTS, [operation | {"duration_mean_ns": 1.0}]),
+        CEILINGS.table_name: frame_from_rows(CEILINGS, stated),
+        THRESHOLDS.table_name: frame_from_rows(THRESHOLDS, [limits]),
     }
     return add(store, LIST_ID, frames, device_id="npu", digest=digest)
 
@@ -205,8 +205,8 @@ def add_sweep(store: Store, bytes_per_s: float, host_busy_ratio: float) -> None:
     compute = memory | {"ceiling_name": "float32", "unit": "flop_per_s", "value": 1e15, "path": "fma"}
     told = [ceiling | {"source": "measured", "host_busy_ratio": host_busy_ratio} for ceiling in (memory, compute)]
     frames = {
-        MEASUREMENTS.table_name: frame_of(MEASUREMENTS, [saxpy | {"duration_median_ns": 1.0}]),
-        CEILINGS.table_name: frame_of(CEILINGS, told),
+        MEASUREMENTS.table_name: frame_from_rows(MEASUREMENTS, [saxpy | {"duration_median_ns": 1.0}]),
+        CEILINGS.table_name: frame_from_rows(CEILINGS, told),
     }
     add(store, SWEPT_ID, frames, device_id=CPU.device_id, node_id="node-1")
 

@@ -12,8 +12,8 @@ from kernalyse.services.core.artifacts import FOLDER_LIST
 from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
 from kernalyse.services.core.model import KernelSource
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
-from kernalyse.services.profiler.kernel_sources.headers import expand_headers, include_folders_of, pack_headers
-from kernalyse.services.profiler.kernel_sources.syntax import descendants, place_of
+from kernalyse.services.profiler.kernel_sources.headers import bundle_include_folders, expand_headers, pack_headers
+from kernalyse.services.profiler.kernel_sources.syntax import descendants, source_location
 
 KNOWN = frozenset({"math.h"})
 
@@ -33,7 +33,7 @@ def expanded(text: str, *folders: Path) -> str:
 def places(text: str) -> dict[str, str]:
     """The place of each identifier of a text."""
     root = parse_kernel_source(KernelSource("k.cu", text)).tree.root_node
-    return {(node.text or b"").decode(): str(place_of(node, "k.cu")) for node in descendants(root) if node.type == "identifier"}
+    return {(node.text or b"").decode(): str(source_location(node, "k.cu")) for node in descendants(root) if node.type == "identifier"}
 
 
 def test_a_header_stands_in_the_place_of_its_include_and_every_line_keeps_its_name_and_number(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_is_really_included_is_packed_and_means_the_same_where_it_is_unpack
     assert bundle is not None
     assert bundle.header_names == ("common/shared.h", "include/far/deep.h", "include/far/deeper.h", "src/near.h")
     unpacked(bundle.data, tmp_path / "there")
-    folders = include_folders_of(tmp_path / "there")
+    folders = bundle_include_folders(tmp_path / "there")
     assert folders == (tmp_path / "there" / "src", tmp_path / "there" / "include")
     found = places(expand_headers(KernelSource("k.cu", source_file.read_text()), folders, KNOWN).text)
     assert {name: found[name] for name in ("shared", "deeper")} == {
@@ -149,7 +149,7 @@ def test_a_path_through_a_folder_without_headers_works(tmp_path: Path) -> None:
     bundle = pack_headers(tmp_path / "here" / "src" / "k.cu", [])
     assert bundle is not None
     assert "src" in unpacked(bundle.data, tmp_path / "there")
-    assert (include_folders_of(tmp_path / "there")[0] / "../common/x.h").is_file()
+    assert (bundle_include_folders(tmp_path / "there")[0] / "../common/x.h").is_file()
 
 
 def test_the_same_files_give_the_same_bytes_wherever_they_lie(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_source_without_own_headers_needs_no_bundle(tmp_path: Path) -> None:
 
 
 def test_a_bundle_without_a_list_is_searched_at_its_top(tmp_path: Path) -> None:
-    assert include_folders_of(tmp_path) == (tmp_path,)
+    assert bundle_include_folders(tmp_path) == (tmp_path,)
 
 
 @pytest.mark.parametrize("name", ["/etc", "../outside", "a/../../b"])
@@ -176,4 +176,4 @@ def test_a_list_that_leads_out_of_the_bundle_is_refused(tmp_path: Path, name: st
     (tmp_path / FOLDER_LIST).parent.mkdir()
     (tmp_path / FOLDER_LIST).write_text(f"src\n{name}\n")
     with pytest.raises(InvalidBundleError, match="folders of the bundle"):
-        include_folders_of(tmp_path)
+        bundle_include_folders(tmp_path)

@@ -18,7 +18,7 @@ from kernalyse.services.analyzer.queries import materialized as run_history
 from kernalyse.services.analyzer.queries.materialized import history_view
 from kernalyse.services.analyzer.queries.service import TableAnswers
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import Filter, FilterOperator, Revision, RunState, StateChanged, TableQuery
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, started
@@ -128,7 +128,7 @@ def add_runs(store: Store, durations_ns: Sequence[float], *, first: int = 0, is_
 
 def asked(store: Store, table_name: str = "history", **filters: str) -> pl.DataFrame:
     query = TableQuery(table_name, filters=tuple(Filter(name, value) for name, value in filters.items()))
-    return TableAnswers(store).answer(table_named(table_name), None, query, frozenset()).frame
+    return TableAnswers(store).answer(find_table(table_name), None, query, frozenset()).frame
 
 
 STEP = [*noisy(5000, 20, 1), *noisy(5600, 6, 2)]
@@ -207,7 +207,7 @@ def test_what_changed_of_late_comes_before_what_takes_longer(store: Store, monke
 def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:
     add_runs(store, STEP[:3])
     before = asked(store)
-    (path,) = store.history_folder.rglob("*.parquet")
+    (path,) = store.history_directory.rglob("*.parquet")
     path.write_bytes(b"PAR1 no more")
     assert asked(store).equals(before)
 
@@ -222,7 +222,7 @@ def test_a_question_is_answered_while_another_one_merges_the_files(store: Store,
     store.delete_run("run-000")
     assert rows.rows(None).collect().height == 2 * 2
     assert asked_before.collect().height == 2 * 2
-    (path,) = store.history_folder.rglob("*.parquet")
+    (path,) = store.history_directory.rglob("*.parquet")
     assert "run-000" not in pl.read_parquet(path)["run_id"].to_list()
 
 
@@ -231,7 +231,7 @@ def test_an_imported_run_that_gets_other_rows_has_their_figures_in_its_history(s
 
     def efficiencies(table_name: str) -> list[float]:
         filters = (Filter("metric", "efficiency_ratio"),) if table_name == "history" else ()
-        frame = answers.answer(table_named(table_name), None, TableQuery(table_name, filters=filters), frozenset()).frame
+        frame = answers.answer(find_table(table_name), None, TableQuery(table_name, filters=filters), frozenset()).frame
         return frame["value" if table_name == "history" else "efficiency_ratio"].to_list()
 
     add_list(store, bytes_per_s=50e9, digest="sha256:0")
@@ -270,4 +270,4 @@ def test_an_unknown_metric_is_answered_with_those_there_are(store: Store) -> Non
 def test_filters_by_part_of_a_name_hold(store: Store) -> None:
     add_runs(store, STEP[:3])
     query = TableQuery("history", filters=(Filter("label", "1001", FilterOperator.CONTAINS),))
-    assert TableAnswers(store).answer(table_named("history"), None, query, frozenset()).total_row_count == 3
+    assert TableAnswers(store).answer(find_table("history"), None, query, frozenset()).total_row_count == 3

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.tables.derived import LAYER_TREE
-from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
 from kernalyse.services.ui.empty_charts import EmptyChart
 from kernalyse.services.ui.live_figure import LiveFigure
@@ -72,9 +72,9 @@ def test_names_stand_only_where_they_fit(width_px: int, expected: list[str]) -> 
 
 
 def test_names_leave_out_that_of_the_layer_around_them() -> None:
-    assert name_inside("nn.Module: blocks.0.attn", "ProfilerStep#* / nn.Module: Model / nn.Module: blocks.0") == "attn"
-    assert name_inside("nn.Module: blocks.01", "nn.Module: blocks.0") == "blocks.01"
-    assert name_inside("nn.Module: Model", None) == "Model"
+    assert relative_layer_name("nn.Module: blocks.0.attn", "ProfilerStep#* / nn.Module: Model / nn.Module: blocks.0") == "attn"
+    assert relative_layer_name("nn.Module: blocks.01", "nn.Module: blocks.0") == "blocks.01"
+    assert relative_layer_name("nn.Module: Model", None) == "Model"
 
 
 def test_ten_thousand_layers_are_few_boxes_and_their_time_is_whole() -> None:

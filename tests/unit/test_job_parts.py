@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.analyzer.ingest.ranks import JobPart, by_job, part_of
+from kernalyse.services.analyzer.ingest.ranks import JobPart, group_by_job, read_job_part
 from tests.unit.nsys_export import kernel, write_export
 from tests.unit.rank_traces import BASE_UNIX_NS, write_rank
 
@@ -44,23 +44,23 @@ def test_ranks_of_one_recording_are_together_and_in_their_order(tmp_path: Path) 
     alone = write_rank(tmp_path / "alone.json", 0, world_size=1)
     nsys = write_export(tmp_path / "a.sqlite", kernels=[kernel(0, 1)])
     paths = [late[1], other, early[0], alone, nsys, early[1], late[0]]
-    assert by_job(paths) == [late, [other], list(reversed(early)), [alone], [nsys]]
+    assert group_by_job(paths) == [late, [other], list(reversed(early)), [alone], [nsys]]
 
 
 def test_what_a_rank_says(tmp_path: Path) -> None:
     path = write_rank(tmp_path / "a.json", 1, start_s=2)
-    assert part_of(path) == JobPart(("kineto", "nccl", 2), frozenset({1}), BASE_UNIX_NS + 2 * S)
-    assert part_of(tmp_path / "missing.json") is None
+    assert read_job_part(path) == JobPart(("kineto", "nccl", 2), frozenset({1}), BASE_UNIX_NS + 2 * S)
+    assert read_job_part(tmp_path / "missing.json") is None
     for broken in (b'{"schemaVersion": 1, "distributedInfo": {"rank": 1', b'{"schemaVersion": 1, "distributedInfo": {"rank": 1}}', b""):
         path.write_bytes(broken)
-        assert part_of(path) is None
+        assert read_job_part(path) is None
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no folder {DATA}")
 def test_recordings_that_have_nothing_to_do_with_each_other_stay_apart() -> None:
     paths = sorted([*(DATA / "nsys").iterdir(), *(DATA / "kineto").iterdir()])
-    assert by_job(paths) == [[path] for path in paths]
-    before = part_of(DATA / "nsys" / "h100x2_mfu_before.sqlite")
+    assert group_by_job(paths) == [[path] for path in paths]
+    before = read_job_part(DATA / "nsys" / "h100x2_mfu_before.sqlite")
     assert before is not None
     assert before.end_ns is not None
     assert before.end_ns > before.start_ns

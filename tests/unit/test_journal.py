@@ -20,7 +20,7 @@ from kernalyse.services.core.errors import EventExpiredError, RunNotFoundError, 
 from kernalyse.services.core.model import KernelSelection, KernelSweep, Run, RunSpec, RunState, SampleBatch, StateChanged
 from kernalyse.services.profiler.journal import journal as journal_module
 from kernalyse.services.profiler.journal import writer
-from kernalyse.services.profiler.journal.journal import Cursor, Journal, News
+from kernalyse.services.profiler.journal.journal import ChangeNotifier, Cursor, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
 from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.v1 import profiler_service_pb2, run_pb2
@@ -33,7 +33,7 @@ LIMIT_BYTES = 1024 * 1024
 async def opened(
     folder: Path, limits: JournalLimits = ROOMY, forget: Callable[[str], None] = lambda run_id: None
 ) -> AsyncIterator[Journal]:
-    journal = await Journal.open(folder, limits, News(), forget)
+    journal = await Journal.open(folder, limits, ChangeNotifier(), forget)
     try:
         yield journal
     finally:
@@ -142,7 +142,7 @@ async def test_concurrent_writers_get_distinct_indexes_in_order(tmp_path: Path) 
 
 
 async def test_a_watcher_is_told_of_news(tmp_path: Path) -> None:
-    news = News()
+    news = ChangeNotifier()
     journal = await Journal.open(tmp_path, ROOMY, news, lambda run_id: None)
     coming = news.next()
     await create(journal, "one")
@@ -173,7 +173,7 @@ async def test_runs_come_newest_first_in_pages(tmp_path: Path) -> None:
 async def test_one_service_a_folder(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(StoreLockedError, match="another profiler service"):
-            await Journal.open(tmp_path, ROOMY, News(), lambda run_id: None)
+            await Journal.open(tmp_path, ROOMY, ChangeNotifier(), lambda run_id: None)
 
 
 # ---------------------------------------------------------------- crash

@@ -10,10 +10,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.ingest.reading import numbered
+from kernalyse.services.analyzer.ingest.reading import with_event_indexes
 from kernalyse.services.analyzer.queries import registry
 from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, QueryParameters
-from kernalyse.services.analyzer.store.column_cache import HeldColumn
+from kernalyse.services.analyzer.store.column_cache import CachedColumn
 from kernalyse.services.analyzer.store.parquet import cached_result_path, write_cached_result, write_frames
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState
@@ -29,7 +29,7 @@ def store(store: Store) -> Store:
 
 
 def add(store: Store, digest: str) -> None:
-    frames, next_event_index = numbered(RUN_ID, {"trace_names": pl.DataFrame({"name_index": [0], "name": ["gemm"]})})
+    frames, next_event_index = with_event_indexes(RUN_ID, {"trace_names": pl.DataFrame({"name_index": [0], "name": ["gemm"]})})
     spec = RunSpec(ImportedTrace("a.sqlite", digest, "nsys"))
     run = Run(run_id=RUN_ID, node_id="", spec=spec, state=RunState.SUCCEEDED, create_time=datetime(2026, 1, 1, tzinfo=UTC))
     rows = store.reserve_rows(RUN_ID)
@@ -67,14 +67,14 @@ def test_an_answer_of_rows_that_were_replaced_meanwhile_is_not_kept(store: Store
 
     assert store.answer(RUN_ID, "gaps-1", replaced).collect().equals(FRAME)
     assert asked(store) == 1
-    column = HeldColumn.of(pl.Series([1, 2]))
+    column = CachedColumn.of(pl.Series([1, 2]))
 
-    def column_of_replaced() -> HeldColumn:
+    def column_of_replaced() -> CachedColumn:
         add(store, "sha256:2")
         return column
 
-    assert store.held.get((RUN_ID, "gaps"), HeldColumn, column_of_replaced) is column
-    assert store.held.get((RUN_ID, "gaps"), HeldColumn, lambda: HeldColumn.of(pl.Series([3]))).height == 1
+    assert store.held.get((RUN_ID, "gaps"), CachedColumn, column_of_replaced) is column
+    assert store.held.get((RUN_ID, "gaps"), CachedColumn, lambda: CachedColumn.of(pl.Series([3]))).height == 1
     store.delete_run(RUN_ID)
     assert store.held.size_bytes == 0
 

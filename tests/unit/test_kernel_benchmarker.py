@@ -24,9 +24,9 @@ from kernalyse.services.compat.kernel_benchmarker.results import (
     SM_EFFICIENCY,
     BenchmarkResult,
     Percentages,
+    build_result,
     read_results,
     report_text,
-    result_of,
     write_results,
 )
 from kernalyse.services.core.errors import (
@@ -303,7 +303,9 @@ def measurement(resources: KernelResources | None = None) -> Measurement:
 
 def test_counters_become_percentages_and_stay_under_their_own_names() -> None:
     counters = {MEMORY_THROUGHPUT: 80.5, COMPUTE_THROUGHPUT: 40.0, ACHIEVED_OCCUPANCY: 55.5, SM_EFFICIENCY: 99.0, "dram__bytes.sum": 1e9}
-    result = result_of(CONFIGURATION, measurement(KernelResources(theoretical_occupancy_ratio=0.75)), counters, DEVICE, BackendName.PYCUDA)
+    result = build_result(
+        CONFIGURATION, measurement(KernelResources(theoretical_occupancy_ratio=0.75)), counters, DEVICE, BackendName.PYCUDA
+    )
     assert (result.memory_throughput_pct, result.compute_throughput_pct) == (80.5, 40.0)
     assert (result.occupancy_pct, result.sm_efficiency_pct) == (55.5, 99.0)
     assert result.metrics["occupancy_source"] == "achieved"
@@ -312,10 +314,10 @@ def test_counters_become_percentages_and_stay_under_their_own_names() -> None:
 
 
 def test_without_counters_occupancy_is_the_theoretical_one_and_says_so() -> None:
-    result = result_of(CONFIGURATION, measurement(KernelResources(theoretical_occupancy_ratio=0.75)), {}, DEVICE, BackendName.PYCUDA)
+    result = build_result(CONFIGURATION, measurement(KernelResources(theoretical_occupancy_ratio=0.75)), {}, DEVICE, BackendName.PYCUDA)
     assert (result.occupancy_pct, result.metrics["occupancy_source"]) == (75.0, "theoretical")
     assert math.isnan(result.memory_throughput_pct)
-    unknown = result_of(CONFIGURATION, measurement(), {}, DEVICE, BackendName.PYCUDA)
+    unknown = build_result(CONFIGURATION, measurement(), {}, DEVICE, BackendName.PYCUDA)
     assert math.isnan(unknown.occupancy_pct)
     assert unknown.metrics["occupancy_source"] is None
     assert Percentages.of({}) == Percentages()
@@ -323,7 +325,7 @@ def test_without_counters_occupancy_is_the_theoretical_one_and_says_so() -> None
 
 def test_what_was_not_measured_is_null_in_the_file_and_nan_when_read_again(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    write_results([result_of(CONFIGURATION, measurement(), {SM_EFFICIENCY: 90.0}, DEVICE, BackendName.PYCUDA)], path)
+    write_results([build_result(CONFIGURATION, measurement(), {SM_EFFICIENCY: 90.0}, DEVICE, BackendName.PYCUDA)], path)
     (entry,) = json.loads(path.read_text())["benchmarks"]
     assert entry["memory_throughput_pct"] is entry["occupancy_pct"] is None
     assert entry["sm_efficiency_pct"] == 90.0

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.tables.runs import table_named
-from kernalyse.services.core.kernel_categories import category_of_name
+from kernalyse.services.analyzer.tables.runs import find_table
+from kernalyse.services.core.kernel_categories import infer_category
 from kernalyse.services.core.model import KernelSource
 from kernalyse.services.core.statistics import median_interval
 from kernalyse.services.profiler.kernel_sources.catalog import derive_definition
@@ -37,9 +37,7 @@ SHAPE: dict[str, Any] = {"kernel_name": "matmul", "block": "16x8x1", "macros": '
 def frame(table_name: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> pl.DataFrame:
     """As the analyzer answers."""
     return (
-        table_named(table_name)
-        .frame([tuple(row.get(name) for name in table_named(table_name).column_names) for row in rows])
-        .select(columns)
+        find_table(table_name).frame([tuple(row.get(name) for name in find_table(table_name).column_names) for row in rows]).select(columns)
     )
 
 
@@ -228,7 +226,7 @@ def test_small_kernels_can_be_seen_beside_large_ones_and_what_has_no_bar_is_name
     ],
 )
 def test_kernels_that_nobody_has_described_have_the_category_that_their_names_tell(name: str, category: str) -> None:
-    assert category_of_name(name) == category
+    assert infer_category(name) == category
     source = KernelSource("own.cu", f'extern "C" __global__ void {name}(const float* a, float* b, int N) {{ b[0] = a[0]; }}')
     assert derive_definition(source, name)[0].category == category
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.readers.ncu.run_counters import KernelForms, base_name
+from kernalyse.services.analyzer.readers.ncu.run_counters import KernelNameSpellings, base_name
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >(int, char*)"
 
@@ -23,7 +23,7 @@ ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Add
     ],
 )
 def test_two_ways_to_write_a_name_are_one_signature(one: str, other: str) -> None:
-    assert KernelForms.of(one).signature == KernelForms.of(other).signature
+    assert KernelNameSpellings.of(one).signature == KernelNameSpellings.of(other).signature
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_two_ways_to_write_a_name_are_one_signature(one: str, other: str) -> Non
     ],
 )
 def test_the_function_is_what_is_left_of_every_form(name: str, function: str) -> None:
-    assert KernelForms.of(name).function == function
+    assert KernelNameSpellings.of(name).function == function
 
 
 def test_an_instance_has_no_parameters_and_keeps_its_template_arguments() -> None:
-    assert KernelForms.of(ELEMENTWISE).instance == KernelForms.of(ELEMENTWISE.rpartition("(")[0]).signature
-    assert KernelForms.of("void f<4>(int)").instance != KernelForms.of("void f<8>(int)").instance
+    assert KernelNameSpellings.of(ELEMENTWISE).instance == KernelNameSpellings.of(ELEMENTWISE.rpartition("(")[0]).signature
+    assert KernelNameSpellings.of("void f<4>(int)").instance != KernelNameSpellings.of("void f<8>(int)").instance
 
 
 def test_a_name_that_is_cut_behind_the_function_still_tells_it() -> None:
@@ -63,10 +63,10 @@ WORDS = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(lambda wor
 def test_blanks_namespaces_and_return_type_change_no_form(function: str, arguments: list[str], parameters: list[str]) -> None:
     loose = f"void (anonymous namespace)::{function}< {' , '.join(arguments)} >({', '.join(parameters)})"
     dense = f"{function}<{','.join(arguments)}>({','.join(parameters)})"
-    assert KernelForms.of(loose) == KernelForms.of(dense)
-    assert KernelForms.of(dense).function == function
+    assert KernelNameSpellings.of(loose) == KernelNameSpellings.of(dense)
+    assert KernelNameSpellings.of(dense).function == function
 
 
 @given(st.text(max_size=200))
 def test_any_text_has_forms(name: str) -> None:
-    assert all(isinstance(form, str) for form in KernelForms.of(name).finest_first)
+    assert all(isinstance(form, str) for form in KernelNameSpellings.of(name).most_specific_first)

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.ingest.ranks import RankTrace, joined
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.ingest.ranks import RankTrace, join_traces
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.kineto import decompress
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
@@ -43,16 +43,16 @@ def operator(name: str, start_us: object, duration_us: object, tid: object = 1, 
     return complete("cpu_op", name, start_us, duration_us, tid, args=arguments)
 
 
-def read(folder: Path, content: bytes | list[Event], name: str = "trace.json", **members: object) -> ImportedTables:
+def read(folder: Path, content: bytes | list[Event], name: str = "trace.json", **members: object) -> ReadResult:
     path = folder / name
     data = content if isinstance(content, bytes) else json.dumps({"schemaVersion": 1, **members, "traceEvents": content}).encode()
     path.write_bytes(data)
     files = TraceFiles(name, path, arrived_unix_ns=0)
-    assert isinstance(reader_of(files), KinetoReader)
+    assert isinstance(select_reader(files), KinetoReader)
     return KinetoReader().read(files)
 
 
-def launches(tables: ImportedTables) -> list[dict[str, Any]]:
+def launches(tables: ReadResult) -> list[dict[str, Any]]:
     """Kernels with their names and those of their layers."""
     names = tables.frames["trace_names"]
     ranges = tables.frames["ranges"].join(names, on="name_index").select("range_index", layer="name")
@@ -60,7 +60,7 @@ def launches(tables: ImportedTables) -> list[dict[str, Any]]:
     return rows.rows(named=True)
 
 
-def layers(tables: ImportedTables) -> dict[str, tuple[str | None, str | None]]:
+def layers(tables: ReadResult) -> dict[str, tuple[str | None, str | None]]:
     return {row["name"]: (row["layer"], row["layer_source"]) for row in launches(tables)}
 
 
@@ -297,7 +297,7 @@ def test_files_of_ranks_can_be_joined(tmp_path: Path) -> None:
         path = tmp_path / f"rank{rank}.json.gz"
         path.write_bytes(gzip.compress(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}).encode()))
         parts.append(RankTrace(path.name, KinetoReader().read(TraceFiles(path.name, path, 0)).frames))
-    frames = joined(parts).frames
+    frames = join_traces(parts).frames
     found = frames["kernel_launches"].join(frames["trace_processes"], on="process_id").sort("start_ns")
     assert found.select("rank_index", "start_ns", "duration_ns", "file_name", "system_process_id").rows() == [
         (0, 2000, 1000, "rank0.json.gz", 9),

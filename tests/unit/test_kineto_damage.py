@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.kineto import decompress, document, reader
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
@@ -28,7 +28,7 @@ def trace(*events: Event, **members: object) -> bytes:
     return json.dumps({"schemaVersion": 1, **members, "traceEvents": events}).encode()
 
 
-def read(folder: Path, data: bytes) -> ImportedTables:
+def read(folder: Path, data: bytes) -> ReadResult:
     path = folder / "trace.json"
     path.write_bytes(data)
     return KinetoReader().read(TraceFiles(path.name, path, arrived_unix_ns=0))

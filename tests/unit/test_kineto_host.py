@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames
-from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.readers.base import ReadResult
 from tests.unit.test_kineto import Event, call, complete, kernel, launches, layers, module, operator, read
 
 SHAPES = {"Input Dims": [[8], [4, 16], [16, 8]], "Input type": ["float", "float", "float"]}
@@ -24,7 +24,7 @@ LINEAR: list[Event] = [
 ]
 
 
-def names(tables: ImportedTables) -> list[tuple[str, int, int]]:
+def names(tables: ReadResult) -> list[tuple[str, int, int]]:
     return [(row["name"], row["start_ns"], row["duration_ns"]) for row in launches(tables)]
 
 

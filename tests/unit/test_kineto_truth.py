@@ -14,7 +14,7 @@ from kernalyse.services.analyzer.analysis.traces.kernels import trace_kernels
 from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.kineto.reader import FORMAT, KinetoReader
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -28,7 +28,7 @@ def test_figures_are_those_of_the_answers(path: Path) -> None:
     answers = SHARED / "expected" / f"kineto_{path.name.removesuffix('.gz')}"
     expected: dict[str, Any] = json.loads(answers.read_text())
     files = TraceFiles(path.name, path, arrived_unix_ns=0)
-    assert reader_of(files).format == FORMAT
+    assert select_reader(files).format == FORMAT
     read = KinetoReader().read(files)
     for table in TIMELINE_TABLES:
         assert read.frames[table.table_name].columns == list(table.column_names[2:]), table.table_name

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.queries.filters import run_far_query, run_query
 from kernalyse.services.analyzer.queries.service import LargeTable
-from kernalyse.services.analyzer.store.column_cache import HeldColumn, HeldColumns
+from kernalyse.services.analyzer.store.column_cache import CachedColumn, ColumnCache
 from kernalyse.services.analyzer.tables.base import COUNT, FLAG, INDEX, NUMBER, TEXT, Column, keyed_table
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
@@ -48,8 +48,8 @@ queries = st.builds(
 )
 
 
-def large(frame: pl.DataFrame, held: HeldColumns | None = None) -> LargeTable:
-    return LargeTable(frame.lazy(), TABLE, frame.height, ("run-1", "things"), held or HeldColumns())
+def large(frame: pl.DataFrame, held: ColumnCache | None = None) -> LargeTable:
+    return LargeTable(frame.lazy(), TABLE, frame.height, ("run-1", "things"), held or ColumnCache())
 
 
 @given(st.lists(row, min_size=1, max_size=40), queries)
@@ -92,7 +92,7 @@ def test_a_second_question_reads_nothing_again() -> None:
 
     frame = TABLE.frame([("run-1", 1, f"kernel {number % 3}", number, 1, 1.0, True) for number in range(100)])
     rows = frame.lazy().map_batches(seen, schema=frame.schema)
-    table = LargeTable(rows, TABLE, frame.height, ("run-1", "things"), HeldColumns())
+    table = LargeTable(rows, TABLE, frame.height, ("run-1", "things"), ColumnCache())
     query = TableQuery("things", order_by=(SortKey("count", descending=True),), limit=2)
     assert table.answer(query).frame["count"].to_list() == [99, 98]
     count = len(read)
@@ -102,12 +102,12 @@ def test_a_second_question_reads_nothing_again() -> None:
 
 
 def test_columns_over_the_limit_are_dropped_those_asked_for_last_stay() -> None:
-    one = HeldColumn.of(pl.Series("count", range(1000)))
-    held = HeldColumns(max_bytes=2 * one.size_bytes)
+    one = CachedColumn.of(pl.Series("count", range(1000)))
+    held = ColumnCache(max_bytes=2 * one.size_bytes)
     made: list[str] = []
 
     def ask(key: str) -> None:
-        held.get(key, HeldColumn, lambda: made.append(key) or one)  # type: ignore[func-returns-value]
+        held.get(key, CachedColumn, lambda: made.append(key) or one)  # type: ignore[func-returns-value]
 
     for key in ("a", "b", "a", "c", "a", "b"):
         ask(key)
@@ -116,5 +116,5 @@ def test_columns_over_the_limit_are_dropped_those_asked_for_last_stay() -> None:
 
 
 def test_a_column_of_one_value_takes_no_room() -> None:
-    assert HeldColumn.of(pl.Series("run_id", ["run-1"] * 10_000)).size_bytes < 100
-    assert HeldColumn.of(pl.Series("node", [None] * 10_000, dtype=pl.Int64)).size_bytes < 100
+    assert CachedColumn.of(pl.Series("run_id", ["run-1"] * 10_000)).size_bytes < 100
+    assert CachedColumn.of(pl.Series("node", [None] * 10_000, dtype=pl.Int64)).size_bytes < 100

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.analysis.traces.work import claims, launch_work, shares
-from kernalyse.services.analyzer.numeric.correlation import NONE
+from kernalyse.services.analyzer.analysis.traces.work import attribute_operators, duration_fractions, launch_work
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX
 from kernalyse.services.analyzer.queries.registry import Frames
 from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
@@ -112,7 +112,7 @@ def test_type_and_name_tell_which_instructions_a_kernel_uses(operator: str, reco
 
 
 def test_kernels_that_took_no_time_share_alike() -> None:
-    found = shares(np.array([3, 3, 5], dtype=np.int32), np.array([0, 0, -4], dtype=np.int64))
+    found = duration_fractions(np.array([3, 3, 5], dtype=np.int32), np.array([0, 0, -4], dtype=np.int64))
     assert found.to_list() == [0.5, 0.5, 1.0]
 
 
@@ -128,16 +128,16 @@ def test_without_operators_nothing_is_known() -> None:
 def nested_operators(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
     """Parent and weight of each range, and the operator of each launch."""
     count = draw(st.integers(1, 12))
-    parents = [draw(st.integers(NONE, row - 1)) for row in range(count)]
+    parents = [draw(st.integers(NULL_INDEX, row - 1)) for row in range(count)]
     weights = [draw(st.integers(0, 3)) for _ in range(count)]
-    launches = draw(st.lists(st.integers(NONE, count - 1), max_size=12))
+    launches = draw(st.lists(st.integers(NULL_INDEX, count - 1), max_size=12))
     return parents, weights, launches
 
 
 def around(parents: list[int], row: int) -> list[int]:
     """The range and those around it, innermost first."""
     found = []
-    while row != NONE:
+    while row != NULL_INDEX:
         found.append(row)
         row = parents[row]
     return found
@@ -146,10 +146,12 @@ def around(parents: list[int], row: int) -> list[int]:
 @given(nested_operators())
 def test_work_counts_at_the_innermost_operator_and_nowhere_else(case: tuple[list[int], list[int], list[int]]) -> None:
     parents, weights, launches = case
-    nearest = [next((row for row in around(parents, launch) if weights[row] > 0), NONE) for launch in launches]
-    told_inside = {outer for inner in set(nearest) - {NONE} for outer in around(parents, inner)[1:] if 0 < weights[outer] <= weights[inner]}
-    expected = [NONE if operator in told_inside else operator for operator in nearest]
-    found = claims(np.array(parents, dtype=np.int32), np.array(weights, dtype=np.int8), np.array(launches, dtype=np.int32))
+    nearest = [next((row for row in around(parents, launch) if weights[row] > 0), NULL_INDEX) for launch in launches]
+    told_inside = {
+        outer for inner in set(nearest) - {NULL_INDEX} for outer in around(parents, inner)[1:] if 0 < weights[outer] <= weights[inner]
+    }
+    expected = [NULL_INDEX if operator in told_inside else operator for operator in nearest]
+    found = attribute_operators(np.array(parents, dtype=np.int32), np.array(weights, dtype=np.int8), np.array(launches, dtype=np.int32))
     assert found.tolist() == expected
 
 
@@ -162,16 +164,16 @@ def test_the_launches_together_do_what_the_counted_operators_have_to(
     names = {0: ("aten::unknown", [[3]]), 1: ("aten::fill_", [[3]]), 2: ("aten::exp", [[3]]), 3: ("aten::mm", PRODUCT)}
     bytes_of = {1: 12.0, 2: 24.0, 3: PRODUCT_BYTES}
     operators = [
-        Operator(*names[weight], parent=None if parent == NONE else parent) for parent, weight in zip(parents, weights, strict=True)
+        Operator(*names[weight], parent=None if parent == NULL_INDEX else parent) for parent, weight in zip(parents, weights, strict=True)
     ]
-    kernels = [Kernel("k", data.draw(st.integers(0, 1000)), None if launch == NONE else launch) for launch in launches]
+    kernels = [Kernel("k", data.draw(st.integers(0, 1000)), None if launch == NULL_INDEX else launch) for launch in launches]
     if not kernels:
         return
     found = rows(worked_trace(operators, kernels))
-    counted = claims(np.array(parents, dtype=np.int32), np.array(weights, dtype=np.int8), np.array(launches, dtype=np.int32))
-    assert sorted(found) == np.flatnonzero(counted != NONE).tolist()
-    whole = sum(bytes_of[weights[operator]] for operator in set(counted.tolist()) - {NONE})
+    counted = attribute_operators(np.array(parents, dtype=np.int32), np.array(weights, dtype=np.int8), np.array(launches, dtype=np.int32))
+    assert sorted(found) == np.flatnonzero(counted != NULL_INDEX).tolist()
+    whole = sum(bytes_of[weights[operator]] for operator in set(counted.tolist()) - {NULL_INDEX})
     assert sum(row["bytes"] for row in found.values()) == pytest.approx(whole)
     # No operator counts beside one around it that is not heavier.
-    for operator in set(counted.tolist()) - {NONE}:
+    for operator in set(counted.tolist()) - {NULL_INDEX}:
         assert not any(outer in counted and weights[outer] <= weights[operator] for outer in around(parents, operator)[1:])

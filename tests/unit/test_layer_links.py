@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.tables.event_rows import frame_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.ui.names_wanted import is_wanted, whole
 from kernalyse.services.ui.pages.layer_panel import LayerPanel
 from kernalyse.services.ui.state import ViewState
@@ -20,7 +20,7 @@ def wanted_points(layer: str, variant: str | None, *layers: tuple[str, str | Non
         {"run_id": "run-1", "layer_path": path, "parent_path": around, "layer": path.rpartition(" / ")[2], "variant": variant}
         for path, around in layers
     ]
-    panel = LayerPanel("run-1", frame_of(table_named("layer_tree"), rows), ViewState(layer=layer))
+    panel = LayerPanel("run-1", frame_from_rows(find_table("layer_tree"), rows), ViewState(layer=layer))
     return panel.point_name()
 
 

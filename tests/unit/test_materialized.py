@@ -66,8 +66,8 @@ def test_other_ceilings_and_a_deleted_run_change_the_answer(store: Store) -> Non
     record = store.runs.of(None)[0]
     device_id = str(record.run.device_id)
     memory, compute = ("dram", "bytes_per_s", 7e16, "copy"), ("float32", "flop_per_s", 7e16, "fma")
-    set_by_hand = [Ceiling(device_id, *ceiling, source="user") for ceiling in (memory, compute)]
-    store.hardware.set_by_hand(record.run.node_id, device_id, set_by_hand, Thresholds())
+    set_user_overrides = [Ceiling(device_id, *ceiling, source="user") for ceiling in (memory, compute)]
+    store.hardware.set_user_overrides(record.run.node_id, device_id, set_user_overrides, Thresholds())
     after = kept.rows().collect()
     assert (before["bound"].to_list(), after["bound"].to_list()) == ([None, None], ["memory", "memory"])
     assert_frame_equal(after, of_all(store))
@@ -79,7 +79,7 @@ def test_other_ceilings_and_a_deleted_run_change_the_answer(store: Store) -> Non
 def test_a_file_that_cannot_be_read_is_made_anew(store: Store, worked_out: list[list[str] | None], damage: bytes | None) -> None:
     add_runs(store, [100.0])
     rows = kernels_view(store).rows().collect()
-    (path,) = store.summary_folder.rglob("*.parquet")
+    (path,) = store.summary_directory.rglob("*.parquet")
     content = path.read_bytes()
     path.write_bytes(damage or content[:4] + bytes(200) + content[204:])  # the rest of it can be read
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_rows_that_cannot_be_written_are_answered_and_computed_again(
     store: Store, worked_out: list[list[str] | None], caplog: pytest.LogCaptureFixture
 ) -> None:
     add_runs(store, [100.0, 101.0])
-    store.summary_folder.write_bytes(b"no directory")
+    store.summary_directory.write_bytes(b"no directory")
     view = kernels_view(store)
     for _ in range(2):
         assert_frame_equal(view.rows().collect(), of_all(store))
@@ -102,9 +102,9 @@ def test_rows_that_cannot_be_written_are_answered_and_computed_again(
 def test_files_of_another_version_go(store: Store) -> None:
     add_runs(store, [100.0])
     for name in ("kernels-1-0.parquet", "0123456789ab/1.parquet"):
-        path = store.summary_folder / name
+        path = store.summary_directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
     assert kernels_view(store).rows().collect().height == 1
-    assert [path.name for path in store.summary_folder.rglob("*.parquet")] == ["1.parquet"]
-    assert len(list(store.summary_folder.iterdir())) == 1
+    assert [path.name for path in store.summary_directory.rglob("*.parquet")] == ["1.parquet"]
+    assert len(list(store.summary_directory.iterdir())) == 1

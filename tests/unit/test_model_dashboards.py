@@ -13,9 +13,9 @@ import visualize_comparison
 import visualize_performance
 
 from kernalyse.services.analyzer.queries.registry import FileSource, resolve_table
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.compat.model_dashboards.dashboards import Dashboard
-from kernalyse.services.compat.model_dashboards.document import benchmark_of, layer_of, side_of, timing_of
+from kernalyse.services.compat.model_dashboards.document import benchmark_entry, implementation_entry, layer_entry, timing_entry
 from kernalyse.services.core.errors import InvalidRequestError, InvalidTraceError
 from tests.unit.read_file import files_of, read_as
 
@@ -49,7 +49,7 @@ LAYERS = [
 ]
 PROFILE: dict[str, Any] = {
     "metadata": {"gpu_name": "A <device>", "batch_size": 4},
-    "benchmarks": {"gpt_nano": benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS], ROOF)},
+    "benchmarks": {"gpt_nano": benchmark_entry(MODEL, [layer_entry(layer) for layer in LAYERS], ROOF)},
 }
 COMPARISON: dict[str, Any] = {
     "metadata": {"as_is": "baseline", "to_be": "fused"},
@@ -57,8 +57,8 @@ COMPARISON: dict[str, Any] = {
         "gpt_nano": {
             "batch_size": 4,
             "seq_len": 64,
-            "baseline": side_of(MODEL | {"duration_mean_ns": 3e6}),
-            "fused": side_of(MODEL),
+            "baseline": implementation_entry(MODEL | {"duration_mean_ns": 3e6}),
+            "fused": implementation_entry(MODEL),
             "speedup": 2.3,
             "speedup_low": 2.2,
             "speedup_high": 2.4,
@@ -82,12 +82,12 @@ def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
     read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))
 
     def table(name: str) -> list[dict[str, Any]]:
-        return resolve_table(table_named(name), FileSource(read.frames)).collect().to_dicts()
+        return resolve_table(find_table(name), FileSource(read.frames)).collect().to_dicts()
 
     (model,) = table("models")
     assert (model["model_name"], model["variant"], model["memory_bytes"]) == ("gpt_nano", "fused", 2_000_000)
     assert [model[name] for name in ("batch_size", "sequence_length", "layer_count", "head_count", "width")] == [4, 64, 3, 3, 48]
-    assert timing_of(model) == pytest.approx(timing_of(MODEL))
+    assert timing_entry(model) == pytest.approx(timing_entry(MODEL))
     assert model["tokens_per_s"] == pytest.approx(256 / 1.28e-3)  # of the median, which every rate of the table is of
     layers = {row["layer"]: row for row in table("layers")}
     assert layers["blocks.0.attn.qkv"]["duration_sum_ns"] == 3e5
@@ -95,13 +95,13 @@ def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
 
 
 def test_layers_of_several_models_of_a_profile_are_not_mixed(tmp_path: Path) -> None:
-    entry = benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS])
+    entry = benchmark_entry(MODEL, [layer_entry(layer) for layer in LAYERS])
     layers = [layer | {"time": 2 * layer["time"]} for layer in entry["layers"]]
     models = {"gpt_nano": entry, "gpt-1.5b": entry | {"layers": layers}}
     read = read_as("model_profiles", files_of(tmp_path, PROFILE | {"benchmarks": models}))
 
     def rows(name: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        found = resolve_table(table_named(name), FileSource(read.frames)).collect().select(columns).rows()
+        found = resolve_table(find_table(name), FileSource(read.frames)).collect().select(columns).rows()
         return {key: tuple(figures) for key, *figures in found}
 
     assert rows("models", "model_name", "launch_count", "launches_duration_sum_ns") == {"gpt_nano": (3, 5e5), "gpt-1.5b": (3, 10e5)}
@@ -112,7 +112,7 @@ def test_layers_of_several_models_of_a_profile_are_not_mixed(tmp_path: Path) -> 
 
 def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
     tables = read_as("model_profiles", files_of(tmp_path, COMPARISON))
-    models = resolve_table(table_named("models"), FileSource(tables.frames)).collect()
+    models = resolve_table(find_table("models"), FileSource(tables.frames)).collect()
     assert models.select("model_name", "variant", "duration_mean_ns").rows() == [
         ("gpt_nano", "baseline", pytest.approx(3e6)),
         ("gpt_nano", "fused", pytest.approx(1.32e6)),
@@ -143,8 +143,8 @@ def test_rates_are_of_the_latency_beside_them_and_a_speed_up_of_something_else_s
 
 def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: Path) -> None:
     busy = MODEL | {"disturbance": "host 98 % busy"}
-    profile = PROFILE | {"benchmarks": {"gpt_nano": benchmark_of(busy, []), "gpt_micro": benchmark_of(MODEL, [])}}
-    sides = {"baseline": side_of(busy), "fused": side_of(MODEL)}
+    profile = PROFILE | {"benchmarks": {"gpt_nano": benchmark_entry(busy, []), "gpt_micro": benchmark_entry(MODEL, [])}}
+    sides = {"baseline": implementation_entry(busy), "fused": implementation_entry(MODEL)}
     comparison = COMPARISON | {"comparisons": {"gpt_nano": COMPARISON["comparisons"]["gpt_nano"] | sides}}
     for dashboard, data, chart_count in (
         (visualize_performance.PerformanceDashboard(tmp_path), profile, 8),
@@ -156,7 +156,7 @@ def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: P
         assert text.count("110 µs ⚠") == 1  # beside the latency
         assert json.loads(dashboard.save_data().read_text()) == data
         read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))
-        models = resolve_table(table_named("models"), FileSource(read.frames)).collect()
+        models = resolve_table(find_table("models"), FileSource(read.frames)).collect()
         assert models["disturbance"].to_list().count(busy["disturbance"]) == 1
 
 

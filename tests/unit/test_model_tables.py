@@ -13,9 +13,9 @@ from kernalyse.services.analyzer.analysis.models import BASELINE_BLOCKS, BLOCKS,
 from kernalyse.services.analyzer.queries.registry import QueryParameters, resolve_table
 from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.cli.model import layer_lines
-from kernalyse.services.compat.model_dashboards.document import layer_of
+from kernalyse.services.compat.model_dashboards.document import layer_entry
 from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.core.model import (
     Ceiling,
@@ -55,7 +55,7 @@ def tables_of(tmp_path: Path) -> Iterator[Callable[..., Tables]]:
             store.compact("m")
 
         def table(name: str, depth: int | None = None) -> pl.DataFrame:
-            return resolve_table(table_named(name), StoreSource(store, ["m"]), QueryParameters(depth)).collect()
+            return resolve_table(find_table(name), StoreSource(store, ["m"]), QueryParameters(depth)).collect()
 
         return table
 
@@ -145,7 +145,7 @@ def test_memory_is_that_of_the_pass_and_of_the_largest_launch(tables_of: Callabl
     (qkv,) = table("layers").filter(variant="baseline", layer="blocks.0.attn.qkv").to_dicts()
     assert qkv["memory_bytes"] == 3_000
     assert table("measurements")["register_count"].to_list() == [32, *[None] * 9]
-    assert layer_of(qkv)["peak_memory_mb"] == 0.003
+    assert layer_entry(qkv)["peak_memory_mb"] == 0.003
 
 
 def test_models_tell_latency_throughput_and_shape(tables_of: Callable[..., Tables]) -> None:

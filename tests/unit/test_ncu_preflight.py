@@ -19,12 +19,12 @@ from kernalyse.services.profiler.collectors.ncu import (
     TENSOR_PATHS,
     CounterAccess,
     NcuCall,
-    cache_control_of,
     check_ncu,
+    counter_error,
     dcgm_process_id,
     metric_names,
-    refusal,
-    refused_metrics,
+    ncu_cache_control,
+    rejected_metrics,
 )
 from kernalyse.services.profiler.workloads import counters
 from kernalyse.services.profiler.workloads.counters import base_name, prepare_counting
@@ -195,7 +195,7 @@ def test_the_command_around_a_program(tmp_path: Path) -> None:
         r"--target-processes all --kernel-name-base function --kernel-name regex:^(copy|add\.2)$ --profile-from-start off "
         f"--metrics a.sum,b.avg --log-file {tmp_path}/log python -m x"
     )
-    assert [cache_control_of(mode) for mode in (CacheMode.COLD, CacheMode.HOT)] == ["all", "none"]
+    assert [ncu_cache_control(mode) for mode in (CacheMode.COLD, CacheMode.HOT)] == ["all", "none"]
 
 
 def test_functions_are_named_without_namespaces_and_template_arguments() -> None:
@@ -243,15 +243,15 @@ def test_every_tensor_metric_is_one_that_ncu_has_for_the_chip_and_none_is_part_o
 
 def test_a_refusal_has_each_message_once_and_the_remedy_for_the_first_that_is_known() -> None:
     lines = ["==PROF== Connected to process 7", *["==ERROR== Profiling failed because a driver resource was unavailable."] * 3]
-    error = refusal("\n".join(lines), 1)
+    error = counter_error("\n".join(lines), 1)
     assert error.found == "ncu says: Profiling failed because a driver resource was unavailable."
     assert error.remedy == DCGM_REMEDY
 
 
 def test_without_messages_of_ncu_the_last_words_of_the_program_are_the_reason() -> None:
-    error = refusal("\n".join(f"line {index}" for index in range(100)), None)
+    error = counter_error("\n".join(f"line {index}" for index in range(100)), None)
     assert error.found.startswith("ncu was ended by a signal; it says: line 88\n")
-    assert refusal("", 1).found == "ncu says: nothing"
+    assert counter_error("", 1).found == "ncu says: nothing"
 
 
 def test_metrics_that_its_messages_name_are_those_to_leave_out() -> None:
@@ -259,7 +259,7 @@ def test_metrics_that_its_messages_name_are_those_to_leave_out() -> None:
     failed = (
         "==ERROR== Failed to find metric regex:^sm__ops_path_tensor_src_fp64(\\.|$)\n==ERROR== Failed to find metric dram__bytes_read.sum\n"
     )
-    assert refused_metrics(failed, asked) == {"sm__ops_path_tensor_src_fp64.sum", "dram__bytes_read.sum"}
+    assert rejected_metrics(failed, asked) == {"sm__ops_path_tensor_src_fp64.sum", "dram__bytes_read.sum"}
     listed = "==ERROR== Failed to access the following 2 metrics: dram__bytes.sum, unasked.sum\n"
-    assert refused_metrics(listed, asked) == {"dram__bytes.sum"}
-    assert refused_metrics("==ERROR== Out of memory", asked) == frozenset()
+    assert rejected_metrics(listed, asked) == {"dram__bytes.sum"}
+    assert rejected_metrics("==ERROR== Out of memory", asked) == frozenset()

@@ -12,7 +12,7 @@ import pytest
 from kernalyse.services.analyzer.ingest.reading import read_with_counters
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.ncu import reader
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
 from tests.unit.ncu_report import launch, report_text
 from tests.unit.nsys_export import call, kernel, write_export
@@ -57,7 +57,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
 def test_a_stored_report_is_read_through_ncu(stored: TraceFiles, installed: Callable[[str], None]) -> None:
     installed(PRINTING)
-    assert reader_of(stored).format == "ncu"
+    assert select_reader(stored).format == "ncu"
     tables = read_with_counters(stored)
     assert tables.frames["launch_work"].select("flop", "bytes").rows() == [(16.0, 96.0)]
     assert tables.frames["trace_processes"]["file_name"].to_list() == ["app.ncu-rep"]

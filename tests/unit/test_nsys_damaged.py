@@ -15,7 +15,7 @@ import pytest
 
 from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
 from kernalyse.services.analyzer.queries.registry import trace_frames
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
 from kernalyse.services.core.errors import InvalidTraceError
@@ -28,7 +28,7 @@ LARGEST: Final = 2**63 - 1
 PAGE_BYTES: Final = 4096
 
 
-def read(path: Path) -> ImportedTables:
+def read(path: Path) -> ReadResult:
     return NsysSqliteReader().read(TraceFiles(path.name, path, 0))
 
 
@@ -263,7 +263,7 @@ def test_tables_and_columns_of_newer_versions_do_no_harm(tmp_path: Path) -> None
 # ---------------------------------------------------------------- ranges
 
 
-def names_of_kernels(tables: ImportedTables) -> list[str | None]:
+def names_of_kernels(tables: ReadResult) -> list[str | None]:
     ranges = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index").select("range_index", "name")
     return tables.frames["kernel_launches"].join(ranges, on="range_index", how="left", maintain_order="left")["name"].to_list()
 

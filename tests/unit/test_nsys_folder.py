@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
-from kernalyse.services.analyzer.readers.registry import reader_of, trace_files, traces_at
+from kernalyse.services.analyzer.readers.registry import find_traces, select_reader, trace_files
 from kernalyse.services.core.errors import InvalidTraceError
 from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export
 from tests.unit.nsys_folder import ENDINGS, write_folder, write_table
@@ -18,9 +18,9 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "nsys"
 TYPES = tuple(ENDINGS)
 
 
-def read(path: Path) -> ImportedTables:
+def read(path: Path) -> ReadResult:
     files = trace_files(path, 0)
-    return reader_of(files).read(files)
+    return select_reader(files).read(files)
 
 
 def example(path: Path) -> Path:
@@ -45,7 +45,7 @@ def example(path: Path) -> Path:
     )
 
 
-def assert_same(found: ImportedTables, expected: ImportedTables, folder_name: str) -> None:
+def assert_same(found: ReadResult, expected: ReadResult, folder_name: str) -> None:
     assert found.notes == expected.notes
     assert (found.start_time, found.end_time) == (expected.start_time, expected.end_time)
     assert found.frames.keys() == expected.frames.keys()
@@ -113,7 +113,7 @@ def test_one_table_and_tables_of_others_are_refused(tmp_path: Path) -> None:
         read(others)
     files = TraceFiles("sales.parquet", others / "sales.parquet", 0, {"others/costs.parquet": others / "costs.parquet"})
     with pytest.raises(InvalidTraceError, match="the tables costs, sales"):
-        reader_of(files).read(files)
+        select_reader(files).read(files)
 
 
 def test_a_folder_is_a_trace_or_has_traces(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_a_folder_is_a_trace_or_has_traces(tmp_path: Path) -> None:
     (below / "notes.txt").write_text("hello")
     (folder / "more").mkdir()
     (below / "around").symlink_to(tmp_path)
-    assert traces_at(tmp_path) == [export, folder]
-    assert traces_at(folder) == [folder]
-    assert traces_at(below / "notes.txt") == [below / "notes.txt"]
+    assert find_traces(tmp_path) == [export, folder]
+    assert find_traces(folder) == [folder]
+    assert find_traces(below / "notes.txt") == [below / "notes.txt"]
     (below / "empty").mkdir()
-    assert traces_at(below / "empty") == []
+    assert find_traces(below / "empty") == []

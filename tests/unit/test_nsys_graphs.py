@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernalyse.services.analyzer.queries.registry import trace_inputs
-from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.frames import NODE_TABLES
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from tests.unit.nsys_export import Rows, call, global_id, kernel, node, nvtx, write_export
@@ -32,11 +32,11 @@ def export(path: Path, kernels: Rows, nodes: Rows | None, node_table: str = NODE
     return write_export(path, kernels=kernels, calls=[LAUNCH], ranges=RANGES, nodes=nodes, node_table=node_table)
 
 
-def read(path: Path) -> ImportedTables:
+def read(path: Path) -> ReadResult:
     return NsysSqliteReader().read(TraceFiles(path.name, path, 0))
 
 
-def layers(tables: ImportedTables) -> list[tuple[str | None, str | None]]:
+def layers(tables: ReadResult) -> list[tuple[str | None, str | None]]:
     """Range and source of each kernel."""
     ranges = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index").select("range_index", "name")
     launches = tables.frames["kernel_launches"].join(ranges, on="range_index", how="left", maintain_order="left")

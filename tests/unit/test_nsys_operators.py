@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames, trace_inputs
-from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 
@@ -26,7 +26,7 @@ def export(folder: Path, *ranges: str) -> TraceFiles:
     return TraceFiles(path.name, path, 0)
 
 
-def named_operators(tables: ImportedTables) -> list[str | None]:
+def named_operators(tables: ReadResult) -> list[str | None]:
     names = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index", maintain_order="left")["name"].to_list()
     return [None if row is None else names[row] for row in tables.frames["kernel_launches"]["operator_index"].to_list()]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.nsys import reader
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
 from kernalyse.services.core.external_programs import find_nsys
 from tests.unit.nsys_export import kernel, write_export
@@ -28,8 +28,8 @@ def report(folder: Path) -> TraceFiles:
     return TraceFiles("nightly.nsys-rep", path, 0)
 
 
-def read(files: TraceFiles) -> ImportedTables:
-    return reader_of(files).read(files)
+def read(files: TraceFiles) -> ReadResult:
+    return select_reader(files).read(files)
 
 
 @pytest.fixture

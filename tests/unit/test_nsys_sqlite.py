@@ -14,27 +14,27 @@ import pytest
 from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
 from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
 from kernalyse.services.analyzer.queries.registry import trace_frames
-from kernalyse.services.analyzer.readers.base import ImportedTables, Selection, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, Selection, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader, read_tables
 from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
 from kernalyse.services.core.errors import InvalidTraceError
 from tests.unit.nsys_export import THREAD, call, global_id, kernel, nvtx, write_export
 
 
-def read(path: Path) -> ImportedTables:
+def read(path: Path) -> ReadResult:
     return NsysSqliteReader().read(TraceFiles(path.name, path, 0))
 
 
-def named(tables: ImportedTables, table_name: str, *columns: str) -> list[tuple[Any, ...]]:
+def named(tables: ReadResult, table_name: str, *columns: str) -> list[tuple[Any, ...]]:
     """Rows with names in the place of name_index."""
     names = tables.frames["trace_names"]
     frame = tables.frames[table_name].join(names, on="name_index", how="left", maintain_order="left")
     return frame.select(columns).rows()
 
 
-def layers_of_kernels(tables: ImportedTables) -> list[str | None]:
+def layers_of_kernels(tables: ReadResult) -> list[str | None]:
     """Name of the range of each kernel."""
     ranges = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index", how="left").select("range_index", "name")
     return tables.frames["kernel_launches"].join(ranges, on="range_index", how="left", maintain_order="left")["name"].to_list()
@@ -279,7 +279,7 @@ def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:
     path = tmp_path / "empty.sqlite"
     path.touch()
     with pytest.raises(InvalidTraceError, match="nothing in it"):
-        reader_of(TraceFiles(path.name, path, 0))
+        select_reader(TraceFiles(path.name, path, 0))
 
 
 def test_an_export_without_kernels_says_so(tmp_path: Path) -> None:

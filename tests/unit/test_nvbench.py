@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.export.nvbench import WrittenDocument, nvbench_document
+from kernalyse.services.analyzer.export.nvbench import NvbenchDocument, nvbench_document
 from kernalyse.services.analyzer.export.results import TABLE_NAMES, RunResults
-from kernalyse.services.analyzer.ingest.reading import numbered
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.ingest.reading import with_event_indexes
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.nvbench import NvbenchReader
 from kernalyse.services.analyzer.readers.registry import read_trace
 from kernalyse.services.analyzer.tables.runs import RUNS
@@ -83,7 +83,7 @@ def document(*states: Document, **members: Any) -> Document:
     }
 
 
-def read(folder: Path, content: Document | str, companions: Mapping[str, bytes] | None = None) -> ImportedTables:
+def read(folder: Path, content: Document | str, companions: Mapping[str, bytes] | None = None) -> ReadResult:
     path = folder / "arrived"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     paths = {}
@@ -93,11 +93,11 @@ def read(folder: Path, content: Document | str, companions: Mapping[str, bytes] 
     return read_trace(TraceFiles("a.json", path, ARRIVED_UNIX_NS, paths))
 
 
-def measurements(tables: ImportedTables) -> list[dict[str, Any]]:
+def measurements(tables: ReadResult) -> list[dict[str, Any]]:
     return tables.frames["measurements"].rows(named=True)
 
 
-def lines(tables: ImportedTables) -> list[str]:
+def lines(tables: ReadResult) -> list[str]:
     found: list[str] = tables.frames["log_lines"]["line"].to_list()
     return found
 
@@ -397,7 +397,7 @@ def results(tmp_path: Path) -> RunResults:
     )
 
 
-def written(results: RunResults) -> tuple[Document, WrittenDocument]:
+def written(results: RunResults) -> tuple[Document, NvbenchDocument]:
     made = nvbench_document(results, "a.json")
     return json.loads(made.text), made
 
@@ -525,7 +525,7 @@ def test_nvbenchs_own_tools_compare_two_exports(results: RunResults, tmp_path: P
 @REAL_FILES
 def test_a_real_file_comes_back_from_an_export_as_it_was(tmp_path: Path) -> None:
     tables = read_trace(TraceFiles("test_ref.json", REAL_FOLDER / "test_ref.json", ARRIVED_UNIX_NS))
-    stored, _ = numbered("imported-1", tables.frames)
+    stored, _ = with_event_indexes("imported-1", tables.frames)
     run = pl.DataFrame({"run_id": ["imported-1"], "title": ["test_ref.json"], "device_id": [None]})
     empty = {name: pl.DataFrame() for name in TABLE_NAMES} | {"samples": tables.frames["samples"]}
     content, _ = written(RunResults({**empty, **stored, RUNS.table_name: run}, ()))

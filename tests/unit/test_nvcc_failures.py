@@ -14,7 +14,7 @@ from kernalyse.services.core.errors import (
     TimeLimitError,
     WorkerCrashedError,
 )
-from kernalyse.services.profiler.backends.base import may_hold_streams
+from kernalyse.services.profiler.backends.base import can_block_streams
 from kernalyse.services.profiler.backends.cuda.driver import HARMLESS, failure
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE, command_limit_s
 
@@ -47,9 +47,9 @@ def test_cuda_error_says_who_is_at_fault(code: int, name: str, error_class: type
 
 
 def test_streams_are_held_unless_a_tool_forbids_it() -> None:
-    assert may_hold_streams({"PATH": "/bin", "CUDA_LAUNCH_BLOCKING": "0", "KERNALYSE_UNDER_PROFILER": "0"})
+    assert can_block_streams({"PATH": "/bin", "CUDA_LAUNCH_BLOCKING": "0", "KERNALYSE_UNDER_PROFILER": "0"})
     for name in ("NV_TPS_LAUNCH_TOKEN", "NV_SANITIZER_INJECTION_PORT_BASE", "CUDA_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING"):
-        assert not may_hold_streams({name: "1"})
+        assert not can_block_streams({name: "1"})
 
 
 def test_a_command_has_half_of_the_time_that_a_worker_may_be_silent() -> None:

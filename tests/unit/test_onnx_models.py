@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernalyse.services.core.costs.onnx import OnnxCall, onnx_category, onnx_work
+from kernalyse.services.core.costs.onnx import OnnxCall, onnx_category, onnx_cost
 
 
 def work(operator: str, inputs: list[Any], outputs: list[Any], dtype: str = "float") -> tuple[float | None, float | None]:
@@ -14,7 +14,7 @@ def work(operator: str, inputs: list[Any], outputs: list[Any], dtype: str = "flo
     arguments = {"op_name": operator, "input_type_shape": typed(inputs, dtype), "output_type_shape": typed(outputs, dtype)}
     call = OnnxCall.recorded(arguments)
     assert call is not None
-    found = onnx_work(call)
+    found = onnx_cost(call)
     assert found is not None
     return found.flop, found.bytes
 
@@ -107,7 +107,7 @@ def test_what_shapes_do_not_tell_is_unknown(operator: str, inputs: list[Any], ou
         {"op_name": operator, "input_type_shape": typed(inputs, "float"), "output_type_shape": typed(outputs, "float")}
     )
     assert call is not None
-    assert onnx_work(call) is None
+    assert onnx_cost(call) is None
 
 
 @pytest.mark.parametrize(

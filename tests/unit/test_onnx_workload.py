@@ -31,7 +31,14 @@ from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
 from kernalyse.services.profiler.runs.files import BundleStore
 from kernalyse.services.profiler.workloads.models import find_model_spec
 from kernalyse.services.profiler.workloads.onnx.bert import bert, stored_bert
-from kernalyse.services.profiler.workloads.onnx.inputs import OWN_TOKENIZER, Extents, PreparedModel, prepare, read_tokenizer, tokenize
+from kernalyse.services.profiler.workloads.onnx.inputs import (
+    OWN_TOKENIZER,
+    OpenDimensions,
+    PreparedModel,
+    prepare,
+    read_tokenizer,
+    tokenize,
+)
 from kernalyse.services.profiler.workloads.onnx.model_file import read_model_file
 from kernalyse.services.profiler.workloads.onnx.run import plan_pass
 from kernalyse.services.profiler.workloads.onnx.session import (
@@ -88,7 +95,7 @@ def test_every_text_becomes_tokens() -> None:
 def test_a_prompt_becomes_the_inputs_of_bert(tmp_path: Path) -> None:
     told = Told()
     model = prepared(tmp_path, told, prompt="hello world", batch_size=2)
-    assert model.dimensions == Extents(batch=2, sequence=4)
+    assert model.dimensions == OpenDimensions(batch=2, sequence=4)
     ids = model.feeds["input_ids"]
     assert ids.shape == (2, 4)
     assert ids[0].tolist() == ids[1].tolist() == [2, *(read_tokenizer(OWN_TOKENIZER, "").encode("hello world").ids[1:-1]), 3]
@@ -112,7 +119,7 @@ def test_a_model_of_a_fixed_length_gets_padding_behind_the_prompt(tmp_path: Path
     fixed: dict[str, Any] = {"model_name": "m.onnx", "bundle_digest": DIGEST, "batch_size": 2}
     told = Told()
     model = prepared(tmp_path, told, prompt="hello world", **fixed)
-    assert model.dimensions == Extents(batch=1, sequence=6)
+    assert model.dimensions == OpenDimensions(batch=1, sequence=6)
     assert model.feeds["input_ids"][0, 3:].tolist() == [3, 0, 0]  # [SEP], [PAD], [PAD]
     assert model.feeds["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0]]
     assert told.lines[1:] == [
@@ -123,7 +130,7 @@ def test_a_model_of_a_fixed_length_gets_padding_behind_the_prompt(tmp_path: Path
     assert prepared(tmp_path, told, prompt="word " * 10, **fixed).feeds["input_ids"].shape == (1, 6)
     assert "The prompt has 12 tokens, the model takes 6: the last 6 are left out." in told.lines
     told = Told()
-    assert prepared(tmp_path, told, **fixed).dimensions == Extents(batch=1, sequence=6)
+    assert prepared(tmp_path, told, **fixed).dimensions == OpenDimensions(batch=1, sequence=6)
     assert told.lines[1] == "The model's file fixes the sequence at 6 tokens: 64 is not what runs."
 
 
@@ -252,7 +259,7 @@ def test_fused_nodes_stand_where_the_last_of_them_stood(tmp_path: Path) -> None:
     assert by_operator["BiasGelu"] == "bert.encoder.layer.1.intermediate.intermediate_act_fn.BiasGelu"
     assert "bert.encoder.layer.0.attention.self.query.MatMul" in paths.values()
     # What all layers have to do, against the products that BERT's sizes give.
-    plan = plan_pass(PreparedModel("bert", model, {}, Extents(1, 5)), nodes, paths)
+    plan = plan_pass(PreparedModel("bert", model, {}, OpenDimensions(1, 5)), nodes, paths)
     linear, scores, heads = 5 * (4 * 128 * 128 + 2 * 128 * 512), 2 * 5 * 5 * 128, 128 * 128 + 128 * 2
     products = sum(node.configuration.flop or 0 for node in plan.nodes if node.configuration.category == "matmul")
     assert products == 2 * (2 * (linear + scores) + heads)
@@ -313,7 +320,7 @@ def test_nodes_that_are_only_launched_have_no_times_of_their_own(tmp_path: Path)
     node.durations[:] = 5_000
     other = ProfiledNode("/odd", "Odd", CPU_PROVIDER, 2, [None])
     file = read_model_file(stored_bert(tmp_path, 8, 0), "bert")
-    plan = plan_pass(PreparedModel("m", file, {}, Extents(1, 2)), (node, other), {"/odd": "odd"})
+    plan = plan_pass(PreparedModel("m", file, {}, OpenDimensions(1, 2)), (node, other), {"/odd": "odd"})
     assert [planned.configuration.layer_path for planned in plan.nodes] == ["odd"]
     assert plan.configuration.flop is None  # not all of it is known
     assert "No cost model knows 1 Odd" in plan.notices[0]

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.queries.registry import TRACE_DERIVED, QueryParameters, trace_frames
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.onnxruntime import OnnxRuntimeReader
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.core.errors import InvalidTraceError
 
 SHARED = Path(__file__).parents[3] / "shared/data/onnxruntime/ort_1_31_cpu.json"
@@ -37,19 +37,19 @@ def node(name: str, start_us: float, duration_us: float, operator: str = "MatMul
     return event("Node", f"{name}_kernel_time", start_us, duration_us, **placed, op_name=operator, provider=provider, **others)
 
 
-def read(folder: Path, *events: Any) -> ImportedTables:
+def read(folder: Path, *events: Any) -> ReadResult:
     path = folder / "profile.json"
     path.write_text(json.dumps([LOADED, *events]))
     files = TraceFiles(path.name, path, 0)
-    assert reader_of(files).format == "onnxruntime"
+    assert select_reader(files).format == "onnxruntime"
     return OnnxRuntimeReader().read(files)
 
 
-def answer(tables: ImportedTables, name: str, depth: int | None = None) -> pl.DataFrame:
+def answer(tables: ReadResult, name: str, depth: int | None = None) -> pl.DataFrame:
     return TRACE_DERIVED[name].compute(trace_frames(tables.frames), QueryParameters(depth)).collect()
 
 
-def layers(tables: ImportedTables, depth: int | None = None) -> list[tuple[Any, ...]]:
+def layers(tables: ReadResult, depth: int | None = None) -> list[tuple[Any, ...]]:
     return answer(tables, "layers", depth).select("layer", "call_count", "duration_sum_ns", "source").rows()
 
 

@@ -13,22 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.services.core.costs.contractions import Geometry, causal_pairs, result_shape
-from kernalyse.services.core.costs.operator import OperatorCall, Tensor, Weight, Work, broadcast, promoted
-from kernalyse.services.core.costs.registry import MODELS, work_of
+from kernalyse.services.core.costs.operator import CostClass, OperatorCall, OperatorCost, Tensor, broadcast, promoted_dtype
+from kernalyse.services.core.costs.registry import MODELS, operator_cost
 from tests.unit.counting_numbers import Counter, Number, total
 
 Shapes = Sequence[Any]
 
 
-def worked(name: str, shapes: Shapes, dtype: str = "float", values: Sequence[str] = (), dtypes: Sequence[str] = ()) -> Work | None:
+def worked(name: str, shapes: Shapes, dtype: str = "float", values: Sequence[str] = (), dtypes: Sequence[str] = ()) -> OperatorCost | None:
     """Inputs with a shape are tensors of the data type, unless dtypes says more."""
     types = [*dtypes, *(dtype if shape else "" for shape in shapes[len(dtypes) :])]
     call = OperatorCall.parsed(name, json.dumps(shapes), json.dumps(types), json.dumps(values))
     assert call is not None
-    return work_of(call)
+    return operator_cost(call)
 
 
-def known(name: str, shapes: Shapes, dtype: str = "float", values: Sequence[str] = (), dtypes: Sequence[str] = ()) -> Work:
+def known(name: str, shapes: Shapes, dtype: str = "float", values: Sequence[str] = (), dtypes: Sequence[str] = ()) -> OperatorCost:
     work = worked(name, shapes, dtype, values, dtypes)
     assert work is not None
     return work
@@ -79,7 +79,7 @@ CONVOLUTION = ["", "", "", "[2]", "[1]", "[1]", "False", "[0]", "1"]
 )
 def test_products_take_what_torch_counts(name: str, shapes: Shapes, values: Sequence[str], flop: int) -> None:
     work = known(name, shapes, values=values)
-    assert (work.flop, work.weight, work.dtype) == (flop, Weight.PRODUCT, "float32")
+    assert (work.flop, work.weight, work.dtype) == (flop, CostClass.PRODUCT, "float32")
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.integers(1, 3))
@@ -101,7 +101,7 @@ def test_a_product_reads_its_inputs_and_writes_its_result() -> None:
 def test_without_data_types_flop_are_known_and_bytes_are_not() -> None:
     call = OperatorCall.parsed("aten::addmm", "[[7], [3, 5], [5, 7], [], []]", None, None)
     assert call is not None
-    assert work_of(call) == Work(Weight.PRODUCT, 210.0, None, None)
+    assert operator_cost(call) == OperatorCost(CostClass.PRODUCT, 210.0, None, None)
 
 
 # ---------------------------------------------------------------- convolutions
@@ -287,7 +287,7 @@ def test_batch_norm_normalises_each_channel() -> None:
 
 def test_elementwise_operators_read_inputs_as_they_are_and_write_what_they_broadcast_to() -> None:
     work = known("aten::add", [[4, 1], [3], []], "c10::BFloat16")
-    assert (work.flop, work.bytes, work.dtype, work.weight) == (12, 2 * (4 + 3 + 12), "bfloat16", Weight.PASS)
+    assert (work.flop, work.bytes, work.dtype, work.weight) == (12, 2 * (4 + 3 + 12), "bfloat16", CostClass.PASS)
     assert known("aten::add_", [[4, 3], [3], []]).bytes == 4 * (12 + 3 + 12)
     assert known("aten::mul", [[4, 3], []], dtypes=("float", "double")).bytes == 4 * 24  # a number, not a tensor
     compared = known("aten::gt", [[4, 3], [4, 3]])
@@ -317,8 +317,8 @@ def test_gelu_takes_what_its_definition_takes() -> None:
     ],
 )
 def test_data_types_are_promoted_as_torch_does(left: str, right: str, both: str, with_number: str) -> None:
-    assert promoted([Tensor((2,), left), Tensor((2,), right)]) == both
-    assert promoted([Tensor((2,), left), Tensor((), right)]) == with_number
+    assert promoted_dtype([Tensor((2,), left), Tensor((2,), right)]) == both
+    assert promoted_dtype([Tensor((2,), left), Tensor((), right)]) == with_number
 
 
 def test_shapes_are_broadcast_as_numpy_does() -> None:
@@ -351,7 +351,7 @@ def test_pooling_writes_a_result_for_each_window() -> None:
 
 def test_moves_compute_nothing() -> None:
     copied = known("aten::copy_", [[4, 5], [5], []], dtypes=("float", "c10::Half"))
-    assert (copied.flop, copied.bytes, copied.weight) == (0, 4 * 20 + 2 * 5, Weight.MOVE)
+    assert (copied.flop, copied.bytes, copied.weight) == (0, 4 * 20 + 2 * 5, CostClass.MOVE)
     assert known("aten::fill_", [[4, 5], []]).bytes == 80
     looked_up = known("aten::embedding", [[100, 8], [2, 3]], dtypes=("c10::Half", "long int"))
     assert looked_up.bytes == 2 * 2 * 6 * 8 + 8 * 6
@@ -375,7 +375,7 @@ def test_moves_compute_nothing() -> None:
 def test_whatever_was_recorded_a_model_answers(name: str, shapes: Shapes, dtypes: list[str], values: list[str]) -> None:
     call = OperatorCall.parsed(name, json.dumps(shapes), json.dumps(dtypes), json.dumps(values))
     assert call is not None
-    work = work_of(call)
+    work = operator_cost(call)
     if work is not None:
         assert work.flop is None or work.flop >= 0
         assert work.bytes is None or work.bytes >= 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernalyse.services.core.costs.elementwise import ADAM_FLOP, DECAY_FLOP, SGD_FLOP
-from kernalyse.services.core.costs.operator import Weight
+from kernalyse.services.core.costs.operator import CostClass
 from tests.unit.counting_numbers import Counter
 from tests.unit.test_op_models import Shapes, known, worked
 
@@ -41,7 +41,7 @@ def test_adam_reads_parameters_and_moments_and_writes_them() -> None:
     shapes, dtypes, values = adam("0.")
     work = known("aten::_fused_adam_", shapes, dtypes=dtypes, values=values)
     # 7 numbers for each of 20 elements: 3 read and written, gradients read; and the steps of 2 tensors.
-    assert (work.flop, work.bytes, work.weight) == (20 * ADAM_FLOP, 4 * (7 * 20 + 2), Weight.PASS)
+    assert (work.flop, work.bytes, work.weight) == (20 * ADAM_FLOP, 4 * (7 * 20 + 2), CostClass.PASS)
     shapes, dtypes, values = adam("0.01", largest=PARAMETERS, scale=True)
     work = known("aten::_fused_adamw_", shapes, dtypes=dtypes, values=values)
     assert (work.flop, work.bytes) == (20 * (ADAM_FLOP + DECAY_FLOP + 1), 4 * (10 * 20 + 2))
@@ -123,7 +123,7 @@ def test_an_embedding_bag_adds_a_row_for_each_place(mode: int, flop: int) -> Non
 def test_a_grouped_product_multiplies_each_row_once(left: list[int], right: list[int], elements: int) -> None:
     work = known("aten::_grouped_mm", [left, right, [3], [], []], dtypes=["c10::BFloat16", "c10::BFloat16", "int"])
     assert work.flop == 2 * left[-2] * 4 * 5
-    assert (work.bytes, work.weight) == (2 * elements + 4 * 3, Weight.PRODUCT)
+    assert (work.bytes, work.weight) == (2 * elements + 4 * 3, CostClass.PRODUCT)
 
 
 def test_groups_that_are_a_batch_are_one() -> None:
@@ -175,7 +175,7 @@ def test_attention_of_packed_sequences_is_known_where_all_are_as_long_as_the_lon
 def test_values_that_are_put_by_indexes_are_read_and_written() -> None:
     shapes: Shapes = [[100, 64], [], [7, 64], []]
     put = known("aten::index_put_", shapes, dtypes=["float", "", "float", "Scalar"], values=["", "", "", "False"])
-    assert (put.flop, put.bytes, put.weight) == (0, 2 * 4 * 7 * 64, Weight.MOVE)
+    assert (put.flop, put.bytes, put.weight) == (0, 2 * 4 * 7 * 64, CostClass.MOVE)
     added = known("aten::_index_put_impl_", [*shapes, []], dtypes=["float", "", "float"], values=["", "", "", "True", "False"])
     assert (added.flop, added.bytes) == (7 * 64, 3 * 4 * 7 * 64)
     one: Shapes = [[100, 64], [], [], []]

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from kernalyse.services.analyzer.tables.derived import MODELS, PAIRED_COMPARISONS
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS
 from kernalyse.services.cli.model import pair_lines
 from kernalyse.services.cli.run_output import paired_table
@@ -22,11 +22,11 @@ PAIR = {"configuration_index": 1, "label": "gpt fused", "baseline_configuration_
     "reason": "-73.33 % of time.",
 }
 MEDIANS_NS = {"baseline": 105_000.0, "fused": 30_000.0}
-PAIRS = frame_of(PAIRED_COMPARISONS, [PAIR])
+PAIRS = frame_from_rows(PAIRED_COMPARISONS, [PAIR])
 
 
 def test_variants_of_a_model_are_compared_in_turns_and_by_their_medians() -> None:
-    models = frame_of(MODELS, [{"variant": name, "duration_median_ns": median_ns} for name, median_ns in MEDIANS_NS.items()])
+    models = frame_from_rows(MODELS, [{"variant": name, "duration_median_ns": median_ns} for name, median_ns in MEDIANS_NS.items()])
     (line,) = pair_lines(PAIRS, models)
     assert (
         line == "fused against baseline: faster, ×3.75 (×3.5 to ×4) the speed in alternating blocks; ×3.5 by the medians; -73.33 % of time."
@@ -40,7 +40,7 @@ def test_kernels_are_compared_in_turns_and_by_their_medians(median_ns: float | N
     medians_ns = [105_000.0, median_ns]
     rows = [{"configuration_index": index, "duration_median_ns": value} for index, value in enumerate(medians_ns)]
     console = Console(width=200, record=True)
-    console.print(paired_table(PAIRS, frame_of(MEASUREMENTS, rows)))
+    console.print(paired_table(PAIRS, frame_from_rows(MEASUREMENTS, rows)))
     heading, row = (line for line in console.export_text().splitlines() if "gpt" in line or "paired time" in line)
     assert "paired time" in heading
     assert row.split()[row.split().index("0.2667") :][:-4] == ["0.2667", "0.2500", "to", "0.2857", *expected, "20"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kernalyse.services.cli.bundles import bundle_of_model, files_of_command, files_of_folder, pack_files
-from kernalyse.services.cli.profile_request import ProfileWords, build_profile
+from kernalyse.services.cli.bundles import command_files, files_of_folder, model_bundle, pack_files
+from kernalyse.services.cli.profile_request import ProfileOptions, build_profile
 from kernalyse.services.core.errors import BackendUnavailableError, CompileError, KernalyseError, UsageError
 
 COMMAND = ("python", "train.py")
@@ -38,26 +38,26 @@ COMMAND = ("python", "train.py")
 )
 def test_words_that_cannot_be_carried_out_are_named(words: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        build_profile(ProfileWords(**words), environment={})
+        build_profile(ProfileOptions(**words), environment={})
     assert message in caught.value.message
 
 
 def test_a_file_that_is_no_program_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no program")
     with pytest.raises(UsageError, match=r"a file that cannot be executed.*chmod \+x"):
-        build_profile(ProfileWords(target=tmp_path / "notes"))
+        build_profile(ProfileOptions(target=tmp_path / "notes"))
 
 
 def test_what_a_bundle_passes_by_is_told(tmp_path: Path) -> None:
     """A link to a file goes as the file; one to a folder may lead anywhere, above the bundle too."""
     (tmp_path / "train.py").write_text("print()")
     (tmp_path / "again.py").symlink_to("train.py")
-    built = build_profile(ProfileWords(command=COMMAND, bundle=tmp_path))
+    built = build_profile(ProfileOptions(command=COMMAND, bundle=tmp_path))
     assert (built.bundle and built.bundle.file_names, built.notices) == (("again.py", "train.py"), ())
     (tmp_path / "data").symlink_to("..")
     (tmp_path / "gone").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
-    built = build_profile(ProfileWords(command=COMMAND, bundle=tmp_path))
+    built = build_profile(ProfileOptions(command=COMMAND, bundle=tmp_path))
     assert built.bundle
     assert built.bundle.file_names == ("again.py", "train.py")
     assert built.notices == ("Does not go to the node, being links to folders or to nothing, or no files: 'data', 'gone', 'pipe'.",)
@@ -76,9 +76,9 @@ def test_a_source_is_compiled_or_refused_in_the_words_of_nvcc(tmp_path: Path, mo
     source.write_text("int main() { return 1 }")
     nvcc_that(tmp_path, 'echo "add.cu(1): error: expected a \\";\\"" >&2; exit 2', monkeypatch)
     with pytest.raises(CompileError, match=r"add\.cu\(1\): error: expected"):
-        build_profile(ProfileWords(target=source))
+        build_profile(ProfileOptions(target=source))
     (tmp_path / "bin" / "nvcc").write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; printf x > "$2"; chmod 700 "$2"\n')
-    built = build_profile(ProfileWords(target=source, command=("3",)))
+    built = build_profile(ProfileOptions(target=source, command=("3",)))
     assert getattr(built.work, "arguments", None) == ("./add", "3")
     assert built.bundle is not None
     assert built.bundle.file_names == ("add",)
@@ -88,7 +88,7 @@ def test_without_nvcc_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "add.cu").write_text("")
     monkeypatch.setattr("kernalyse.services.core.external_programs.find_nvcc", lambda: None)
     with pytest.raises(BackendUnavailableError, match="Install the CUDA toolkit"):
-        build_profile(ProfileWords(target=tmp_path / "add.cu"))
+        build_profile(ProfileOptions(target=tmp_path / "add.cu"))
 
 
 def test_a_command_takes_the_files_along_that_it_names_in_its_folder(tmp_path: Path) -> None:
@@ -96,14 +96,14 @@ def test_a_command_takes_the_files_along_that_it_names_in_its_folder(tmp_path: P
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     arguments = ("python", "./train.py", "--data", "data/a.txt", "data", "../outside", str(tmp_path / "data/b.txt"), "missing", "")
-    assert list(files_of_command(arguments, tmp_path)) == ["train.py", "data/a.txt"]
+    assert list(command_files(arguments, tmp_path)) == ["train.py", "data/a.txt"]
 
 
 def test_files_that_the_node_has_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    assert build_profile(ProfileWords(COMMAND)).bundle is not None
-    assert build_profile(ProfileWords(COMMAND, has_files_there=True)).bundle is None
+    assert build_profile(ProfileOptions(COMMAND)).bundle is not None
+    assert build_profile(ProfileOptions(COMMAND, has_files_there=True)).bundle is None
 
 
 def test_a_folder_is_packed_without_what_only_belongs_here(tmp_path: Path) -> None:
@@ -154,6 +154,6 @@ def test_a_model_by_another_ending_is_no_onnx_file(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("hello")
     with pytest.raises(KernalyseError, match=r"model .*x\.txt: found a file of another kind; expected a file FILE\.onnx"):
-        build_profile(ProfileWords(prompt="hello", model=path))
+        build_profile(ProfileOptions(prompt="hello", model=path))
     with pytest.raises(KernalyseError, match=r"expected a file FILE\.onnx"):
-        bundle_of_model(str(path), None)
+        model_bundle(str(path), None)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.queries.registry import TRACE_DERIVED, QueryParameters, trace_frames
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.proton import ProtonReader
-from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, select_reader
 from kernalyse.services.core.errors import InvalidTraceError
 from tests.examples import examples
 
@@ -36,19 +36,19 @@ def profile(*nodes: dict[str, Any]) -> list[Any]:
     return [node("ROOT", *nodes, **{"count": 0, "time (ns)": 0}), H100]
 
 
-def read(folder: Path, document: Any) -> ImportedTables:
+def read(folder: Path, document: Any) -> ReadResult:
     path = folder / "p.hatchet"
     path.write_text(document if isinstance(document, str) else json.dumps(document))
     files = TraceFiles(path.name, path, 0)
-    assert reader_of(files).format == "proton"
+    assert select_reader(files).format == "proton"
     return ProtonReader().read(files)
 
 
-def answer(tables: ImportedTables, name: str, depth: int | None = None) -> pl.DataFrame:
+def answer(tables: ReadResult, name: str, depth: int | None = None) -> pl.DataFrame:
     return TRACE_DERIVED[name].compute(trace_frames(tables.frames), QueryParameters(depth)).collect()
 
 
-def layers(tables: ImportedTables, depth: int | None = None) -> list[tuple[Any, ...]]:
+def layers(tables: ReadResult, depth: int | None = None) -> list[tuple[Any, ...]]:
     return answer(tables, "layers", depth).select("layer", "launch_count", "duration_sum_ns", "source").rows()
 
 
@@ -92,7 +92,7 @@ def test_devices_have_what_their_clocks_and_widths_come_to(tmp_path: Path) -> No
     assert device["memory_bandwidth_bytes_per_s"] is None
 
 
-def work(tables: ImportedTables) -> list[tuple[Any, ...]]:
+def work(tables: ReadResult) -> list[tuple[Any, ...]]:
     totals = tables.frames["kernel_totals"].join(tables.frames["trace_names"], on="name_index", maintain_order="left")
     return totals.select("name", "flop", "bytes", "dtype").rows()
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from kernalyse.services.analyzer.export.report_files import report_format, written_report
-from kernalyse.services.analyzer.export.report_sections import MAX_ROW_COUNT, TableOf, cell, report_of, table_section
-from kernalyse.services.analyzer.tables.event_rows import frame_of
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.export.report_files import render_text_report, report_format
+from kernalyse.services.analyzer.export.report_sections import MAX_ROW_COUNT, TableLookup, build_report, cell, table_section
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.cli.output import number
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.formatting import ceiling_rate
@@ -36,8 +36,8 @@ RUN = Run(
 )
 
 
-def tables(**rows: list[dict[str, Any]]) -> TableOf:
-    return lambda name: frame_of(table_named(name), rows.get(name, []))
+def tables(**rows: list[dict[str, Any]]) -> TableLookup:
+    return lambda name: frame_from_rows(find_table(name), rows.get(name, []))
 
 
 KERNELS = [
@@ -59,7 +59,7 @@ def section(report: Report, title: str) -> Section:
 
 
 def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
-    report = report_of(RUN, TRACE)
+    report = build_report(RUN, TRACE)
     assert [section.title for section in report.sections] == ["Run", "Devices", "Kernels by device time", "Layers by device time", "Notes"]
     kernels = section(report, "Kernels by device time")
     assert dict(zip(kernels.headings, kernels.rows[0], strict=True)) == {
@@ -79,7 +79,7 @@ def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
 def test_a_sweep_has_its_outcome_best_roofline_ceilings_and_failures(tmp_path: Path) -> None:
     frames = sweep_results(tmp_path).frames
     run = replace(RUN, node_id="node-1", hostname="gpu-7", spec=RunSpec(KernelSweep(())), notes="")
-    report = report_of(run, lambda name: frames.get(name, table_named(name).empty()))
+    report = build_report(run, lambda name: frames.get(name, find_table(name).empty()))
     assert ("Source", "measured on node gpu-7") in section(report, "Run").facts
     assert section(report, "Outcome").sentences[0] == "2 configurations measured, 1 not."
     failed = section(report, "Not measured")
@@ -95,13 +95,13 @@ def test_a_sweep_has_its_outcome_best_roofline_ceilings_and_failures(tmp_path: P
 
 def test_the_rest_of_a_long_table_is_counted_and_told_where() -> None:
     many = [KERNELS[0] | {"kernel_name": f"k{index}"} for index in range(MAX_ROW_COUNT + 3)]
-    kernels = section(report_of(RUN, tables(kernels=many)), "Kernels by device time")
+    kernels = section(build_report(RUN, tables(kernels=many)), "Kernels by device time")
     assert len(kernels.rows) == MAX_ROW_COUNT
     assert kernels.footnotes == ("And 3 more: kernalyse show run-1 kernels.",)
 
 
 def test_an_empty_run_still_says_what_it_is() -> None:
-    report = report_of(replace(RUN, notes=""), tables())
+    report = build_report(replace(RUN, notes=""), tables())
     assert [section.title for section in report.sections] == ["Run"]
 
 
@@ -125,8 +125,8 @@ def test_figures_have_the_unit_of_their_column(column: str, value: object, expec
 
 
 def test_plain_text_is_aligned() -> None:
-    report = report_of(RUN, TRACE)
-    lines = written_report(report, ReportFormat.TEXT).splitlines()
+    report = build_report(RUN, TRACE)
+    lines = render_text_report(report, ReportFormat.TEXT).splitlines()
     assert lines[:2] == ["Report of a trace", "=================="[: len("Report of a trace")]]
     heading = next(line for line in lines if line.startswith("kernel "))
     gemm = next(line for line in lines if line.startswith("gemm"))
@@ -155,7 +155,7 @@ def markdown_cells(text: str) -> list[list[str]]:
 def test_markdown_keeps_any_name_as_it_is(names: list[str]) -> None:
     given_rows = tuple((f"x{name}x", "1") for name in names)
     report = Report("t", (Section("s", headings=("kernel", "count"), is_numeric=(False, True), rows=given_rows),))
-    found = markdown_cells(written_report(report, ReportFormat.MARKDOWN))
+    found = markdown_cells(render_text_report(report, ReportFormat.MARKDOWN))
     assert found[0] == ["kernel", "count"]
     for (name, _), row in zip(given_rows, found[1:], strict=True):
         plain = " ".join(name.split())
@@ -167,14 +167,14 @@ def test_markdown_keeps_any_name_as_it_is(names: list[str]) -> None:
     "sentence", ["# no heading", "- no item", "1. no item", "2) none", "+ none", "a & b &lt; c", "<b>none</b>", "~~x~~"]
 )
 def test_a_sentence_of_others_is_no_markup(sentence: str) -> None:
-    written = written_report(Report("t", (Section("s", sentences=(sentence,)),)), ReportFormat.MARKDOWN)
+    written = render_text_report(Report("t", (Section("s", sentences=(sentence,)),)), ReportFormat.MARKDOWN)
     paragraph = MarkdownIt("commonmark").enable("strikethrough").parse(written)[-2]
     assert [child.content for child in paragraph.children or []] == [sentence]
 
 
 def test_no_name_steers_a_terminal_or_breaks_a_line() -> None:
     kernels = tables(kernels=[KERNELS[0] | {"kernel_name": "\x1b[2Jevil\nname\x00"}])
-    text = written_report(report_of(replace(RUN, spec=replace(RUN.spec, title="\x1b[31mred")), kernels), ReportFormat.TEXT)
+    text = render_text_report(build_report(replace(RUN, spec=replace(RUN.spec, title="\x1b[31mred")), kernels), ReportFormat.TEXT)
     assert "\x1b" not in text
     assert "\x00" not in text
     assert "evil name" in text
@@ -191,7 +191,7 @@ def test_a_sentence_is_whole_and_one_that_rows_share_is_said_once_below_them() -
     assert [row[-1] for row in made.rows] == [why, "note 1", "note 1"]
     assert made.footnotes == ("Note 1: unknown to all",)
     for chosen in (ReportFormat.TEXT, ReportFormat.MARKDOWN):
-        assert why in written_report(Report("r", (made,)), chosen)
+        assert why in render_text_report(Report("r", (made,)), chosen)
 
 
 @pytest.mark.parametrize(("ceiling_name", "expected"), [("int8", "600 Top/s"), ("float16", "600 Tflop/s")])
@@ -204,7 +204,7 @@ def test_rates_of_integers_are_of_operations(ceiling_name: str, expected: str) -
 
 def test_long_names_keep_both_ends() -> None:
     name = "void begin" + "x" * 500 + "end(int)"
-    text = written_report(report_of(RUN, tables(kernels=[KERNELS[0] | {"kernel_name": name}])), ReportFormat.TEXT)
+    text = render_text_report(build_report(RUN, tables(kernels=[KERNELS[0] | {"kernel_name": name}])), ReportFormat.TEXT)
     (line,) = [line for line in text.splitlines() if line.startswith("void begin")]
     assert "…" in line
     assert "end(int)" in line
@@ -221,7 +221,7 @@ def test_tables_are_read_by_name_alone() -> None:
 
     def table_of(name: str) -> pl.DataFrame:
         asked.append(name)
-        return table_named(name).empty()
+        return find_table(name).empty()
 
-    report_of(RUN, table_of)
+    build_report(RUN, table_of)
     assert len(asked) == len(set(asked))  # each is worked out once

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.export.results import RunResults, results_document
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.documents import MAX_JSON_BYTES
 from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, read_trace
 from kernalyse.services.analyzer.readers.results import ResultsReader
@@ -40,7 +40,7 @@ def document(results: RunResults) -> dict[str, Any]:
     return loaded
 
 
-def read(tmp_path: Path, content: str | bytes, file_name: str = "results.json") -> ImportedTables:
+def read(tmp_path: Path, content: str | bytes, file_name: str = "results.json") -> ReadResult:
     path = tmp_path / "arrived"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_trace(TraceFiles(file_name, path, 1_777_000_000_000_000_000))

@@ -10,7 +10,7 @@ import pytest
 from kernalyse.services.analyzer.analysis.roofline import roofline
 from kernalyse.services.analyzer.analysis.sweeps import kernel_summary
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, COUNTED_WORK, FAILURES, KERNELS, MEASUREMENTS, THRESHOLDS
 
 MEMORY = {"ceiling_name": "dram", "unit": "bytes_per_s", "value": 100e9, "path": "copy", "source": "datasheet"}
@@ -27,7 +27,12 @@ def rows(
 ) -> list[dict[str, Any]]:
     with_keys = [{"run_id": "r", "event_index": 1, "device_id": "d"} | ceiling for ceiling in ceilings]
     of_device = [] if thresholds is None else [{"run_id": "r", "event_index": 1, "device_id": "d"} | thresholds]
-    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, with_keys), COUNTED_WORK.empty(), frame_of(THRESHOLDS, of_device))
+    tables = (
+        frame_from_rows(MEASUREMENTS, measurements),
+        frame_from_rows(CEILINGS, with_keys),
+        COUNTED_WORK.empty(),
+        frame_from_rows(THRESHOLDS, of_device),
+    )
     frame = roofline(*(table.lazy() for table in tables)).collect()
     assert frame.schema == pl.Schema(ROOFLINE.schema)
     return frame.rows(named=True)
@@ -311,10 +316,10 @@ def test_kernels_are_summed_up_with_failures_and_the_best_configuration() -> Non
     lines = rows(measurements, [MEMORY, COMPUTE])
     announced = [{"run_id": "r", "event_index": 2, "configuration_index": n, "kernel_name": "k"} for n in range(3)]
     summary = kernel_summary(
-        frame_of(CONFIGURATIONS, announced).lazy(),
-        frame_of(MEASUREMENTS, measurements).lazy(),
-        frame_of(FAILURES, [{"run_id": "r", "event_index": 8, "configuration_index": 2}]).lazy(),
-        frame_of(ROOFLINE, lines).lazy(),
+        frame_from_rows(CONFIGURATIONS, announced).lazy(),
+        frame_from_rows(MEASUREMENTS, measurements).lazy(),
+        frame_from_rows(FAILURES, [{"run_id": "r", "event_index": 8, "configuration_index": 2}]).lazy(),
+        frame_from_rows(ROOFLINE, lines).lazy(),
     ).collect()
     assert summary.schema == pl.Schema(KERNELS.schema)
     (row,) = summary.rows(named=True)
@@ -332,10 +337,10 @@ def test_the_best_configuration_is_a_plausible_one() -> None:
         announced = [{"run_id": "r", "event_index": 2, "configuration_index": n, "kernel_name": "k"} for n in range(2)]
         return (
             kernel_summary(
-                frame_of(CONFIGURATIONS, announced).lazy(),
-                frame_of(MEASUREMENTS, [*measurements]).lazy(),
-                frame_of(FAILURES, []).lazy(),
-                frame_of(ROOFLINE, rows([*measurements], ceilings)).lazy(),
+                frame_from_rows(CONFIGURATIONS, announced).lazy(),
+                frame_from_rows(MEASUREMENTS, [*measurements]).lazy(),
+                frame_from_rows(FAILURES, []).lazy(),
+                frame_from_rows(ROOFLINE, rows([*measurements], ceilings)).lazy(),
             )
             .collect()
             .row(0, named=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernalyse.services.cli.file_tables import RowChoice, Window, parse_filter, parse_rows, parse_sort_key, parse_window
+from kernalyse.services.cli.file_tables import RowSelection, Window, parse_filter, parse_rows, parse_sort_key, parse_window
 from kernalyse.services.core.errors import TableNotFoundError, UsageError
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
 
@@ -77,20 +77,20 @@ def test_every_table_is_asked_for_what_it_has() -> None:
 
 def test_the_first_configurations_are_those_of_the_lowest_index() -> None:
     """They were stored as they were measured, in another order."""
-    (query,) = RowChoice(max_row_count=2).queries(["measurements"])
+    (query,) = RowSelection(max_row_count=2).queries(["measurements"])
     assert query.order_by == (SortKey("configuration_index"),)
-    assert RowChoice().queries(["measurements"]) == [TableQuery("measurements")]
+    assert RowSelection().queries(["measurements"]) == [TableQuery("measurements")]
 
 
 def test_what_no_table_has() -> None:
-    for choice in (RowChoice((Filter("nix", "1"),)), RowChoice(order_by=(SortKey("nix"),)), RowChoice(depth=0)):
+    for choice in (RowSelection((Filter("nix", "1"),)), RowSelection(order_by=(SortKey("nix"),)), RowSelection(depth=0)):
         with pytest.raises(UsageError):
             choice.queries(["kernels", "breakdown"])
     for max_row_count, depth in ((0, None), (None, -1)):
         with pytest.raises(UsageError, match="or more"):
             parse_rows([], [], max_row_count, depth)
     with pytest.raises(TableNotFoundError):
-        RowChoice().queries(["nonsense"])
+        RowSelection().queries(["nonsense"])
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_what_is_no_window(text: str) -> None:
 
 def test_a_window_is_of_the_timeline_alone() -> None:
     window = Window(1, 2, 3)
-    timeline, kernels = RowChoice(window=window).queries(["timeline", "kernels"])
+    timeline, kernels = RowSelection(window=window).queries(["timeline", "kernels"])
     assert (timeline.window_start_ns, timeline.window_end_ns, timeline.pixel_count) == (1, 2, 3)
     assert kernels == TableQuery("kernels")
     with pytest.raises(UsageError, match="timeline"):
-        RowChoice(window=window).queries(["kernels"])
+        RowSelection(window=window).queries(["kernels"])
     with pytest.raises(UsageError, match="1 or more"):
         parse_window(None, 0)

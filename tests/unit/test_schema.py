@@ -7,8 +7,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.tables.event_rows import advanced, before_events, frame_of, sample_row, samples_frame, table_rows
-from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, MEASUREMENTS, SAMPLES, TABLES, TELEMETRY, table_named
+from kernalyse.services.analyzer.tables.event_rows import apply_event, frame_from_rows, initial_run, sample_row, samples_frame, table_rows
+from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, MEASUREMENTS, SAMPLES, TABLES, TELEMETRY, find_table
 from kernalyse.services.core.errors import InvalidRequestError, TableNotFoundError
 from kernalyse.services.core.model import (
     Ceiling,
@@ -42,7 +42,7 @@ def test_every_table_begins_with_its_keys_and_describes_each_column_once(table: 
 
 def test_an_unknown_table_or_column_is_answered_with_those_there_are() -> None:
     with pytest.raises(TableNotFoundError, match="measurements"):
-        table_named("nonsense")
+        find_table("nonsense")
     with pytest.raises(InvalidRequestError, match="duration_ns"):
         SAMPLES.column("nonsense")
 
@@ -61,7 +61,7 @@ def test_a_measurement_carries_its_configuration_and_circumstances() -> None:
     assert (announced.values["block"], announced.values["grid"]) == ("256x1x1", "4x1x1")
     run = replace(RUN, device_id="opencl:intel:0")
     row = next(iter(table_rows(event(measurement(3)), run, announced.values)))
-    frame = frame_of(MEASUREMENTS, [row.values])
+    frame = frame_from_rows(MEASUREMENTS, [row.values])
     assert frame.select("label", "backend", "device_id", "stop_reason", "verification_state", "flop").row(0) == (
         "saxpy N=1003",
         "OPENCL",
@@ -77,14 +77,14 @@ def test_a_measurement_carries_its_configuration_and_circumstances() -> None:
 def test_unknown_throttle_reasons_are_null_and_figures_past_64_bits_too() -> None:
     reading = Telemetry(1, memory_total_bytes=2**64 - 1)
     row = next(iter(table_rows(event(reading), RUN, None)))
-    assert frame_of(TELEMETRY, [row.values]).select("throttle_reasons", "memory_total_bytes").row(0) == (None, None)
+    assert frame_from_rows(TELEMETRY, [row.values]).select("throttle_reasons", "memory_total_bytes").row(0) == (None, None)
 
 
 def test_an_event_of_several_ceilings_is_as_many_rows() -> None:
     ceilings = (Ceiling("d", "dram", "bytes_per_s", 1.0, "copy", "measured"), Ceiling("d", "float32", "flop_per_s", 2.0, "fma", "measured"))
     rows = list(table_rows(event(CeilingsMeasured(ceilings)), RUN, None))
     assert [row.table for row in rows] == [CEILINGS, CEILINGS]
-    assert frame_of(CEILINGS, [row.values for row in rows])["value"].to_list() == [1.0, 2.0]
+    assert frame_from_rows(CEILINGS, [row.values for row in rows])["value"].to_list() == [1.0, 2.0]
 
 
 def test_batches_unpack_to_one_row_a_sample_in_order() -> None:
@@ -104,14 +104,14 @@ def test_batches_unpack_to_one_row_a_sample_in_order() -> None:
 
 
 def test_a_run_follows_its_events() -> None:
-    running = advanced(RUN, event(StateChanged(RunState.RUNNING)))
+    running = apply_event(RUN, event(StateChanged(RunState.RUNNING)))
     assert running.state is RunState.RUNNING
     assert running.start_time is not None
-    busy = advanced(running, event(Progress(1, 1, 3, "measuring", "cuda:0")))
+    busy = apply_event(running, event(Progress(1, 1, 3, "measuring", "cuda:0")))
     assert (busy.device_id, busy.total_configuration_count, busy.activity) == ("cuda:0", 3, "measuring")
-    failed = advanced(busy, event(StateChanged(RunState.FAILED, RunError("ABORTED", "WORKER_CRASHED", "SIGSEGV"))))
+    failed = apply_event(busy, event(StateChanged(RunState.FAILED, RunError("ABORTED", "WORKER_CRASHED", "SIGSEGV"))))
     assert (failed.state, failed.activity, failed.error is not None) == (RunState.FAILED, "", True)
     assert failed.end_time is not None
     assert failed.end_time >= CREATED
-    assert before_events(failed).state is RunState.QUEUED
-    assert before_events(failed).error is None
+    assert initial_run(failed).state is RunState.QUEUED
+    assert initial_run(failed).error is None

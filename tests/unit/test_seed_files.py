@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernalyse.services.analyzer.readers.registry import read_trace
-from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult, result_of, write_results
+from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult, build_result, write_results
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import BackendName
 from tests.integration.profiler_stand_in import H200, configuration, measurement
@@ -38,7 +38,7 @@ def test_a_benchmark_of_the_seed_is_a_mean_with_its_percentages(tmp_path: Path) 
 
 
 def test_what_this_project_writes_comes_back_with_its_statistics(tmp_path: Path) -> None:
-    written = result_of(configuration(3), measurement(3, duration_ns=5250), {}, H200, BackendName.PYCUDA)
+    written = build_result(configuration(3), measurement(3, duration_ns=5250), {}, H200, BackendName.PYCUDA)
     bare = BenchmarkResult("k", {"N": 1}, 0.5)
     write_results([written, bare], tmp_path / "benchmark_results.json")
     tables = read_as("kernel_benchmarker", files_of(tmp_path, (tmp_path / "benchmark_results.json").read_text()))

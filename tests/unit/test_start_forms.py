@@ -24,7 +24,7 @@ from kernalyse.services.core.model import (
     Pairing,
     SearchStrategy,
 )
-from kernalyse.services.profiler.kernel_sources.catalog import kernels_of_source, load_catalog
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog, source_kernels
 from kernalyse.services.ui.forms.ceilings_form import CeilingsForm
 from kernalyse.services.ui.forms.command_form import CommandForm
 from kernalyse.services.ui.forms.form import BuiltForm, Form, Place, SourceKernels
@@ -37,7 +37,7 @@ NODE = Node("n1", "gpu-7", "1", "j", datetime.now(UTC))
 CATALOGUE = tuple(load_catalog().definitions.values())
 PLACE = Place(nodes=(NODE,), node=NODE, kernels=CATALOGUE)
 SOURCE = KernelSource("mine.cu", "__global__ void scale(const float* a, float* b, float alpha, int N) { b[0] = alpha * a[0]; }")
-OWN = Place(nodes=(NODE,), node=NODE, source=SourceKernels(SOURCE, kernels_of_source(SOURCE).definitions))
+OWN = Place(nodes=(NODE,), node=NODE, source=SourceKernels(SOURCE, source_kernels(SOURCE).definitions))
 
 
 def build(form: Form, values: dict[str, str], place: Place = PLACE) -> BuiltForm:

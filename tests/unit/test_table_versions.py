@@ -28,7 +28,7 @@ from kernalyse.services.analyzer.queries.registry import (
     trace_inputs,
 )
 from kernalyse.services.analyzer.readers.base import Selection
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTERS, KERNELS, MEASUREMENTS
 from tests.unit.test_counted_work import NO_WORK, SASS, counter_rows
 from tests.unit.trace_rows import names, trace_of
@@ -157,7 +157,7 @@ def counters() -> pl.LazyFrame:
     """Return what ncu counted of two launches."""
     values = NO_WORK | {SASS.format("ffma"): 1e6, SASS.format("fadd"): 2e6, "dram__bytes.sum": 64e3, "gpu__time_duration.sum": 5e3}
     rows = [row | {"run_id": "", "event_index": 0} for index in range(2) for row in counter_rows(values, index=index)]
-    return frame_of(COUNTERS, rows).lazy()
+    return frame_from_rows(COUNTERS, rows).lazy()
 
 
 def kernels_of_sweeps() -> pl.DataFrame:
@@ -168,7 +168,7 @@ def kernels_of_sweeps() -> pl.DataFrame:
         | {"duration_median_ns": 5000.0 + 100 * index, "sample_count": 20, "block": "256x1x1", "cache_mode": "COLD"}
         for index in range(4)
     ]
-    frames = {table.table_name: frame_of(table, rows) for table in (CONFIGURATIONS, MEASUREMENTS)}
+    frames = {table.table_name: frame_from_rows(table, rows) for table in (CONFIGURATIONS, MEASUREMENTS)}
     return resolve_table(KERNELS, FileSource(frames)).collect()
 
 
@@ -227,7 +227,7 @@ def test_rows_follow_from_the_columns_that_a_table_names_alone(table_name: str) 
     whole = {name: frame.collect() for name, frame in trace().items() if name not in ("kernel_totals", "scopes")}
     for parameters in questions(table_name):
         needed = Selection.of(trace_inputs([table_name], parameters))
-        needed = needed.with_work() if needed.wants_work else needed
+        needed = needed.with_work() if needed.wants_costs else needed
         frames = {name: whole[name].select(columns) for name, columns in (needed.columns or {}).items() if name in whole}
         found, wanted = (derived_rows(TRACE_DERIVED[table_name], FileSource(given), parameters).collect() for given in (frames, whole))
         assert_frame_equal(found, wanted, categorical_as_str=True)

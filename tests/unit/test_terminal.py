@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from kernalyse.services.analyzer.queries.filters import QueryResult
-from kernalyse.services.analyzer.tables.runs import TABLES, table_named
-from kernalyse.services.cli.output import OVERVIEW_COLUMNS, FittedTable, heading, number, print_result, shown_columns
+from kernalyse.services.analyzer.tables.runs import TABLES, find_table
+from kernalyse.services.cli.output import OVERVIEW_COLUMNS, TerminalTable, heading, number, print_result, shown_columns
 
 HEADINGS = ("kernel", "duration median", "efficiency", "verification state")
 ROWS = (
@@ -19,22 +19,22 @@ ROWS = (
 )
 
 
-def printed(table: FittedTable, width: int, *, is_terminal: bool = True) -> list[str]:
+def printed(table: TerminalTable, width: int, *, is_terminal: bool = True) -> list[str]:
     stream = StringIO()
     Console(file=stream, width=width, force_terminal=is_terminal, color_system=None).print(table)
     return stream.getvalue().splitlines()
 
 
 def test_a_column_without_values_is_left_out_and_the_first_one_never() -> None:
-    text = "\n".join(printed(FittedTable(HEADINGS, ROWS), 200))
+    text = "\n".join(printed(TerminalTable(HEADINGS, ROWS), 200))
     assert "efficiency" not in text
     assert "No room" not in text
-    assert "kernel" in printed(FittedTable(("kernel", "time"), [("–", "–")]), 80)[0]
+    assert "kernel" in printed(TerminalTable(("kernel", "time"), [("–", "–")]), 80)[0]
 
 
 @pytest.mark.parametrize("width", range(44, 120))
 def test_words_and_numbers_are_whole_at_any_width(width: int) -> None:
-    lines = printed(FittedTable(HEADINGS, ROWS, numeric=("duration median",)), width)
+    lines = printed(TerminalTable(HEADINGS, ROWS, numeric=("duration median",)), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for word in ("kernel", "duration", "median", "matmul_tiled", "10.88 ms ±16 %", "718.9 ns ±0.4 %"):
@@ -43,13 +43,13 @@ def test_words_and_numbers_are_whole_at_any_width(width: int) -> None:
 
 
 def test_a_pipe_gets_every_column_and_a_line_for_each_row() -> None:
-    lines = printed(FittedTable(HEADINGS, ROWS), 1000, is_terminal=False)
+    lines = printed(TerminalTable(HEADINGS, ROWS), 1000, is_terminal=False)
     assert len(lines) == 4
     assert "not verified: no reference" in lines[-1]
 
 
 def test_a_table_without_rows_shows_its_headings() -> None:
-    assert "duration median" in printed(FittedTable(HEADINGS, []), 80)[0]
+    assert "duration median" in printed(TerminalTable(HEADINGS, []), 80)[0]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_headings_are_words_without_units(column: str, words: str) -> None:
 
 def test_every_column_of_an_overview_is_one_of_its_table() -> None:
     for name, columns in OVERVIEW_COLUMNS.items():
-        known = set(table_named(name).column_names)
+        known = set(find_table(name).column_names)
         assert [column for column in columns if column not in known] == [], name
 
 
@@ -106,7 +106,7 @@ def test_every_table_has_headings_of_its_own_for_each_column(table: object) -> N
 
 
 def test_a_trace_without_known_work_shows_no_column_of_dashes() -> None:
-    table = table_named("layers")
+    table = find_table("layers")
     rows = pl.concat(
         [
             table.empty(),

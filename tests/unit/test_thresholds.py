@@ -11,7 +11,7 @@ from kernalyse.services.analyzer.queries.run_tables import StoreSource
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, THRESHOLDS
 from kernalyse.services.core.model import Ceiling, CeilingsMeasured, Run, RunState, StateChanged, Thresholds
 from tests.integration.profiler_stand_in import H200, ProfilerStandIn, configuration, measurement, samples, started
@@ -45,7 +45,9 @@ def test_thresholds_by_hand_change_the_category(store: Store) -> None:
     run = measured_run(store)
     assert ratios(store, "run-1") == [("cuda:0", 0.5, 0.5)]
     assert category(store) == "normal"
-    store.hardware.set_by_hand(run.node_id, H200.device_id, [], Thresholds(memory_inefficient_ratio=0.65, compute_inefficient_ratio=0.1))
+    store.hardware.set_user_overrides(
+        run.node_id, H200.device_id, [], Thresholds(memory_inefficient_ratio=0.65, compute_inefficient_ratio=0.1)
+    )
     assert ratios(store, "run-1") == [("cuda:0", 0.65, 0.1)]
     assert category(store) == "memory inefficient"
 
@@ -60,12 +62,12 @@ def imported(store: Store, frames: Mapping[str, pl.DataFrame]) -> None:
 
 
 def test_thresholds_that_came_with_a_run_are_its_own(store: Store) -> None:
-    stated = frame_of(THRESHOLDS, [{"device_id": "npu", "memory_inefficient_ratio": 0.4, "compute_inefficient_ratio": 0.3}])
-    imported(store, {MEASUREMENTS.table_name: frame_of(MEASUREMENTS, [{"configuration_index": 0}]), THRESHOLDS.table_name: stated})
+    stated = frame_from_rows(THRESHOLDS, [{"device_id": "npu", "memory_inefficient_ratio": 0.4, "compute_inefficient_ratio": 0.3}])
+    imported(store, {MEASUREMENTS.table_name: frame_from_rows(MEASUREMENTS, [{"configuration_index": 0}]), THRESHOLDS.table_name: stated})
     assert ratios(store, "imported-1") == [("npu", 0.4, 0.3)]
     assert ratios(store, "run-1") == [("cuda:0", 0.5, 0.5)]
 
 
 def test_an_imported_run_that_states_none_has_the_defaults(store: Store) -> None:
-    imported(store, {MEASUREMENTS.table_name: frame_of(MEASUREMENTS, [{"configuration_index": 0}])})
+    imported(store, {MEASUREMENTS.table_name: frame_from_rows(MEASUREMENTS, [{"configuration_index": 0}])})
     assert ratios(store, "imported-1") == [("npu", 0.5, 0.5)]

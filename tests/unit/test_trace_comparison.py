@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.analysis.comparison import forms, kernel_comparison, layer_comparison
+from kernalyse.services.analyzer.analysis.comparison import kernel_comparison, layer_comparison, normalize_names
 from kernalyse.services.analyzer.tables.base import COUNT, TEXT
 from kernalyse.services.analyzer.tables.derived import KERNEL_COMPARISON, LAYER_COMPARISON
 from tests.examples import examples
@@ -107,4 +107,4 @@ def test_layers_of_one_name_count_together_whatever_tells_them() -> None:
     ],
 )
 def test_the_form_of_a_name(name: str | None, form: str | None) -> None:
-    assert forms(pl.Series([name], dtype=TEXT)).to_list() == [form]
+    assert normalize_names(pl.Series([name], dtype=TEXT)).to_list() == [form]

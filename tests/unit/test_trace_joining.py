@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.ingest.ranks import OWN_INDEXES, REFERENCES, TIMES, RankTrace, joined, ranks_of_names
+from kernalyse.services.analyzer.ingest.ranks import OWN_INDEXES, REFERENCES, TIMES, RankTrace, join_traces, ranks_of_names
 from kernalyse.services.analyzer.numeric.correlation import range_order
 from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.traces import (
@@ -115,7 +115,7 @@ def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
     for part, start in zip(parts, starts, strict=True):
         shift_ns = start - min(known) if is_aligned and start is not None else 0
         expected += meanings(part, shift_ns, dict.fromkeys([1, 2, 3, None], part.file_name))
-    whole = RankTrace("", joined(parts).frames)
+    whole = RankTrace("", join_traces(parts).frames)
     processes = whole.frame(TRACE_PROCESSES)
     assert processes["process_id"].n_unique() == processes.height == sum(part.frame(TRACE_PROCESSES).height for part in parts)
     assert meanings(whole, 0, dict(processes.select("process_id", "file_name").iter_rows())) == expected
@@ -157,11 +157,11 @@ def test_ranks_are_what_files_say_and_else_what_their_names_tell() -> None:
     def trace(name: str, rank: int | None) -> RankTrace:
         return RankTrace(name, {TRACE_PROCESSES.table_name: frame(TRACE_PROCESSES, [{"process_id": 5, "rank_index": rank}])})
 
-    told = joined([trace("r3", 0), trace("r4", 1)])
+    told = join_traces([trace("r3", 0), trace("r4", 1)])
     assert told.frames["trace_processes"]["rank_index"].to_list() == [0, 1]
-    named = joined([trace("r3", None), trace("r4", None)])
+    named = join_traces([trace("r3", None), trace("r4", None)])
     assert named.frames["trace_processes"]["rank_index"].to_list() == [3, 4]
     assert "Ranks are taken from the names of the files." in named.notes
-    unknown = joined([trace("a", None), trace("b", None)])
+    unknown = join_traces([trace("a", None), trace("b", None)])
     assert unknown.frames["trace_processes"]["rank_index"].to_list() == [None, None]
     assert any("neither the files nor their names" in note for note in unknown.notes)

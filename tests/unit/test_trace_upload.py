@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.companions import companions_of
+from kernalyse.companions import find_companions
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from kernalyse.companions import companions_of
 def test_ceilings_go_with_lists_alone(tmp_path: Path, name: str, content: bytes, goes_with_it: bool) -> None:
     (tmp_path / "roofline_config.json").write_text("{}")
     (tmp_path / name).write_bytes(content)
-    assert [path.name for path in companions_of(tmp_path / name)] == (["roofline_config.json"] if goes_with_it else [])
+    assert [path.name for path in find_companions(tmp_path / name)] == (["roofline_config.json"] if goes_with_it else [])
 
 
 def test_samples_go_with_the_document_that_they_are_named_after(tmp_path: Path) -> None:
@@ -31,10 +31,10 @@ def test_samples_go_with_the_document_that_they_are_named_after(tmp_path: Path) 
     for folder in ("a.json-bin", "a.json-freqs-bin", "b.json-bin"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "0.bin").write_bytes(b"")
-    found = [path.relative_to(tmp_path).as_posix() for path in companions_of(tmp_path / "a.json")]
+    found = [path.relative_to(tmp_path).as_posix() for path in find_companions(tmp_path / "a.json")]
     assert found == ["a.json-bin/0.bin", "a.json-freqs-bin/0.bin"]
 
 
 def test_a_trace_without_anything_beside_it_goes_alone(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[]")
-    assert companions_of(tmp_path / "a.json") == []
+    assert find_companions(tmp_path / "a.json") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kernalyse.services.cli.show import in_tree_order
+from kernalyse.services.cli.show import order_as_tree
 
 
 def tree(*paths: str) -> pl.DataFrame:
@@ -22,16 +22,16 @@ def tree(*paths: str) -> pl.DataFrame:
 
 def test_a_layer_stands_below_the_one_around_it_in_the_order_of_the_rows() -> None:
     rows = tree("step", "eval", "step / b", "eval / b", "step / a", "step / b / b.mlp", "step / b / b.mlp / b.mlp.0")
-    shown = in_tree_order(rows, 100)
+    shown = order_as_tree(rows, 100)
     assert shown["layer"].to_list() == ["step", "  b", "    mlp", "      0", "  a", "eval", "  b"]
     assert sorted(shown["layer_path"]) == sorted(rows["layer_path"])
 
 
 def test_rows_beyond_those_shown_stay_behind_them() -> None:
     rows = tree("step", "eval", "step / b", "eval / b")
-    assert in_tree_order(rows, 3)["layer_path"].to_list() == ["step", "step / b", "eval", "eval / b"]
+    assert order_as_tree(rows, 3)["layer_path"].to_list() == ["step", "step / b", "eval", "eval / b"]
 
 
 def test_without_the_layer_around_rows_stay_as_they_are() -> None:
     rows = tree("step", "eval / b")
-    assert in_tree_order(rows, 100).equals(rows)
+    assert order_as_tree(rows, 100).equals(rows)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.roofline import Roofs
-from kernalyse.services.analyzer.collect.run_feed import COLUMN_BYTES, RING_BYTES, RunFeed, Segment
+from kernalyse.services.analyzer.analysis.roofline import RooflineModel
+from kernalyse.services.analyzer.collect.run_feed import COLUMN_BYTES, RING_BYTES, RunBuffer, Segment
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS
 
 
 def test_commits_of_a_row_each_are_counted_with_what_their_frames_take() -> None:
     """A sweep of thousands of configurations brings thousands of them, and the values are the least of it."""
-    feed = RunFeed()
+    feed = RunBuffer()
     frame = MEASUREMENTS.empty().clear(1)
     for number in range(3_000):
         feed.append(Segment(number, number + 1, None, {"measurements": frame}))
@@ -22,14 +22,14 @@ def test_commits_of_a_row_each_are_counted_with_what_their_frames_take() -> None
 
 def test_what_measurements_are_held_against_is_worked_out_again_when_it_has_changed() -> None:
     """Also when the change is told while it is being worked out."""
-    feed = RunFeed()
+    feed = RunBuffer()
     asked: list[str] = []
 
-    def compute() -> Roofs:
+    def compute() -> RooflineModel:
         asked.append("once")
         if len(asked) == 1:
             feed.hardware_change_count += 1
-        return Roofs(*[pl.LazyFrame({"number": [len(asked)]})] * 4)
+        return RooflineModel(*[pl.LazyFrame({"number": [len(asked)]})] * 4)
 
     found = [feed.current_roofline_model(compute).memory.collect().item() for _ in range(3)]
     assert found == [1, 2, 2]

@@ -9,7 +9,7 @@ import pytest
 from kernalyse.services.analyzer.queries.registry import resolve_table
 from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.model import ConfigurationFailed, RunError, RunState, StateChanged, StopReason
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
 
@@ -35,7 +35,7 @@ def sweep(store: Store) -> Store:
 
 
 def column(store: Store, table_name: str, name: str, *run_ids: str) -> list[object]:
-    rows = resolve_table(table_named(table_name), ContinuedSweepSource(store, run_ids)).collect()
+    rows = resolve_table(find_table(table_name), ContinuedSweepSource(store, run_ids)).collect()
     return rows.sort("configuration_index")[name].to_list()
 
 
@@ -54,13 +54,13 @@ def test_of_what_failed_the_last_word_counts(sweep: Store) -> None:
 
 def test_what_follows_from_the_rows_is_that_of_the_whole_sweep(sweep: Store) -> None:
     assert column(sweep, "roofline", "configuration_index", "run-2") == [0, 1, 2, 4]
-    (kernel,) = resolve_table(table_named("kernels"), ContinuedSweepSource(sweep, ["run-2"])).collect().rows(named=True)
+    (kernel,) = resolve_table(find_table("kernels"), ContinuedSweepSource(sweep, ["run-2"])).collect().rows(named=True)
     assert (kernel["run_id"], kernel["configuration_count"], kernel["duration_median_min_ns"]) == ("run-2", 4, 1000)
 
 
 def test_the_earlier_run_keeps_its_own_and_all_runs_together_have_every_row_once(sweep: Store) -> None:
     assert column(sweep, "measurements", "configuration_index", "run-1") == [0, 1]
-    everything = resolve_table(table_named("measurements"), ContinuedSweepSource(sweep, None)).collect()
+    everything = resolve_table(find_table("measurements"), ContinuedSweepSource(sweep, None)).collect()
     assert sorted(everything["run_id"]) == ["run-1"] * 2 + ["run-2"] * 3
-    both = resolve_table(table_named("measurements"), ContinuedSweepSource(sweep, ["run-1", "run-2"])).collect()
+    both = resolve_table(find_table("measurements"), ContinuedSweepSource(sweep, ["run-1", "run-2"])).collect()
     assert sorted(both["run_id"]) == ["run-1"] * 2 + ["run-2"] * 4

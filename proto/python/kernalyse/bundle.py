@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from kernalyse.errors import RequestError, refusal
+from kernalyse.errors import RequestError, call_error
 
-LEFT_OUT: Final = (".git", "__pycache__", ".venv")
+EXCLUDED_NAMES: Final = (".git", "__pycache__", ".venv")
 EXECUTABLE_MODE: Final = 0o755
 PLAIN_MODE: Final = 0o644
 COMPRESSION_LEVEL: Final = 6  # the highest, 9, takes half as much time again for a few percent
@@ -42,7 +42,7 @@ def pack(files: Mapping[str, Path]) -> bytes:
     return packed.getvalue()
 
 
-def files_of_folder(folder: Path) -> dict[str, Path]:
+def list_directory_files(folder: Path) -> dict[str, Path]:
     """Return every file below a directory by its relative path, except LEFT_OUT; links to files are followed.
 
     Raises:
@@ -58,7 +58,7 @@ def files_of_folder(folder: Path) -> dict[str, Path]:
     return files
 
 
-def refuse_too_large(files: Mapping[str, Path]) -> None:
+def check_size(files: Mapping[str, Path]) -> None:
     """Check the total size of the files.
 
     Raises:
@@ -70,15 +70,15 @@ def refuse_too_large(files: Mapping[str, Path]) -> None:
         raise _too_large("files for the node", f"{size_bytes} bytes", f"at most {MAX_UNPACKED_BYTES}")
 
 
-def passed_by(folder: Path) -> list[str]:
-    """Return the relative paths that `files_of_folder` skips: links to directories or to nothing, and special files."""
+def excluded_paths(folder: Path) -> list[str]:
+    """Return the relative paths that `list_directory_files` skips: links to directories or to nothing, and special files."""
     return [path.relative_to(folder).as_posix() for path in _paths_below(folder) if not path.is_file()]
 
 
 def _paths_below(folder: Path) -> Iterator[Path]:
     """Yield the paths of all files and links, but not of directories themselves."""
     for inner, folder_names, file_names in os.walk(folder, onerror=_raise):
-        folder_names[:] = sorted(set(folder_names) - set(LEFT_OUT))
+        folder_names[:] = sorted(set(folder_names) - set(EXCLUDED_NAMES))
         links = (name for name in folder_names if Path(inner, name).is_symlink())
         yield from (Path(inner, name) for name in sorted([*file_names, *links]))
 
@@ -90,4 +90,4 @@ def _raise(error: OSError) -> None:
 
 def _too_large(subject: str, found: str, expected: str) -> RequestError:
     remedy = "Leave data out, and name it by its path on the node."
-    return refusal(subject, found=found, expected=expected, remedy=remedy, code="RESOURCE_EXHAUSTED", reason="BUNDLE_TOO_LARGE")
+    return call_error(subject, found=found, expected=expected, remedy=remedy, code="RESOURCE_EXHAUSTED", reason="BUNDLE_TOO_LARGE")

@@ -104,7 +104,7 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     return grpc.intercept_channel(channel, _CallInterceptor(endpoint))
 
 
-def answer_when_back(method: Any, request: Any) -> Any:
+def call_with_reconnect(method: Any, request: Any) -> Any:
     """Call a method until it succeeds, over a connection that is down and may break again.
 
     Raises:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 import grpc
 
-from kernalyse.bundle import files_of_folder, pack, refuse_too_large
-from kernalyse.channel import RETRY_S, Endpoint, answer_when_back, open_channel
-from kernalyse.errors import refusal, request_errors
+from kernalyse.bundle import check_size, list_directory_files, pack
+from kernalyse.channel import RETRY_S, Endpoint, call_with_reconnect, open_channel
+from kernalyse.errors import call_error, request_errors
 from kernalyse.revision import git_revision
-from kernalyse.runs import Run, RunUpdate, run_of, update_of
+from kernalyse.runs import Run, RunUpdate, run_from_message, update_from_message
 from kernalyse.tables import Table, TableFilter, filter_messages, sort_keys
 from kernalyse.trace_upload import CHUNK_BYTES, OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -43,7 +43,7 @@ NOTHING: Final[Callable[[], None]] = lambda: None  # noqa: E731
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """The run of an imported trace; is_known: the same files had been imported before."""
 
     run: Run
@@ -54,7 +54,9 @@ class _ClosedStub:
     """The stub of a closed client: gRPC ends the process where a stream is requested on a closed channel."""
 
     def __getattr__(self, method: str) -> Any:
-        raise refusal("client", found="a closed one", expected="an open one", remedy="Call it inside of its with block, or connect again.")
+        raise call_error(
+            "client", found="a closed one", expected="an open one", remedy="Call it inside of its with block, or connect again."
+        )
 
 
 class Client:
@@ -129,7 +131,9 @@ class Client:
             submitted.title = title
         if time_limit_s is not None:
             if not 0 < time_limit_s <= MAX_SECONDS:
-                raise refusal("argument time_limit_s", found=str(time_limit_s), expected=f"more than 0 and at most {MAX_SECONDS:g} seconds")
+                raise call_error(
+                    "argument time_limit_s", found=str(time_limit_s), expected=f"more than 0 and at most {MAX_SECONDS:g} seconds"
+                )
             submitted.limits.time_limit_ns = round(time_limit_s * 1e9)
         if memory_limit_bytes is not None:
             submitted.limits.memory_limit_bytes = memory_limit_bytes
@@ -137,14 +141,14 @@ class Client:
         if revision is not None:
             submitted.revision.commit, submitted.revision.is_dirty = revision
         request = messages.AnalyzerServiceStartRunRequest(node_id=self.node_id_of(node), spec=submitted, request_id=request_id)
-        return run_of(self.start_run(request))
+        return run_from_message(self.start_run(request))
 
     def watch(self, run: Run | str, *, next_event_index: int = 0) -> Iterator[RunUpdate]:
         """Yield the run and its new rows from an index on, then live, until the run has ended.
 
         A broken stream is resumed where it ended, and yields each row once; it ends when the analyzer cannot be reached for 30 s.
         """
-        yield from map(update_of, self.watch_messages(_id_of(run), next_event_index))
+        yield from map(update_from_message, self.watch_messages(_id_of(run), next_event_index))
 
     def wait(self, run: Run | str) -> Run:
         """Wait until the run has ended, and return it."""
@@ -154,7 +158,7 @@ class Client:
 
     def run(self, run: Run | str) -> Run:
         """Return a run as it is now."""
-        return run_of(self._call("GetRun", messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
+        return run_from_message(self._call("GetRun", messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
 
     def runs(self, *, max_count: int | None = None) -> Iterator[Run]:
         """Yield runs of all nodes, newest first, page by page as needed; `max_count` is None for all."""
@@ -162,7 +166,7 @@ class Client:
         while remaining is None or remaining > 0:
             page_size = 0 if remaining is None else min(remaining, 1000)
             response = self._call("ListRuns", messages.AnalyzerServiceListRunsRequest(page_size=page_size, page_token=page_token))
-            yield from map(run_of, response.runs)
+            yield from map(run_from_message, response.runs)
             page_token = response.next_page_token
             remaining = None if remaining is None else remaining - len(response.runs)
             if not page_token:
@@ -170,11 +174,11 @@ class Client:
 
     def cancel(self, run: Run | str) -> Run:
         """Cancel a run; one that has ended stays as it is."""
-        return run_of(self._call("CancelRun", messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
+        return run_from_message(self._call("CancelRun", messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
 
     def annotate(self, run: Run | str, *, tags: Sequence[str], notes: str) -> Run:
         """Replace the run's tags and notes."""
-        return run_of(self._call("UpdateRun", messages.UpdateRunRequest(run_id=_id_of(run), tags=tags, notes=notes)).run)
+        return run_from_message(self._call("UpdateRun", messages.UpdateRunRequest(run_id=_id_of(run), tags=tags, notes=notes)).run)
 
     def delete(self, run: Run | str) -> None:
         """Delete a run that has ended, with all its rows."""
@@ -273,9 +277,9 @@ class Client:
             ModuleNotFoundError: that library is not installed.
         """
         if to not in TABLE_FORMS:
-            raise refusal("argument to", found=repr(to), expected=", ".join(TABLE_FORMS))
+            raise call_error("argument to", found=repr(to), expected=", ".join(TABLE_FORMS))
         if not isinstance(table_name, str) or offset < 0 or limit < 0:
-            raise refusal(
+            raise call_error(
                 "arguments of table",
                 found=f"table {table_name!r}, offset {offset}, limit {limit}",
                 expected="a run, then the name of a table; offset and limit of 0 or more",
@@ -301,7 +305,7 @@ class Client:
         reports: Sequence[Path] = (),
         on_sent: Callable[[int], None] = lambda _: None,
         on_progress: Callable[[messages.ImportProgress], None] | None = None,
-    ) -> Imported:
+    ) -> ImportResult:
         """Read a file of results or a trace into a run, with NVBench's binary samples next to it; several traces into one run.
 
         Args:
@@ -315,7 +319,7 @@ class Client:
         """
         traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
         response = self.send_traces(TraceUpload(traces, on_sent, on_progress))
-        return Imported(run_of(response.run), response.is_known)
+        return ImportResult(run_from_message(response.run), response.is_known)
 
     def upload_bundle(self, folder: Path, *, node: str = "") -> str:
         """Store a directory on a node, without .git, .venv and __pycache__, and return the digest that `command` and `model` take.
@@ -323,8 +327,8 @@ class Client:
         Raises:
             OSError: a file or a directory cannot be read.
         """
-        files = files_of_folder(folder)
-        refuse_too_large(files)
+        files = list_directory_files(folder)
+        check_size(files)
         return self.send_bundle(pack(files), self.node_id_of(node))
 
     def nodes(self) -> list[messages.NodeStatus]:
@@ -430,7 +434,7 @@ class Client:
                 return call.result()
 
         try:
-            answer_when_back(list_nodes, messages.ListNodesRequest())
+            call_with_reconnect(list_nodes, messages.ListNodesRequest())
         except grpc.RpcError:
             return False
         return True
@@ -455,7 +459,7 @@ class Client:
         except (grpc.FutureCancelledError, grpc.RpcError) as error:
             if not self.is_given_up:
                 raise
-            raise refusal(
+            raise call_error(
                 f"analyzer {self.endpoint.address}",
                 found="a call that was given up",
                 expected="an answer",

@@ -14,7 +14,7 @@ COMPANION_FILE: Final = "roofline_config.json"
 LIST_HEAD_BYTES: Final = 1024
 
 
-def companions_of(path: Path) -> list[Path]:
+def find_companions(path: Path) -> list[Path]:
     """Return the files that belong to a trace by their names and directories.
 
     Raises:

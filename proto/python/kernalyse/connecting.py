@@ -12,7 +12,7 @@ from pathlib import Path
 from kernalyse.channel import Endpoint, is_local
 from kernalyse.client import Client
 from kernalyse.discovery import announcement_path, find_service
-from kernalyse.errors import refusal
+from kernalyse.errors import call_error
 
 
 def connect(
@@ -59,7 +59,7 @@ def connect(
     if start:
         endpoint, stop = _start_services(client_certificate_file, client_key_file)
         return Client(endpoint, on_close=stop)
-    raise refusal(
+    raise call_error(
         "analyzer of this machine",
         found="none that runs",
         expected="one",
@@ -72,14 +72,14 @@ def connect(
 def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certificate: bytes | None, *, insecure: bool) -> Endpoint:
     known = token or (token_file.read_text().strip() if token_file is not None else os.environ.get("KERNALYSE_TOKEN"))
     if not known:
-        raise refusal(
+        raise call_error(
             f"analyzer {address}",
             found="no token",
             expected="token, token_file or the variable KERNALYSE_TOKEN",
             remedy="It is in ~/.config/kernalyse/token of the user who runs it.",
         )
     if ca_certificate is None and not is_local(address) and not insecure:
-        raise refusal(
+        raise call_error(
             f"analyzer {address}",
             found="another machine, without TLS",
             expected="ca_file, so that the token travels encrypted",
@@ -100,10 +100,10 @@ def _contents(path: Path | None) -> bytes | None:
 def _start_services(client_certificate_file: Path | None, client_key_file: Path | None) -> tuple[Endpoint, Callable[[], None]]:
     """Start services that run until the returned function is called, at the latest until this program ends."""
     from kernalyse.services.cli.options import Server
-    from kernalyse.services.cli.session import own_services
+    from kernalyse.services.cli.session import temporary_services
 
     stack = ExitStack()
     atexit.register(stack.close)
     server = Server(client_certificate_file=client_certificate_file, client_key_file=client_key_file)
-    client = stack.enter_context(own_services(server))
+    client = stack.enter_context(temporary_services(server))
     return client.endpoint, stack.close

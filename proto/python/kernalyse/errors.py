@@ -56,7 +56,7 @@ class RequestError(Exception):
         return f"{self.reason or self.code}: {self.message}"
 
 
-def refusal(
+def call_error(
     subject: str, *, found: str, expected: str, remedy: str = "", code: str = "INVALID_ARGUMENT", reason: str = "INVALID_CALL"
 ) -> RequestError:
     """Return the error of a request that this package rejects before it is sent."""

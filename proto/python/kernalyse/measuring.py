@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
-from kernalyse.errors import refusal
+from kernalyse.errors import call_error
 from kernalyse.v1 import run_pb2
 
 NS_PER_S: Final = 1_000_000_000
@@ -87,7 +87,7 @@ def choice(argument: str, value: str, enum: EnumTypeWrapper, prefix: str) -> str
     """
     known = [name.removeprefix(f"{prefix}_") for name, number in enum.items() if number != 0]  # 0: UNSPECIFIED
     if value.upper() not in known:
-        raise refusal(f"argument {argument}", found=repr(value), expected=", ".join(known).lower())
+        raise call_error(f"argument {argument}", found=repr(value), expected=", ".join(known).lower())
     return f"{prefix}_{value.upper()}"
 
 
@@ -100,5 +100,5 @@ def nanoseconds(argument: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not 0 <= seconds <= 1e9:
-        raise refusal(f"argument {argument}", found=repr(seconds), expected="seconds, from 0 on")
+        raise call_error(f"argument {argument}", found=repr(seconds), expected="seconds, from 0 on")
     return round(seconds * NS_PER_S)

@@ -88,7 +88,7 @@ class RunUpdate:
     next_event_index: int
 
 
-def run_of(message: run_pb2.Run) -> Run:
+def run_from_message(message: run_pb2.Run) -> Run:
     """Return the run that a message is of."""
     return Run(
         run_id=message.run_id,
@@ -112,10 +112,10 @@ def run_of(message: run_pb2.Run) -> Run:
     )
 
 
-def update_of(message: messages.AnalyzerServiceWatchRunResponse) -> RunUpdate:
+def update_from_message(message: messages.AnalyzerServiceWatchRunResponse) -> RunUpdate:
     """Return the update in a message."""
     return RunUpdate(
-        run=run_of(message.run) if message.HasField("run") else None,
+        run=run_from_message(message.run) if message.HasField("run") else None,
         tables=tuple(Table(chunk.table_name, (chunk.arrow_ipc,)) for chunk in message.tables),
         next_event_index=message.next_event_index,
     )

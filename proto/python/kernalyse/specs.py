@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from kernalyse.errors import refusal
+from kernalyse.errors import call_error
 from kernalyse.measuring import DEFAULT_MEASURING, Measuring, choice, nanoseconds
 from kernalyse.v1 import device_pb2, kernel_pb2, run_pb2
 
@@ -64,7 +64,7 @@ def kernel_sweep(
         OSError: a source cannot be read.
     """
     if not kernels:
-        raise refusal("argument kernels", found="none", expected="at least one name, FILE.cu:FUNCTION or KernelSelection")
+        raise call_error("argument kernels", found="none", expected="at least one name, FILE.cu:FUNCTION or KernelSelection")
     sweep = run_pb2.KernelSweep(
         kernels=[kernel if isinstance(kernel, kernel_pb2.KernelSelection) else _selection(kernel) for kernel in kernels],
         axes=_axes(parameters),
@@ -118,9 +118,9 @@ def command(
         RequestError: an argument cannot be used.
     """
     if isinstance(arguments, str) or not arguments:
-        raise refusal("argument arguments", found=repr(arguments), expected='a list of words, e.g. ["python", "train.py"]')
+        raise call_error("argument arguments", found=repr(arguments), expected='a list of words, e.g. ["python", "train.py"]')
     if collector not in COLLECTORS:
-        raise refusal("argument collector", found=repr(collector), expected=", ".join(COLLECTORS))
+        raise call_error("argument collector", found=repr(collector), expected=", ".join(COLLECTORS))
     profile = run_pb2.CommandProfile(
         arguments=arguments,
         collector=collector,

@@ -8,7 +8,7 @@ from io import BytesIO
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal
 
-from kernalyse.errors import refusal
+from kernalyse.errors import call_error
 from kernalyse.v1 import table_pb2
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
     found = []
     for condition in filters:
         if isinstance(condition, str) or len(condition) != 3:
-            raise refusal("filter of a table", found=repr(condition), expected='(column, operator, value), as ("flop", ">", 0)')
+            raise call_error("filter of a table", found=repr(condition), expected='(column, operator, value), as ("flop", ">", 0)')
         column, operator, value = condition
         if operator not in OPERATORS:
-            raise refusal(f"filter of column {column}", found=f"operator {operator!r}", expected=" ".join(OPERATORS))
+            raise call_error(f"filter of column {column}", found=f"operator {operator!r}", expected=" ".join(OPERATORS))
         text = str(value).lower() if isinstance(value, bool) else str(value)
         found.append(table_pb2.Filter(column=column, operator=OPERATORS[operator], value=text))
     return found

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import grpc
 
-from kernalyse.channel import answer_when_back
-from kernalyse.companions import companions_of
+from kernalyse.channel import call_with_reconnect
+from kernalyse.companions import find_companions
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -53,7 +53,7 @@ class _OutgoingFile:
 class TraceUpload:
     """An upload of the traces of one run: a single one, or those of the processes of a job.
 
-    Files that `companions_of` finds are sent with them. Paths inside a trace are never followed, because its author could
+    Files that `find_companions` finds are sent with them. Paths inside a trace are never followed, because its author could
     name any file of this machine.
 
     Args:
@@ -140,7 +140,7 @@ class TraceUpload:
 
     def _resume(self, stub: Any, error: grpc.RpcError) -> None:
         try:
-            self._received = answer_when_back(stub.ResumeUpload, messages.ResumeUploadRequest(upload_id=self._upload_id))
+            self._received = call_with_reconnect(stub.ResumeUpload, messages.ResumeUploadRequest(upload_id=self._upload_id))
         except grpc.RpcError:
             raise error from None
 
@@ -197,7 +197,7 @@ def _files(traces: Sequence[OutgoingTrace]) -> Iterator[_OutgoingFile]:
     common_folder = Path(os.path.commonpath([trace.path.absolute().parent for trace in traces]))
     for number, trace in enumerate(traces):
         path = trace.path.absolute()
-        first, *others = _tables_of(path) if path.is_dir() else (path, *companions_of(path))
+        first, *others = _tables_of(path) if path.is_dir() else (path, *find_companions(path))
         yield _OutgoingFile(first, first.relative_to(common_folder).as_posix(), is_further_trace=number > 0)
         for file in others:
             yield _OutgoingFile(file, file.relative_to(path.parent).as_posix())

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.models import WHOLE_PASS
+from kernalyse.services.analyzer.analysis.models import COMPLETE_PASS
 from kernalyse.services.analyzer.tables.base import COUNT, NUMBER, TEXT
 from kernalyse.services.analyzer.tables.derived import COMPARISON
-from kernalyse.services.analyzer.tables.event_rows import frame_of
-from kernalyse.services.core.comparison import CONFIDENCE, CPU_MARGIN_RATIO, Comparison, Timings, compare_processes, margin_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
+from kernalyse.services.core.comparison import CONFIDENCE, CPU_MARGIN_RATIO, Comparison, Timings, compare_processes, equality_margin
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import Device, DeviceKind, Verdict
 
@@ -71,7 +71,7 @@ REPEATED: Final = r"^(process=\d+|cold|hot|block=[\dx]+)$"
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparisonOperand:
     """An operand of a comparison: one run, or several joined ones.
 
     measurements, samples, paired_comparisons: the tables of these names, of this run alone; the last only where it is required.
@@ -96,10 +96,10 @@ class ComparedRun:
         """The ratio that counts as equal on its device; the wider margin if the device is unknown."""
         kinds = [device.kind for device in self.devices.values()]
         is_cuda = bool(self.measurements["device_id"].str.starts_with("cuda:").all()) and not self.measurements.is_empty()
-        return margin_of(kinds[0]) if kinds else margin_of(DeviceKind.GPU) if is_cuda else CPU_MARGIN_RATIO
+        return equality_margin(kinds[0]) if kinds else equality_margin(DeviceKind.GPU) if is_cuda else CPU_MARGIN_RATIO
 
 
-def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
+def join_runs(runs: Sequence[ComparisonOperand]) -> ComparisonOperand:
     """Join runs that repeat each other to one operand, in which each run's measurements count as further processes.
 
     Raises:
@@ -123,7 +123,7 @@ def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
             expected="runs that were measured one after the other",
             remedy="Leave out copies of a run's file, and a run that another one continues.",
         )
-    return ComparedRun(
+    return ComparisonOperand(
         run_id=run_id,
         measurements=pl.concat(measurements),
         samples=pl.concat(samples),
@@ -133,7 +133,7 @@ def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
     )
 
 
-def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
+def compare_runs(baseline: ComparisonOperand, judged: ComparisonOperand, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
     """Return table comparison: configurations of both runs, then those of the candidate alone, then those of the baseline alone.
 
     The processes that measured a configuration are its evidence (`kernalyse.services.core.comparison.compare_processes`). Wrong
@@ -151,7 +151,7 @@ def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[
     matched = _matched(before, after)
     _check_differences(baseline, judged, matched, allowed)
     margin_ratio = max(baseline.margin_ratio, judged.margin_ratio)
-    evidence, evidence_before = timings_of(judged), timings_of(baseline)
+    evidence, evidence_before = timings_by_configuration(judged), timings_by_configuration(baseline)
     rows = [
         _operand_columns(row, "")
         | _operand_columns(row, "_before")
@@ -160,13 +160,13 @@ def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[
     ]
     rows += [_operand_columns(row, "") for row in _left(after, matched["first_index"]).iter_rows(named=True)]
     rows += [_operand_columns(row, "_before") for row in _left(before, matched["first_index_before"]).rename(_before).iter_rows(named=True)]
-    return frame_of(COMPARISON, [{"run_id": judged.run_id, "baseline_run_id": baseline.run_id} | row for row in rows])
+    return frame_from_rows(COMPARISON, [{"run_id": judged.run_id, "baseline_run_id": baseline.run_id} | row for row in rows])
 
 
 # ---------------------------------------------------------------- matching of configurations
 
 
-def _candidates(run: ComparedRun) -> pl.DataFrame:
+def _candidates(run: ComparisonOperand) -> pl.DataFrame:
     """Return one row per configuration over all processes; circumstances as text, null where they are not known."""
     names = {device_id: device.name for device_id, device in run.devices.items()}
     has_no_uuid = pl.col("device_uuid").is_null()  # a UUID identifies the device better than its node does
@@ -209,7 +209,7 @@ def _matched(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 def _versions_of_a_model(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Return the match of the whole passes if each operand has one, of equal inputs, whatever the ML model's file and variant."""
-    passes = [side.filter(pl.col("category") == WHOLE_PASS) for side in (before, after)]
+    passes = [side.filter(pl.col("category") == COMPLETE_PASS) for side in (before, after)]
     if any(side.height != 1 for side in passes):
         return after.clear()
     inputs = pl.col("parameters").str.extract_all(r'"(batch_size|sequence_length)": \d+').list.join(", ")
@@ -230,7 +230,9 @@ def _before(name: str) -> str:
 # ---------------------------------------------------------------- circumstances
 
 
-def _check_differences(baseline: ComparedRun, judged: ComparedRun, matched: pl.DataFrame, allowed: frozenset[Difference]) -> None:
+def _check_differences(
+    baseline: ComparisonOperand, judged: ComparisonOperand, matched: pl.DataFrame, allowed: frozenset[Difference]
+) -> None:
     found: dict[Difference, list[str]] = {}
     for column, difference in CIRCUMSTANCES.items():
         if difference not in allowed:
@@ -262,7 +264,7 @@ def _differing(row: Mapping[str, Any]) -> list[Difference]:
 # ---------------------------------------------------------------- evidence and verdicts
 
 
-def timings_of(run: ComparedRun) -> dict[int, Timings]:
+def timings_by_configuration(run: ComparisonOperand) -> dict[int, Timings]:
     """Return the timings by configuration_index. Results of other tools may have no samples; then the median is the only timing."""
     counted = run.samples.filter(~pl.col("is_discarded").fill_null(False), pl.col("duration_ns") > 0)
     medians = run.measurements.filter(pl.col("duration_median_ns") > 0)
@@ -406,7 +408,7 @@ def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: t
     """Return one row per normalized form, with its name if it has only one, else with the form as name."""
     is_one = pl.len() == 1
     return (
-        side.with_columns(form=pl.col(name).map_batches(forms, return_dtype=TEXT))
+        side.with_columns(form=pl.col(name).map_batches(normalize_names, return_dtype=TEXT))
         .group_by("form")
         .agg(
             pl.col(*figures).sum(),
@@ -417,7 +419,7 @@ def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: t
     )
 
 
-def forms(names: pl.Series) -> pl.Series:
+def normalize_names(names: pl.Series) -> pl.Series:
     """Return names without the parts that differ between builds and runs: template arguments, parameters, addresses, counters."""
     plain = names.str.replace_all(ANONYMOUS, "").str.replace_all(ADDRESS, "")
     for _ in range(MAX_TEMPLATE_DEPTH):

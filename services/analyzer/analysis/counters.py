@@ -111,20 +111,20 @@ def _configuration_names(configurations: pl.LazyFrame) -> pl.LazyFrame:
 
 def _measures(metrics: pl.LazyFrame) -> pl.LazyFrame:
     """Return the columns that are single metrics."""
-    cycles_s = of_metric("sm__cycles_elapsed.avg") / of_metric("sm__cycles_elapsed.avg.per_second")
+    cycles_s = first_metric("sm__cycles_elapsed.avg") / first_metric("sm__cycles_elapsed.avg.per_second")
     return metrics.group_by(LAUNCH_KEYS).agg(
-        duration_ns=pl.coalesce(of_metric("gpu__time_duration.sum", "gpu__time_duration.avg"), cycles_s * 1e9),
-        sm_clock_hz=of_metric(
+        duration_ns=pl.coalesce(first_metric("gpu__time_duration.sum", "gpu__time_duration.avg"), cycles_s * 1e9),
+        sm_clock_hz=first_metric(
             "sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"
         ),
-        achieved_occupancy_ratio=of_metric(
+        achieved_occupancy_ratio=first_metric(
             "sm__warps_active.avg.pct_of_peak_sustained_active", "smsp__warps_active.avg.pct_of_peak_sustained_active"
         ),
-        sm_active_ratio=of_metric(
+        sm_active_ratio=first_metric(
             "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
         ),
-        sm_throughput_ratio=of_metric("sm__throughput.avg.pct_of_peak_sustained_elapsed"),
-        memory_throughput_ratio=of_metric("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
+        sm_throughput_ratio=first_metric("sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+        memory_throughput_ratio=first_metric("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
     )
 
 
@@ -135,13 +135,13 @@ def _fma_flop(sums: pl.LazyFrame) -> pl.LazyFrame:
     return sums.group_by(LAUNCH_KEYS).agg(
         *(_weighted(weights).alias(f"plain_{dtype}") for dtype, weights in FMA_WEIGHTS.items()),
         packed_float32=_weighted(PACKED_WEIGHTS),
-        tensor_instruction_count=total_of(TENSOR_INSTRUCTIONS),
+        tensor_instruction_count=metric_total(TENSOR_INSTRUCTIONS),
     )
 
 
 def _weighted(weights: Mapping[str, int]) -> pl.Expr:
     """Return the weighted sum of counters; null if one of them is missing."""
-    first, *rest = (total_of(SASS.format(operation)) * weight for operation, weight in weights.items())
+    first, *rest = (metric_total(SASS.format(operation)) * weight for operation, weight in weights.items())
     for term in rest:
         first = first + term
     return first
@@ -204,7 +204,7 @@ def _most(what: str) -> pl.Expr:
 
 def _bytes(sums: pl.LazyFrame) -> pl.LazyFrame:
     names = {f"{level}_{variant}": name for level, metrics in _METRICS_OF_LEVELS.items() for variant, name in metrics.items()}
-    return sums.group_by(LAUNCH_KEYS).agg(total_of(name).alias(column) for column, name in names.items())
+    return sums.group_by(LAUNCH_KEYS).agg(metric_total(name).alias(column) for column, name in names.items())
 
 
 _METRICS_OF_LEVELS: Final = {"dram": DRAM_METRICS, "l2": L2_METRICS, "l1": L1_METRICS}
@@ -341,18 +341,18 @@ def metric_sums(metrics: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def of_metric(*names: str) -> pl.Expr:
+def first_metric(*names: str) -> pl.Expr:
     """Return the value of the first of these metrics that a launch has. For use in a group of the rows of one launch."""
     return pl.coalesce(pl.col("value").filter(pl.col("metric_name") == name).first() for name in names)
 
 
-def total_of(base_name: str) -> pl.Expr:
+def metric_total(base_name: str) -> pl.Expr:
     """Return the sum of this metric. For use in a group of the sums of one launch."""
     return pl.col("total").filter(pl.col("base_name") == base_name).first()
 
 
 def _of_launch(metric_name: str) -> pl.Expr:
-    return of_metric(metric_name).over(LAUNCH_KEYS)
+    return first_metric(metric_name).over(LAUNCH_KEYS)
 
 
 def _resolved_metric_name() -> pl.Expr:

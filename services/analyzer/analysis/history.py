@@ -65,7 +65,7 @@ def history_series(rows: pl.LazyFrame) -> pl.LazyFrame:
     return HISTORY_SERIES.conform(described.sort("measured_unix_ns", "series", descending=[True, False]))
 
 
-def margin_of(device_id: str | None) -> float:
+def change_margin_ratio(device_id: str | None) -> float:
     """Return the smallest change that counts on a device, as a ratio."""
     return GPU_MARGIN_RATIO if (device_id or "").startswith("cuda") else CPU_MARGIN_RATIO
 
@@ -75,7 +75,7 @@ def _with_levels(part: pl.DataFrame, metric: str) -> pl.DataFrame:
     newest = part.tail(MAX_RUNS)
     offset = part.height - newest.height
     half_widths = newest.select((pl.col("value_high") / pl.col("value_low")).log() / 2).to_series().fill_null(float("nan")).to_numpy()
-    found = levels(newest["value"].to_numpy(), np.asarray(half_widths, dtype=np.float64), margin_of(part["device_id"][0]))
+    found = levels(newest["value"].to_numpy(), np.asarray(half_widths, dtype=np.float64), change_margin_ratio(part["device_id"][0]))
     changes = [_change(part, level, metric, offset) for level in found]
     columns = ("level_index", "level_value", "level_low", "level_high")
     all_rows: dict[str, list[Any]] = {name: [None] * offset for name in columns}

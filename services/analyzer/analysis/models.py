@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.expressions import share_of
-from kernalyse.services.analyzer.analysis.roofline import Roofs, placed
-from kernalyse.services.analyzer.analysis.traces.roofline import subjects_of
+from kernalyse.services.analyzer.analysis.expressions import null_safe_ratio
+from kernalyse.services.analyzer.analysis.roofline import RooflineModel, place_under_ceilings
+from kernalyse.services.analyzer.analysis.traces.roofline import subject_rows
 from kernalyse.services.analyzer.tables.base import COUNT, NUMBER, TEXT
 from kernalyse.services.analyzer.tables.derived import (
     LAYER_KERNELS,
@@ -27,7 +27,7 @@ from kernalyse.services.core.model import Verdict
 # ---------------------------------------------------------------- passes
 # Passes of ML models and their launches, of live runs too.
 
-WHOLE_PASS: Final = "model"
+COMPLETE_PASS: Final = "model"
 """Category of configurations that are complete passes."""
 
 MODEL_PASS_KEYS: Final = ["run_id", "configuration_index"]
@@ -53,10 +53,12 @@ def is_launch() -> pl.Expr:
 
 def is_pass() -> pl.Expr:
     """Return whether a row is a complete pass of an ML model."""
-    return pl.col("category").eq_missing(WHOLE_PASS)
+    return pl.col("category").eq_missing(COMPLETE_PASS)
 
 
-def timed_so_far(configurations: pl.LazyFrame, measurements: pl.LazyFrame, samples: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
+def live_measurements(
+    configurations: pl.LazyFrame, measurements: pl.LazyFrame, samples: pl.LazyFrame, ceilings: pl.LazyFrame
+) -> pl.LazyFrame:
     """Return launches and passes of ML models as rows of table measurements: finished ones, those with samples, and registered passes.
 
     Args:
@@ -91,7 +93,7 @@ def timed_so_far(configurations: pl.LazyFrame, measurements: pl.LazyFrame, sampl
 
 
 def with_formulas(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return rows of measurements with the columns on costs that `placed` requires; costs of ML models are by formula."""
+    """Return rows of measurements with the columns on costs that `place_under_ceilings` requires; costs of ML models are by formula."""
     has_work = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
     return rows.with_columns(
         counted_level=pl.lit(None, dtype=TEXT),
@@ -103,7 +105,7 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
     """Return table models.
 
     Args:
-        timed: the result of `timed_so_far`.
+        timed: the result of `live_measurements`.
         ceilings, thresholds: the tables of these names, of the same runs.
     """
     launches = (
@@ -116,7 +118,7 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
     token_count = pl.col("batch_size") * pl.col("sequence_length")
     passes = timed.filter(is_pass()).with_columns(launched_model="model_name", model_name=pl.coalesce("model_name", "kernel_name"))
     return MODELS.conform(
-        placed(with_formulas(passes), Roofs.of(ceilings, thresholds))
+        place_under_ceilings(with_formulas(passes), RooflineModel.of(ceilings, thresholds))
         .with_columns(**{name: _fact(names) for name, names in FACTS.items()}, batch_size=pl.coalesce("batch_size", _fact(("batch_size",))))
         .with_columns(
             memory_bytes=pl.coalesce("device_memory_bytes", "memory_bytes"),
@@ -138,7 +140,7 @@ def pass_medians(timed: pl.LazyFrame) -> pl.LazyFrame:
     """Return run_id, variant ("" for none) and pass_duration_median_ns, null if a variant has passes of several ML models.
 
     Args:
-        timed: the result of `timed_so_far`.
+        timed: the result of `live_measurements`.
     """
     names = pl.coalesce("model_name", "kernel_name")
     return (
@@ -176,8 +178,8 @@ def in_layers(timed: pl.LazyFrame, depth: int | None) -> pl.LazyFrame:
     return timed.filter(is_launch()).with_columns(layer=layer, variant=pl.col("variant").fill_null(""))
 
 
-def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """Return the launches with known costs summed by the keys, with the columns that `placed` adds.
+def place_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """Return the launches with known costs summed by the keys, with the columns that `place_under_ceilings` adds.
 
     duration_median_ns is the sum of the launches' medians. dtype, path and category are those of the launch with the most flop,
     without flop those of the longest.
@@ -210,20 +212,20 @@ def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
         )
         .with_columns(sm_clock_hz=pl.lit(None, dtype=COUNT), duration_sum_ns=pl.col("duration_median_ns").round().cast(COUNT))
     )
-    return placed(with_formulas(points), Roofs.of(ceilings, thresholds))
+    return place_under_ceilings(with_formulas(points), RooflineModel.of(ceilings, thresholds))
 
 
 def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
     """Return table layers of runs of ML models, the longest first.
 
     Args:
-        timed: the result of `timed_so_far`.
+        timed: the result of `live_measurements`.
         ceilings, thresholds: the tables of these names, of the same runs.
         depth: see `in_layers`.
     """
     launches = in_layers(timed, depth)
     time_ns = pl.col("duration_median_ns")
-    worked = placed_layers(launches, ceilings, thresholds, VERDICT_KEYS).select(*VERDICT_KEYS, *RATES, worked_ns="duration_sum_ns")
+    worked = place_layers(launches, ceilings, thresholds, VERDICT_KEYS).select(*VERDICT_KEYS, *RATES, worked_ns="duration_sum_ns")
     return LAYERS.conform(
         launches.group_by(VERDICT_KEYS)
         .agg(
@@ -234,7 +236,7 @@ def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.Laz
             memory_bytes=pl.col("device_memory_bytes").max(),
         )
         .with_columns(
-            share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum().over("run_id", "variant")),
+            share_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum().over("run_id", "variant")),
             source=pl.lit(ANNOTATION),
         )
         .join(worked, on=VERDICT_KEYS, how="left")
@@ -249,13 +251,13 @@ def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.Laz
 
 def model_layer_roofline(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
     """Return table layer_roofline of runs of ML models. Arguments are those of `model_layers`."""
-    points = placed_layers(in_layers(timed, depth), ceilings, thresholds, VERDICT_KEYS)
+    points = place_layers(in_layers(timed, depth), ceilings, thresholds, VERDICT_KEYS)
     return LAYER_ROOFLINE.conform(
         points.with_columns(
             source=pl.lit(ANNOTATION),
             layer_path="layer",
             label=pl.concat_str("layer", pl.col("variant").replace("", None), separator=" ", ignore_nulls=True),
-            share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum().over("run_id", "variant")),
+            share_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum().over("run_id", "variant")),
             variant=pl.col("variant").replace("", None),
         ).sort("run_id", "configuration_index", "layer", maintain_order=True)
     )
@@ -266,7 +268,7 @@ def layer_variants(layers: pl.LazyFrame, timed: pl.LazyFrame, samples: pl.LazyFr
 
     Args:
         layers: the result of `model_layers` for the same depth.
-        timed: the result of `timed_so_far` for the same runs.
+        timed: the result of `live_measurements` for the same runs.
         samples: the table of that name.
         depth: see `in_layers`.
     """
@@ -313,7 +315,7 @@ def model_layer_tree(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
     """Return table layer_tree of runs of ML models.
 
     Args:
-        timed: the result of `timed_so_far`.
+        timed: the result of `live_measurements`.
         ceilings, thresholds: the tables of these names, of the same runs.
     """
     launches = _in_every_layer(timed)
@@ -337,9 +339,9 @@ def model_layer_tree(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
             parent_path=pl.when(PARTS.list.len() > 1).then(PARTS.list.head(PARTS.list.len() - 1).list.join(".")),
             source=pl.lit(ANNOTATION),
         )
-        .with_columns(share_ratio=share_of(time_ns, time_ns.filter(pl.col("depth") == 0).sum().over("run_id", "variant")))
+        .with_columns(share_ratio=null_safe_ratio(time_ns, time_ns.filter(pl.col("depth") == 0).sum().over("run_id", "variant")))
     )
-    work = placed_layers(launches, ceilings, thresholds, TREE_KEYS).select(*TREE_KEYS, *RATES, worked_ns="duration_sum_ns")
+    work = place_layers(launches, ceilings, thresholds, TREE_KEYS).select(*TREE_KEYS, *RATES, worked_ns="duration_sum_ns")
     with_passes = summed.join(pass_medians(timed), on=["run_id", "variant"], how="left")
     return LAYER_TREE.conform(
         _with_work(with_passes, work, TREE_KEYS).sort(
@@ -364,10 +366,12 @@ def model_layer_kernels(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds:
             duration_sum_ns=TIME_NS.sum().round().cast(COUNT),
         )
         .with_columns(
-            layer=PARTS.list.last(), depth=PARTS.list.len().cast(COUNT) - 1, share_ratio=share_of(time_ns, time_ns.sum().over(TREE_KEYS))
+            layer=PARTS.list.last(),
+            depth=PARTS.list.len().cast(COUNT) - 1,
+            share_ratio=null_safe_ratio(time_ns, time_ns.sum().over(TREE_KEYS)),
         )
     )
-    work = placed_layers(launches, ceilings, thresholds, keys).select(*keys, *RATES, worked_ns="duration_sum_ns")
+    work = place_layers(launches, ceilings, thresholds, keys).select(*keys, *RATES, worked_ns="duration_sum_ns")
     order = ("run_id", "layer_path", "kernel_name", "variant")
     return LAYER_KERNELS.conform(_with_work(summed, work, keys).sort("duration_sum_ns", *order, descending=[True, *(False for _ in order)]))
 
@@ -486,7 +490,7 @@ def _rows(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame)
     launches = in_layers(timed, depth=None).collect()
     frames = [OPPORTUNITIES.empty().lazy()]
     for kind, name in SUBJECTS.items():
-        points = placed_layers(launches.lazy(), ceilings, thresholds, [*SIDE, name]).collect()
+        points = place_layers(launches.lazy(), ceilings, thresholds, [*SIDE, name]).collect()
         for (run_id, variant), part in launches.group_by(SIDE, maintain_order=True):
             is_side = (pl.col("run_id") == run_id) & (pl.col("variant") == variant)
             subjects = (
@@ -494,7 +498,7 @@ def _rows(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame)
                 .group_by(subject=name)
                 .agg(launch_count=pl.len().cast(COUNT), duration_sum_ns=pl.col("duration_median_ns").sum().round().cast(COUNT))
             )
-            rows = subjects_of(kind, points.lazy().filter(is_side).rename({name: "name"}), subjects)
+            rows = subject_rows(kind, points.lazy().filter(is_side).rename({name: "name"}), subjects)
             frames.append(
                 OPPORTUNITIES.conform(
                     rows.with_columns(run_id=pl.lit(run_id), event_index=pl.lit(part["event_index"].max()), variant=pl.lit(variant or None))

@@ -32,7 +32,7 @@ KEYS: Final = ["run_id", "device_id"]
 
 
 @dataclass(frozen=True, slots=True)
-class Roofs:
+class RooflineModel:
     """The ceilings that measurements are compared with, prepared for joins.
 
     memory: one row per run and device. compute, highest: one row per run, device and data type. thresholds: the table of this name.
@@ -86,12 +86,12 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: p
         Table roofline, in the order of the measurements. Columns that need an unknown ceiling are null. event_index is the
         latest one of the measurement, its counters and its ceilings.
     """
-    return roofline_under(Roofs.of(ceilings, thresholds), measurements, counted_work)
+    return roofline_under(RooflineModel.of(ceilings, thresholds), measurements, counted_work)
 
 
-def roofline_under(roofs: Roofs, measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+def roofline_under(roofs: RooflineModel, measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
     """Return `roofline` of the measurements, with ceilings prepared before."""
-    return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), roofs))
+    return ROOFLINE.conform(place_under_ceilings(with_counted_work(measurements, counted_work), roofs))
 
 
 def counted_roofline(
@@ -104,10 +104,10 @@ def counted_roofline(
     """
     nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
     levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
-    return COUNTED_ROOFLINE.conform(placed(levels, Roofs.of(ceilings, thresholds)))
+    return COUNTED_ROOFLINE.conform(place_under_ceilings(levels, RooflineModel.of(ceilings, thresholds)))
 
 
-def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:
+def place_under_ceilings(measurements: pl.LazyFrame, roofs: RooflineModel) -> pl.LazyFrame:
     """Return measurements with the columns of the roofline added.
 
     Args:

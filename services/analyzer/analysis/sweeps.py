@@ -16,7 +16,7 @@ MIN_PROCESS_COUNT: Final = 5
 """Least number of processes per operand. Medians of one kernel drift between processes by more than their intervals; with five
 processes each, all of one are below all of the other by chance once in 126 times."""
 
-ONE_AFTER_THE_OTHER: Final = (
+SEQUENTIALLY_MEASURED: Final = (
     "Measured one after the other, where drift alone can make such a margin; --paired, --processes 5 or --strategy halving decides."
 )
 
@@ -174,7 +174,7 @@ def _reason(has_pair: pl.Expr) -> pl.Expr:
         .then(sentence("The medians of its processes and the runner-up's overlap."))
         .when(overlap)
         .then(sentence("The intervals of both medians overlap."))
-        .otherwise(sentence(ONE_AFTER_THE_OTHER))
+        .otherwise(sentence(SEQUENTIALLY_MEASURED))
     )
 
 

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import grpc
 
-from kernalyse.services.analyzer.collect.node_client import NodeLink, node_errors, unreachable
-from kernalyse.services.analyzer.collect.node_feed import NodeWatching
-from kernalyse.services.analyzer.collect.run_feed import RunWatching
-from kernalyse.services.analyzer.collect.trace_fetcher import LeftTraces
+from kernalyse.services.analyzer.collect.node_client import NodeClient, node_errors, unreachable_error
+from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
+from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
+from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
 from kernalyse.services.analyzer.hardware.datasheets import device_peaks
 from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport, counter_report, missing_report
 from kernalyse.services.analyzer.store.repositories import NodeRecord
@@ -34,7 +34,7 @@ from kernalyse.services.core.model import CountersStored, HardwareKey, Node, Nod
 from kernalyse.services.core.rpc import Endpoint
 from kernalyse.v1 import profiler_service_pb2 as messages
 
-READ_AHEAD_COUNT: Final = 64
+PREFETCH_COUNT: Final = 64
 """Most responses that wait for the commit before them. It bounds memory; beyond it, flow control holds the node back."""
 
 MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
@@ -56,9 +56,9 @@ class Collector:
         self,
         *,
         store: Store,
-        run_subscriptions: RunWatching,
-        node_subscriptions: NodeWatching,
-        trace_fetcher: LeftTraces,
+        run_subscriptions: RunSubscriptions,
+        node_subscriptions: NodeSubscriptions,
+        trace_fetcher: TraceFetcher,
         record: NodeRecord,
         endpoint: Endpoint,
         retry_s: float,
@@ -72,7 +72,7 @@ class Collector:
         self._retry_s = retry_s
         self._compactions: set[asyncio.Task[None]] = set()
         self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
-        self.client: NodeLink | None = None
+        self.client: NodeClient | None = None
         self.first_attempt_done = asyncio.Event()
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
@@ -81,11 +81,11 @@ class Collector:
         pause_s = FIRST_RETRY_S
         try:
             while True:
-                self.client = NodeLink(self._endpoint)
+                self.client = NodeClient(self._endpoint)
                 begin_s = time.monotonic()
                 try:
                     await self._collect(self.client)
-                    problem = unreachable(self._record.address, "the node closed the stream").message
+                    problem = unreachable_error(self._record.address, "the node closed the stream").message
                 except KernalyseError as error:
                     problem = error.message
                 except Exception as error:
@@ -103,7 +103,7 @@ class Collector:
         finally:
             await asyncio.gather(*self._compactions)
 
-    async def _collect(self, client: NodeLink) -> None:
+    async def _collect(self, client: NodeClient) -> None:
         node = await client.describe()
         await self._describe(node)
         await self._mark_forgotten_runs_lost(client, node.node_id)
@@ -115,10 +115,10 @@ class Collector:
             await self._note_gap(node.node_id, next_event_index, error)
             await self._follow(client, node, 0)
 
-    async def _follow(self, client: NodeLink, node: Node, next_event_index: int) -> None:
+    async def _follow(self, client: NodeClient, node: Node, next_event_index: int) -> None:
         request = messages.WatchNodeRequest(next_event_index=next_event_index, journal_id=node.journal_id)
         stream = client.stub.WatchNode(request)
-        queue: asyncio.Queue[Any] = asyncio.Queue(READ_AHEAD_COUNT)
+        queue: asyncio.Queue[Any] = asyncio.Queue(PREFETCH_COUNT)
         reader = asyncio.create_task(_read_ahead(stream, queue))
         try:
             while True:
@@ -136,7 +136,7 @@ class Collector:
             with suppress(asyncio.CancelledError):
                 await reader
 
-    async def _take(self, client: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
+    async def _take(self, client: NodeClient, node_id: str, responses: Sequence[Any]) -> None:
         for response in responses:
             if response.HasField("node"):
                 await self._describe(protobuf.decode(response.node, Node))
@@ -147,7 +147,7 @@ class Collector:
         busy = [event.payload for event in events if isinstance(event.payload, Telemetry)]
         self._node_subscriptions.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
 
-    async def _commit(self, client: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
+    async def _commit(self, client: NodeClient, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
         new_runs = await self._unknown_runs(client, node_id, {event.run_id for event in events})
         reports = {event.event_index: await _report(client, event) for event in events if isinstance(event.payload, CountersStored)}
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
@@ -163,7 +163,7 @@ class Collector:
         if finished:
             await self._trace_fetcher.begin(client, node_id)
 
-    async def _unknown_runs(self, client: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
+    async def _unknown_runs(self, client: NodeClient, node_id: str, run_ids: set[str]) -> list[Run]:
         """Return the runs that the store lacks, as the node describes them."""
         found = []
         for run_id in run_ids - await asyncio.to_thread(self._store.runs.known, sorted(run_ids)):
@@ -188,7 +188,7 @@ class Collector:
             await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
         await self._set_status(NodeHealth.SERVING, "")
 
-    async def _mark_forgotten_runs_lost(self, client: NodeLink, node_id: str) -> None:
+    async def _mark_forgotten_runs_lost(self, client: NodeClient, node_id: str) -> None:
         """Mark runs as lost that the node no longer knows: their last events will never come."""
         for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
             try:
@@ -238,7 +238,7 @@ class Collector:
             logger.exception("Runs of %s could not be shown anew", self._record.address)
 
 
-async def _report(client: NodeLink, event: RunEvent) -> CounterReport:
+async def _report(client: NodeClient, event: RunEvent) -> CounterReport:
     """Return the counters of a run's report, read before its event is committed: both are stored together, or both are fetched again.
 
     Raises:

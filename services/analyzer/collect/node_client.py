@@ -17,16 +17,16 @@ from kernalyse.services.core.rpc import Endpoint, error_from_rpc, is_cancelled, 
 from kernalyse.v1 import profiler_service_pb2 as messages
 from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceStub
 
-ANSWER_TIMEOUT_S = 10.0
+RESPONSE_TIMEOUT_S = 10.0
 """Deadline of calls that only read. A busy node answers within tenths of a second; one that takes longer is treated as gone."""
 
 STALL_TIMEOUT_S = 30.0
 """Longest pause between two chunks of an artifact: 1 MiB takes seconds over the slowest line that anybody measures on."""
 
-CLOSING_S = 2.0
+CLOSE_GRACE_S = 2.0
 
 
-class NodeLink:
+class NodeClient:
     """A client of one profiler, connected from construction to `close`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -34,7 +34,7 @@ class NodeLink:
         self._channel = open_async_channel(endpoint)
         self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
-    async def describe(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Node:
+    async def describe(self, timeout_s: float = RESPONSE_TIMEOUT_S) -> Node:
         """Return the node's description of itself.
 
         Raises:
@@ -48,7 +48,7 @@ class NodeLink:
     async def run(self, run_id: str) -> Run:
         """Return a run as its node knows it. Raises RunNotFoundError, NodeUnreachableError."""
         with node_errors(self.address):
-            response = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
+            response = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=RESPONSE_TIMEOUT_S)
         return protobuf.decode(response.run, Run)
 
     async def artifact(self, run_id: str, artifact_name: str, max_bytes: int) -> bytes:
@@ -91,13 +91,13 @@ class NodeLink:
                     return
                 yield part.chunk
         except TimeoutError as error:
-            raise unreachable(self.address, f"no byte of {artifact_name} in {STALL_TIMEOUT_S:g} s") from error
+            raise unreachable_error(self.address, f"no byte of {artifact_name} in {STALL_TIMEOUT_S:g} s") from error
         finally:
             call.cancel()
 
     async def close(self) -> None:
         """Close the connection; calls that are in progress end after CLOSING_S."""
-        await self._channel.close(CLOSING_S)
+        await self._channel.close(CLOSE_GRACE_S)
 
 
 @contextmanager
@@ -108,15 +108,15 @@ def node_errors(address: str) -> Iterator[None]:
     except asyncio.CancelledError as error:  # as the calls of a closed channel end
         if is_cancelled():
             raise
-        raise unreachable(address, "that its connection was closed, as it is when the node is removed") from error
+        raise unreachable_error(address, "that its connection was closed, as it is when the node is removed") from error
     except grpc.RpcError as error:
         translated = error_from_rpc(error)
         if type(translated) is UnavailableError or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise unreachable(address, error.details() or error.code().name) from error
+            raise unreachable_error(address, error.details() or error.code().name) from error
         raise translated from error
 
 
-def unreachable(address: str, found: str) -> NodeUnreachableError:
+def unreachable_error(address: str, found: str) -> NodeUnreachableError:
     """Return the error for a node that does not answer."""
     return NodeUnreachableError(
         f"node {address}",

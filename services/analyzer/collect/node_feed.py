@@ -86,7 +86,7 @@ class Mailbox:
         return update
 
 
-class NodeWatching:
+class NodeSubscriptions:
     """The distributor of updates from collectors to subscribers."""
 
     def __init__(self, clock_unix_ns: Callable[[], int] = time.time_ns) -> None:

@@ -10,10 +10,10 @@ from typing import Final
 
 from kernalyse.channel import is_address
 from kernalyse.services.analyzer.collect.collector import Collector, compact
-from kernalyse.services.analyzer.collect.node_client import NodeLink, unreachable
-from kernalyse.services.analyzer.collect.node_feed import NodeWatching
-from kernalyse.services.analyzer.collect.run_feed import RunWatching
-from kernalyse.services.analyzer.collect.trace_fetcher import LeftTraces
+from kernalyse.services.analyzer.collect.node_client import NodeClient, unreachable_error
+from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
+from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
+from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
 from kernalyse.services.analyzer.store.repositories import NodeRecord, NodeSecret
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
@@ -30,9 +30,9 @@ class Nodes:
     def __init__(
         self,
         store: Store,
-        run_subscriptions: RunWatching,
-        node_subscriptions: NodeWatching,
-        trace_fetcher: LeftTraces,
+        run_subscriptions: RunSubscriptions,
+        node_subscriptions: NodeSubscriptions,
+        trace_fetcher: TraceFetcher,
         *,
         retry_s: float,
         is_insecure_allowed: bool,
@@ -76,7 +76,7 @@ class Nodes:
             UnauthenticatedError: the node rejects the token.
         """
         self._check(endpoint)
-        client = NodeLink(endpoint)
+        client = NodeClient(endpoint)
         try:
             node = await client.describe(FIRST_ANSWER_TIMEOUT_S)
         finally:
@@ -126,7 +126,7 @@ class Nodes:
         of_node = (status for status in self.statuses() if status.node is not None and status.node.node_id == run.node_id)
         return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
 
-    async def client(self, node_id: str) -> NodeLink:
+    async def client(self, node_id: str) -> NodeClient:
         """Return the client of a node; for an empty node_id, of the first that serves. Wait for a node that is just being connected to.
 
         Raises:
@@ -154,7 +154,7 @@ class Nodes:
         if (client := _serving(candidates)) is not None:
             return client
         status = candidates[0].status
-        raise unreachable(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")
+        raise unreachable_error(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")
 
     def device(self, node_id: str, device_id: str) -> Device:
         """Return a device of a node. Raises DeviceNotFoundError."""
@@ -229,5 +229,5 @@ class Nodes:
             await task
 
 
-def _serving(collectors: Sequence[Collector]) -> NodeLink | None:
+def _serving(collectors: Sequence[Collector]) -> NodeClient | None:
     return next((collector.client for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.client), None)

@@ -15,13 +15,13 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.roofline import Roofs, roofline_under
+from kernalyse.services.analyzer.analysis.roofline import RooflineModel, roofline_under
 from kernalyse.services.analyzer.queries.filters import chunks
 from kernalyse.services.analyzer.queries.run_tables import ceilings, thresholds
 from kernalyse.services.analyzer.store.database import RunCommit
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import LAYER_ROOFLINE, ROOFLINE
-from kernalyse.services.analyzer.tables.event_rows import frame_of, samples_frame
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows, samples_frame
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTED_WORK, MEASUREMENTS, SAMPLES, WATCHED_TABLES
 from kernalyse.services.core.errors import ShuttingDownError
 from kernalyse.services.core.model import Run, TableChunk
@@ -84,7 +84,7 @@ class Segment:
 
 
 @dataclass(slots=True)
-class RunFeed:
+class RunBuffer:
     """The ring buffer of one run. Segments are numbered in order; next_number is the number of the next one."""
 
     watcher_count: int = 0
@@ -93,7 +93,7 @@ class RunFeed:
     byte_count: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     hardware_change_count: int = 0  # changes of ceilings and thresholds so far
-    roofline_model: tuple[int, Roofs] | None = None  # with the hardware_change_count before it was computed
+    roofline_model: tuple[int, RooflineModel] | None = None  # with the hardware_change_count before it was computed
     encodings: OrderedDict[tuple[int, int], asyncio.Task[tuple[TableChunk, ...]]] = field(default_factory=OrderedDict)
 
     @property
@@ -110,7 +110,7 @@ class RunFeed:
             self.byte_count -= self.segments.popleft().byte_count
         self.wake()
 
-    def current_roofline_model(self, compute: Callable[[], Roofs]) -> Roofs:
+    def current_roofline_model(self, compute: Callable[[], RooflineModel]) -> RooflineModel:
         """Return the roofline model, computed again if ceilings or thresholds have changed since."""
         count = self.hardware_change_count
         if self.roofline_model is None or self.roofline_model[0] != count:
@@ -147,12 +147,12 @@ class RunFeed:
         return await asyncio.shield(task)
 
 
-class RunWatching:
+class RunSubscriptions:
     """Ring buffers by run; a run has one while it has a subscriber."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._feeds: dict[str, RunFeed] = {}
+        self._feeds: dict[str, RunBuffer] = {}
         self._is_closed = False
 
     async def publish(self, commits: Sequence[RunCommit]) -> None:
@@ -186,7 +186,7 @@ class RunWatching:
             RunNotFoundError: the store has no such run.
             ShuttingDownError: the service stops.
         """
-        feed = self._feeds.setdefault(run_id, RunFeed())
+        feed = self._feeds.setdefault(run_id, RunBuffer())
         feed.watcher_count += 1
         try:
             position = next_event_index
@@ -217,7 +217,7 @@ class RunWatching:
         for feed in self._feeds.values():
             feed.wake()
 
-    async def _follow_ring(self, feed: RunFeed, number: int, position: int) -> AsyncIterator[RunUpdate]:
+    async def _follow_ring(self, feed: RunBuffer, number: int, position: int) -> AsyncIterator[RunUpdate]:
         """Yield updates from the ring, until the subscriber has fallen out of it."""
         while number >= feed.first_number:
             changed = feed.changed
@@ -253,9 +253,9 @@ class RunWatching:
             span_first = span_end
 
 
-def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
+def _commit_frames(store: Store, commit: RunCommit, feed: RunBuffer) -> Frames:
     tables = {row.table.table_name: row.table for row in commit.rows if row.table in WATCHED_TABLES and row.table is not CEILINGS}
-    frames = {name: frame_of(table, [row.values for row in commit.rows if row.table is table]) for name, table in tables.items()}
+    frames = {name: frame_from_rows(table, [row.values for row in commit.rows if row.table is table]) for name, table in tables.items()}
     if commit.samples:
         frames[SAMPLES.table_name] = samples_frame(commit.samples)
     if commit.has_new_ceilings:
@@ -265,7 +265,7 @@ def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
             frames[name] = frame.filter(between)
     elif MEASUREMENTS.table_name in frames:
         model = feed.current_roofline_model(
-            lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out()
+            lambda: RooflineModel.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out()
         )
         # Counters arrive after all measurements, together with new rows of the roofline.
         points = roofline_under(model, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())

@@ -18,14 +18,14 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.collect.node_client import NodeLink
-from kernalyse.services.analyzer.collect.node_feed import NodeWatching
-from kernalyse.services.analyzer.collect.run_feed import RunWatching
-from kernalyse.services.analyzer.ingest.imports import ArrivedReading, ImportUnderWay, ended
-from kernalyse.services.analyzer.ingest.uploads import Arrival, ArrivedTrace, TracePart, private_folder
+from kernalyse.services.analyzer.collect.node_client import NodeClient
+from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
+from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
+from kernalyse.services.analyzer.ingest.imports import ImportJob, UploadReader, cancel_and_wait
+from kernalyse.services.analyzer.ingest.uploads import UploadedTrace, UploadMessage, UploadSession, temporary_directory
 from kernalyse.services.analyzer.ingest.worker_pool import ReadingTask
-from kernalyse.services.analyzer.store.repositories import LeftTrace
-from kernalyse.services.analyzer.store.store import READING_ACTIVITY, Store
+from kernalyse.services.analyzer.store.repositories import RemoteTrace
+from kernalyse.services.analyzer.store.store import READING_TRACE_MESSAGE, Store
 from kernalyse.services.analyzer.tables.runs import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_NAMES
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError, UnavailableError
@@ -38,7 +38,7 @@ the same line and disk."""
 FULL_RETRY_S: Final = 30.0
 """Pause until the next attempt when the disk is full. Somebody has to free space; no trace is given up because of it."""
 
-RESULTS: Final = {CONFIGURATIONS.table_name, MEASUREMENTS.table_name}
+RESULT_TABLE_NAMES: Final = {CONFIGURATIONS.table_name, MEASUREMENTS.table_name}
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class WantedFile:
+class RequestedFile:
     """An artifact to fetch, as the run's journal describes it. is_trace: the first file of a trace, which the next ones belong to."""
 
     artifact_name: str
@@ -66,13 +66,13 @@ class ArtifactFetch:
         directory: of this run; may hold what an earlier fetch left. It stays until `discard`.
     """
 
-    def __init__(self, files: Sequence[WantedFile], directory: Path, max_bytes: int) -> None:
+    def __init__(self, files: Sequence[RequestedFile], directory: Path, max_bytes: int) -> None:
         directory.mkdir(exist_ok=True, mode=0o700)
         self.is_continued = any(directory.iterdir())
         self._files = files
-        self._upload = Arrival(directory, max_bytes)
+        self._upload = UploadSession(directory, max_bytes)
 
-    async def resume(self, client: NodeLink, run_id: str) -> None:
+    async def resume(self, client: NodeClient, run_id: str) -> None:
         """Fetch what is still missing.
 
         Raises:
@@ -90,8 +90,8 @@ class ArtifactFetch:
             for number, file in enumerate(self._files[extent.whole_file_count :], extent.whole_file_count):
                 self._upload.take(self._beginning(number, "", offset_bytes))
                 async for chunk in client.artifact_chunks(run_id, file.artifact_name, offset_bytes):
-                    self._upload.take(TracePart("", chunk, ""))
-                self._upload.take(TracePart("", b"", file.digest))
+                    self._upload.take(UploadMessage("", chunk, ""))
+                self._upload.take(UploadMessage("", b"", file.digest))
                 offset_bytes = 0
         finally:
             self._upload.pause()
@@ -101,11 +101,11 @@ class ArtifactFetch:
             if not self._upload.adopt(self._beginning(number, file.digest), file.size_bytes):
                 return
 
-    def _beginning(self, number: int, digest: str, offset_bytes: int = 0) -> TracePart:
+    def _beginning(self, number: int, digest: str, offset_bytes: int = 0) -> UploadMessage:
         file = self._files[number]
-        return TracePart(file.artifact_name, b"", digest, offset_bytes=offset_bytes, is_further_trace=file.is_trace and number > 0)
+        return UploadMessage(file.artifact_name, b"", digest, offset_bytes=offset_bytes, is_further_trace=file.is_trace and number > 0)
 
-    def traces(self) -> tuple[ArrivedTrace, ...]:
+    def traces(self) -> tuple[UploadedTrace, ...]:
         """Return all traces, once everything has been fetched."""
         return self._upload.traces()
 
@@ -117,7 +117,7 @@ class ArtifactFetch:
 # ---------------------------------------------------------------- fetcher
 
 
-class LeftTraces:
+class TraceFetcher:
     """The fetcher for all nodes of one analyzer.
 
     Args:
@@ -125,7 +125,12 @@ class LeftTraces:
     """
 
     def __init__(
-        self, store: Store, reading: ArrivedReading, max_bytes: int, run_subscriptions: RunWatching, node_subscriptions: NodeWatching
+        self,
+        store: Store,
+        reading: UploadReader,
+        max_bytes: int,
+        run_subscriptions: RunSubscriptions,
+        node_subscriptions: NodeSubscriptions,
     ) -> None:
         self._store = store
         self._reading = reading
@@ -134,9 +139,9 @@ class LeftTraces:
         self._node_subscriptions = node_subscriptions
         self._fetching = asyncio.Semaphore(MAX_FETCH_COUNT)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._clients: dict[str, NodeLink] = {}  # the newest, by node_id
+        self._clients: dict[str, NodeClient] = {}  # the newest, by node_id
 
-    async def begin(self, client: NodeLink, node_id: str) -> None:
+    async def begin(self, client: NodeClient, node_id: str) -> None:
         """Start fetching the traces that wait on the node, except those in progress."""
         self._clients[node_id] = client
         for run_id in await asyncio.to_thread(self._store.traces.waiting_run_ids, node_id):
@@ -150,14 +155,14 @@ class LeftTraces:
 
     async def close(self) -> None:
         """Stop. The next process resumes what has not been read by now."""
-        await ended(*self._tasks.values())
+        await cancel_and_wait(*self._tasks.values())
 
     async def _complete(self, node_id: str, run_id: str) -> None:
         """Fetch and read the traces of a run, or write to its log why they are missing; return early when its node is gone."""
         try:
             while True:
                 client = self._clients[node_id]
-                await self._set_activity(run_id, READING_ACTIVITY)
+                await self._set_activity(run_id, READING_TRACE_MESSAGE)
                 try:
                     await self._read(client, run_id)
                     return
@@ -177,19 +182,19 @@ class LeftTraces:
             logger.exception("Traces of run %s cannot be read", run_id)
             await self._publish_failure(run_id, f"{type(error).__name__}: {error}")
 
-    async def _read(self, client: NodeLink, run_id: str) -> None:
+    async def _read(self, client: NodeClient, run_id: str) -> None:
         left = await asyncio.to_thread(self._store.traces.of, run_id)
         traces = await self._fetch(client, run_id, left)
-        async with private_folder(self._store.uploads_directory) as directory:
+        async with temporary_directory(self._store.uploads_directory) as directory:
             task = ReadingTask(self._store.reserve_trace(run_id), run_id=run_id, file_name=traces[0].file_name)
             skipped: list[InvalidTraceError] = []
-            result = await self._reading.execute(task, traces, directory, ImportUnderWay(), skipped)
+            result = await self._reading.execute(task, traces, directory, ImportJob(), skipped)
             assert result.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
             found = {path.stem for path in task.directory.iterdir()}
-            if found & RESULTS or TRACE_NAMES.table_name not in found:
+            if found & RESULT_TABLE_NAMES or TRACE_NAMES.table_name not in found:
                 shutil.rmtree(task.directory)
-            if found & RESULTS:
+            if found & RESULT_TABLE_NAMES:
                 raise InvalidTraceError(
                     f"file {traces[0].file_name}", found="results of another tool", expected=f"a trace of {collectors}", remedy="Import it."
                 )
@@ -227,7 +232,7 @@ class LeftTraces:
 
     # ------------------------------------------------------------ from the node
 
-    async def _fetch(self, client: NodeLink, run_id: str, left: Sequence[LeftTrace]) -> tuple[ArrivedTrace, ...]:
+    async def _fetch(self, client: NodeClient, run_id: str, left: Sequence[RemoteTrace]) -> tuple[UploadedTrace, ...]:
         """Return the files of all traces of the run, which are there until it is complete.
 
         Raises:
@@ -258,7 +263,7 @@ class LeftTraces:
     def _forget(self, run_id: str) -> None:
         shutil.rmtree(self._store.fetched_directory / run_id, ignore_errors=True)
 
-    async def _start_fetch(self, run_id: str, left: Sequence[LeftTrace]) -> ArtifactFetch:
+    async def _start_fetch(self, run_id: str, left: Sequence[RemoteTrace]) -> ArtifactFetch:
         artifacts = (await asyncio.to_thread(lambda: self._store.read(ARTIFACTS, [run_id]).collect())).rows(named=True)
         known = {row["artifact_name"]: row for row in artifacts}
         files = []
@@ -268,7 +273,7 @@ class LeftTraces:
                     raise InvalidTraceError(
                         f"artifact {name} of run {run_id}", found="no such file of the run", expected="a file that it has stored before"
                     )
-                files.append(WantedFile(name, known[name]["digest"], known[name]["size_bytes"], is_trace=position == 0))
+                files.append(RequestedFile(name, known[name]["digest"], known[name]["size_bytes"], is_trace=position == 0))
         if not files:
             raise InvalidTraceError(f"trace of run {run_id}", found="no file", expected="at least one")
         size_bytes = sum(file.size_bytes for file in files)

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SummaryColumn:
     """A column that becomes a summary.
 
     is_duration: the column is in nanoseconds, the summary in seconds. is_hidden: not shown in NVBench's tables.
@@ -49,25 +49,25 @@ class Figure:
     is_hidden: bool = False
 
 
-NOISE: Final = Figure("noise_ratio", "nv/cold/time/gpu/stdev/relative", "Noise", "percentage", is_duration=False)
+NOISE: Final = SummaryColumn("noise_ratio", "nv/cold/time/gpu/stdev/relative", "Noise", "percentage", is_duration=False)
 
-COLD_FIGURES: Final = (
-    Figure("sample_count", "nv/cold/sample_size", "Samples", "sample_size", INT64, is_duration=False),
-    Figure("duration_min_ns", "nv/cold/time/gpu/min", "Min GPU Time", "duration", is_hidden=True),
-    Figure("duration_max_ns", "nv/cold/time/gpu/max", "Max GPU Time", "duration", is_hidden=True),
-    Figure("duration_mean_ns", "nv/cold/time/gpu/mean", "GPU Time", "duration"),
-    Figure("duration_median_ns", "nv/cold/time/gpu/median", "Median GPU Time", "duration"),
-    Figure("duration_lower_quartile_ns", "nv/cold/time/gpu/q1", "Q1 GPU Time", "duration", is_hidden=True),
-    Figure("duration_upper_quartile_ns", "nv/cold/time/gpu/q3", "Q3 GPU Time", "duration", is_hidden=True),
-    Figure("duration_standard_deviation_ns", "nv/cold/time/gpu/stdev/absolute", "Noise", "duration", is_hidden=True),
+COLD_SUMMARIES: Final = (
+    SummaryColumn("sample_count", "nv/cold/sample_size", "Samples", "sample_size", INT64, is_duration=False),
+    SummaryColumn("duration_min_ns", "nv/cold/time/gpu/min", "Min GPU Time", "duration", is_hidden=True),
+    SummaryColumn("duration_max_ns", "nv/cold/time/gpu/max", "Max GPU Time", "duration", is_hidden=True),
+    SummaryColumn("duration_mean_ns", "nv/cold/time/gpu/mean", "GPU Time", "duration"),
+    SummaryColumn("duration_median_ns", "nv/cold/time/gpu/median", "Median GPU Time", "duration"),
+    SummaryColumn("duration_lower_quartile_ns", "nv/cold/time/gpu/q1", "Q1 GPU Time", "duration", is_hidden=True),
+    SummaryColumn("duration_upper_quartile_ns", "nv/cold/time/gpu/q3", "Q3 GPU Time", "duration", is_hidden=True),
+    SummaryColumn("duration_standard_deviation_ns", "nv/cold/time/gpu/stdev/absolute", "Noise", "duration", is_hidden=True),
     NOISE,
-    Figure("sm_clock_hz", "nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", is_duration=False),
+    SummaryColumn("sm_clock_hz", "nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", is_duration=False),
 )
-BATCH_FIGURES: Final = (
-    Figure("sample_count", "nv/batch/sample_size", "Samples", "sample_size", INT64, is_duration=False),
-    Figure("duration_mean_ns", "nv/batch/time/gpu/mean", "Batch GPU", "duration"),
+BATCH_SUMMARIES: Final = (
+    SummaryColumn("sample_count", "nv/batch/sample_size", "Samples", "sample_size", INT64, is_duration=False),
+    SummaryColumn("duration_mean_ns", "nv/batch/time/gpu/mean", "Batch GPU", "duration"),
 )
-CARRIED_COLUMNS: Final = frozenset(summary.column for summary in COLD_FIGURES) | {
+EXPORTED_COLUMNS: Final = frozenset(summary.column for summary in COLD_SUMMARIES) | {
     "run_id", "event_index", "configuration_index", "kernel_name", "label", "parameters", "macros", "variant", "device_id", "bytes",
     "cache_mode", "timing_method", "process_index",
 }  # fmt: skip
@@ -75,7 +75,7 @@ CARRIED_COLUMNS: Final = frozenset(summary.column for summary in COLD_FIGURES) |
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenDocument:
+class NvbenchDocument:
     """The document with its files.
 
     files: samples, by path relative to the document's directory. notices: one sentence for each thing that the format cannot hold.
@@ -86,7 +86,7 @@ class WrittenDocument:
     notices: tuple[str, ...]
 
 
-def nvbench_document(results: RunResults, file_name: str | None) -> WrittenDocument:
+def nvbench_document(results: RunResults, file_name: str | None) -> NvbenchDocument:
     """Return the run as an NVBench document.
 
     Args:
@@ -108,7 +108,7 @@ def nvbench_document(results: RunResults, file_name: str | None) -> WrittenDocum
         "devices": writer.devices(),
         "benchmarks": benchmarks,
     }
-    return WrittenDocument(json.dumps(document, indent=1) + "\n", writer.files, tuple(writer.notices(omitted)))
+    return NvbenchDocument(json.dumps(document, indent=1) + "\n", writer.files, tuple(writer.notices(omitted)))
 
 
 @dataclass(slots=True)
@@ -260,7 +260,7 @@ class _DocumentWriter:
         """Return the columns of measurements that have values but no place in NVBench's format."""
         measurements = self.results.frames[MEASUREMENTS.table_name]
         return [
-            name for name in measurements.columns if name not in CARRIED_COLUMNS and measurements[name].null_count() < measurements.height
+            name for name in measurements.columns if name not in EXPORTED_COLUMNS and measurements[name].null_count() < measurements.height
         ]
 
     def notices(self, omitted_columns: list[str]) -> Iterator[str]:
@@ -325,16 +325,16 @@ def _axes(values_of_states: list[list[Row]]) -> list[Row]:
 
 def _summaries(state: _State) -> Iterator[Row]:
     measurement = state.measurement or {}
-    yield from _measured_summaries(COLD_FIGURES, measurement, state)
+    yield from _measured_summaries(COLD_SUMMARIES, measurement, state)
     if measurement.get("noise_ratio") is None and measurement.get("duration_mean_ns") is not None:
         yield _summary(NOISE, None, "Not known")  # without one NVBench's comparison passes the state over
     yield from _interquartile_range(measurement)
     mean_ns, moved_bytes = measurement.get("duration_mean_ns"), measurement.get("bytes")
     if mean_ns and moved_bytes:
-        rate = Figure("bytes", "nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", is_duration=False)
+        rate = SummaryColumn("bytes", "nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", is_duration=False)
         yield _summary(rate, moved_bytes / (mean_ns / NS_PER_S), "Bytes that a launch must move over its mean time")
     if state.batch is not None:
-        yield from _measured_summaries(BATCH_FIGURES, state.batch, state)
+        yield from _measured_summaries(BATCH_SUMMARIES, state.batch, state)
 
 
 def _interquartile_range(measurement: Row) -> Iterator[Row]:
@@ -343,21 +343,21 @@ def _interquartile_range(measurement: Row) -> Iterator[Row]:
     if lower is not None and upper is not None and median:
         for tag in INTERQUARTILE_TAGS:
             is_relative = tag.endswith("/relative")
-            summary = Figure("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
+            summary = SummaryColumn("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
             yield _summary(summary, (upper - lower) / (median if is_relative else NS_PER_S), "Interquartile range")
 
 
-def _measured_summaries(summaries: tuple[Figure, ...], measurement: Row, state: _State) -> Iterator[Row]:
+def _measured_summaries(summaries: tuple[SummaryColumn, ...], measurement: Row, state: _State) -> Iterator[Row]:
     for summary in summaries:
         value = measurement.get(summary.column)
         if value is not None:
             description = (
-                f"{summary.column} of kernalyse, cache {state.cache_mode.lower()}" if summaries is COLD_FIGURES else summary.column
+                f"{summary.column} of kernalyse, cache {state.cache_mode.lower()}" if summaries is COLD_SUMMARIES else summary.column
             )
             yield _summary(summary, value / NS_PER_S if summary.is_duration else value, description)
 
 
-def _summary(summary: Figure, value: float | None, description: str) -> Row:
+def _summary(summary: SummaryColumn, value: float | None, description: str) -> Row:
     """Return a summary. value: None for infinite or not known, as NVBench writes it."""
     datum = _datum("value", summary.kind, value if value is None else int(value) if summary.kind == INT64 else float(value))
     hidden = {"hide": "Hidden by default."} if summary.is_hidden else {}

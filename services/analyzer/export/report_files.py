@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.export.report_sections import report_of
+from kernalyse.services.analyzer.export.report_sections import build_report
 from kernalyse.services.analyzer.readers.base import CONTROLS
 from kernalyse.services.core.errors import BackendUnavailableError, InternalError, InvalidRequestError, LimitReachedError
 from kernalyse.services.core.external_programs import run_limited
@@ -25,11 +25,11 @@ from kernalyse.services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingT
 MAX_CELL_LENGTH: Final = 72
 """Names of C++ templates have hundreds of characters: uncut, one would make every row as wide."""
 
-GAP: Final = "  "
-MARKDOWN_SIGNS: Final = re.compile(r"[\\|<>*`~&\[\]]|(?<!\w)_|_(?!\w)")
+COLUMN_GAP: Final = "  "
+MARKDOWN_MARKUP: Final = re.compile(r"[\\|<>*`~&\[\]]|(?<!\w)_|_(?!\w)")
 """What Markdown would read as markup in a kernel's name; an underscore within a word is none."""
 
-BLOCK_SIGNS: Final = re.compile(r"^(\d*)([-#+=.)])")
+MARKDOWN_BLOCK_MARKUP: Final = re.compile(r"^(\d*)([-#+=.)])")
 """What would make a heading or a list of a sentence that begins so."""
 
 
@@ -40,8 +40,8 @@ def report_format(text: str) -> ReportFormat:
     raise InvalidRequestError("format of the report", found=repr(text), expected=" or ".join(ReportFormat), remedy="Choose one of these.")
 
 
-def written_report(report: Report, output_format: ReportFormat) -> str:
-    """Return the text of the report. output_format: TEXT or MARKDOWN; other formats are drawn by `drawn`."""
+def render_text_report(report: Report, output_format: ReportFormat) -> str:
+    """Return the text of the report. output_format: TEXT or MARKDOWN; other formats are drawn by `draw_report`."""
     lines = _text_lines(report) if output_format is ReportFormat.TEXT else _markdown_lines(report)
     return "\n".join(lines) + "\n"
 
@@ -76,7 +76,7 @@ def _aligned(section: Section) -> Iterator[str]:
         cells = (
             text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, section.is_numeric, strict=True)
         )
-        yield GAP.join(cells).rstrip()
+        yield COLUMN_GAP.join(cells).rstrip()
 
 
 # ---------------------------------------------------------------- Markdown
@@ -104,11 +104,11 @@ def _markdown_row(cells: Iterable[str] | Sequence[str]) -> str:
 
 
 def _sentence(text: str) -> str:
-    return BLOCK_SIGNS.sub(r"\1\\\2", _escaped(text))
+    return MARKDOWN_BLOCK_MARKUP.sub(r"\1\\\2", _escaped(text))
 
 
 def _escaped(text: str) -> str:
-    return MARKDOWN_SIGNS.sub(lambda sign: f"\\{sign.group()}", _plain(text))
+    return MARKDOWN_MARKUP.sub(lambda sign: f"\\{sign.group()}", _plain(text))
 
 
 # ---------------------------------------------------------------- external text
@@ -134,12 +134,12 @@ def _cut(text: str) -> str:
 # ---------------------------------------------------------------- report file
 
 
-def report_file(run: Run, rows_of: LazyTableOf, output_format: ReportFormat, device: Device | None = None) -> bytes:
-    """Return the content of a run's report file, of tables from a store or from elsewhere. Raises what `drawn` raises."""
-    report = report_of(run, lambda name: rows_of(name).collect(), device)
+def report_file(run: Run, rows_of: LazyTableLookup, output_format: ReportFormat, device: Device | None = None) -> bytes:
+    """Return the content of a run's report file, of tables from a store or from elsewhere. Raises what `draw_report` raises."""
+    report = build_report(run, lambda name: rows_of(name).collect(), device)
     if not output_format.is_drawn:
-        return written_report(report, output_format).encode()
-    return drawn(DrawingTask(output_format, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
+        return render_text_report(report, output_format).encode()
+    return draw_report(DrawingTask(output_format, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
 
 
 # ---------------------------------------------------------------- drawing
@@ -155,7 +155,7 @@ KILLED_STATUSES: Final = (-9, -24)
 """Exit statuses of a process that the system killed for its memory (-9) or its processor time (-24)."""
 
 SHOWN_ERROR_LINES: Final = 3
-OF_RUN: Final[Mapping[str, int]] = {
+CHART_ROW_LIMITS: Final[Mapping[str, int]] = {
     "configurations": 5_000,
     "failures": 5_000,
     "roofline": 5_000,
@@ -177,18 +177,18 @@ OF_RUN: Final[Mapping[str, int]] = {
 }
 """Tables that charts of a run are made of, with the most rows of each: more cannot be distinguished on a page."""
 
-ORDERED: Final = ("kernels", "layers", "layer_tree", "roofline")
+LONGEST_FIRST_TABLES: Final = ("kernels", "layers", "layer_tree", "roofline")
 """Tables of which the rows with the longest durations are kept; of others the first ones."""
 
-SEEN_GAP_RATIO: Final = 1 / 250
+MIN_DRAWN_GAP_RATIO: Final = 1 / 250
 """Shortest gap that is drawn, as a fraction of the trace: shorter ones are invisible, and there are as many as kernels."""
 
-LazyTableOf = Callable[[str], pl.LazyFrame]
+LazyTableLookup = Callable[[str], pl.LazyFrame]
 
 
-def run_frames(rows_of: LazyTableOf, run_id: str) -> dict[str, pl.DataFrame]:
+def run_frames(rows_of: LazyTableLookup, run_id: str) -> dict[str, pl.DataFrame]:
     """Return the tables that the charts of a run are made of. Those of a file that was not imported have no run_id yet."""
-    frames = {name: _bounded(name, rows_of(name).collect(), limit) for name, limit in OF_RUN.items()}
+    frames = {name: _bounded(name, rows_of(name).collect(), limit) for name, limit in CHART_ROW_LIMITS.items()}
     frames["gaps"] = _visible_gaps(rows_of, frames["timeline"])
     return {name: frame.with_columns(run_id=pl.lit(run_id)) for name, frame in frames.items()}
 
@@ -198,19 +198,19 @@ def _bounded(name: str, frame: pl.DataFrame, limit: int) -> pl.DataFrame:
         return frame
     if name == "samples":
         return frame.gather_every(-(-frame.height // limit))
-    return (frame.sort("duration_sum_ns", descending=True, nulls_last=True) if name in ORDERED else frame).head(limit)
+    return (frame.sort("duration_sum_ns", descending=True, nulls_last=True) if name in LONGEST_FIRST_TABLES else frame).head(limit)
 
 
-def _visible_gaps(rows_of: LazyTableOf, timeline: pl.DataFrame) -> pl.DataFrame:
+def _visible_gaps(rows_of: LazyTableLookup, timeline: pl.DataFrame) -> pl.DataFrame:
     """Return the gaps that are long enough to be visible; the others are never read into memory."""
     gaps = rows_of("gaps")
     if timeline.is_empty():
         return gaps.head(0).collect()
     span_ns = timeline.select((pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min()).item()
-    return gaps.filter(pl.col("duration_ns") >= span_ns * SEEN_GAP_RATIO).collect()
+    return gaps.filter(pl.col("duration_ns") >= span_ns * MIN_DRAWN_GAP_RATIO).collect()
 
 
-def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
+def draw_report(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
     """Return the content of a document with charts.
 
     Raises:

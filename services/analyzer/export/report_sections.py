@@ -10,8 +10,17 @@ from typing import Any, Final
 import polars as pl
 
 from kernalyse.services.analyzer.tables.runs import TABLES
-from kernalyse.services.core.disturbance import disturbance_note, disturbed_sides
-from kernalyse.services.core.formatting import ceiling_rate, duration, notes, operation_rate, percentage, rate, shared_reasons, size
+from kernalyse.services.core.disturbance import comparison_disturbance_notes, disturbance_note
+from kernalyse.services.core.formatting import (
+    ceiling_rate,
+    duration,
+    footnote_lines,
+    footnote_marks,
+    operation_rate,
+    percentage,
+    rate,
+    size,
+)
 from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.core.model import CommandProfile, Device, ImportedTrace, KernelSweep, ModelRun, Run
 from kernalyse.services.core.report import UNKNOWN, Report, Section
@@ -21,7 +30,7 @@ MAX_ROW_COUNT: Final = 25
 
 OPPORTUNITIES: Final = "opportunities"
 
-METHOD: Final = {
+METHOD_COLUMNS: Final = {
     "Backend": "backend",
     "Timed by": "timing_method",
     "Cache": "cache_mode",
@@ -32,15 +41,15 @@ METHOD: Final = {
 }
 """Headings, with their columns, of properties that all measurements of a run mostly share."""
 
-SENTENCES: Final = ("reason", "message", "note", "implausible_reason")
+SENTENCE_COLUMNS: Final = ("reason", "message", "note", "implausible_reason")
 """Columns with explanations in sentences; they come last, where they have room."""
 
 MAX_VALUE_COUNT: Final = 4
 
-TableOf = Callable[[str], pl.DataFrame]
+TableLookup = Callable[[str], pl.DataFrame]
 
 
-def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Report:
+def build_report(run: Run, table_of: TableLookup, device: Device | None = None) -> Report:
     """Return the report of a run, with the sections that have contents.
 
     Args:
@@ -49,7 +58,9 @@ def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Repo
     """
     measurements = table_of("measurements")
     sections = (
-        Section("Run", facts=run_facts(run, described(device) if device else recorded_devices(table_of("trace_devices"), measurements))),
+        Section(
+            "Run", facts=run_facts(run, device_text(device) if device else recorded_devices_text(table_of("trace_devices"), measurements))
+        ),
         _method(measurements),
         _passes(run, table_of),
         *_trace_sections(run, table_of),
@@ -81,13 +92,13 @@ def run_facts(run: Run, devices: str) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def described(device: Device) -> str:
+def device_text(device: Device) -> str:
     """Return a device in words, as its node describes it."""
     driver = f"driver {device.driver_version}" if device.driver_version else ""
     return ", ".join(part for part in (device.name, device.device_id, device.runtime, driver) if part)
 
 
-def recorded_devices(traced: pl.DataFrame, measurements: pl.DataFrame) -> str:
+def recorded_devices_text(traced: pl.DataFrame, measurements: pl.DataFrame) -> str:
     """Return the devices of a recording, or of results of another tool, in words. traced: table trace_devices."""
     counts = traced.group_by("device_name", maintain_order=True).len().rows()
     if not counts:
@@ -120,7 +131,7 @@ def _method(measurements: pl.DataFrame) -> Section | None:
     """Return the section on how all measurements of the run were made."""
     if measurements.is_empty():
         return None
-    facts_found = [(name, _values(measurements, column)) for name, column in METHOD.items()]
+    facts_found = [(name, _values(measurements, column)) for name, column in METHOD_COLUMNS.items()]
     samples = measurements["sample_count"].sum()
     if samples:
         facts_found.append(
@@ -138,7 +149,7 @@ def _values(frame: pl.DataFrame, column: str, *, as_written: bool = False) -> st
     )
 
 
-def _passes(run: Run, table_of: TableOf) -> Section | None:
+def _passes(run: Run, table_of: TableLookup) -> Section | None:
     return table_section(
         "Passes of the model",
         table_of("models"),
@@ -161,7 +172,7 @@ def _passes(run: Run, table_of: TableOf) -> Section | None:
     )
 
 
-def _sums_of_layers(run: Run, table_of: TableOf) -> Iterator[str]:
+def _sums_of_layers(run: Run, table_of: TableLookup) -> Iterator[str]:
     """Yield how the sum of the layers of each variant of a model compares to its complete pass."""
     if isinstance(run.spec.work, ModelRun):
         for row in table_of("models").iter_rows(named=True):
@@ -178,7 +189,7 @@ def _remarks(run: Run) -> Iterator[Section]:
 # ---------------------------------------------------------------- traces
 
 
-def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
+def _trace_sections(run: Run, table_of: TableLookup) -> Iterator[Section | None]:
     yield table_section(
         "Devices",
         table_of("breakdown"),
@@ -253,7 +264,7 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
 # ---------------------------------------------------------------- sweeps, and results of other tools
 
 
-def _sweep_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
+def _sweep_sections(run: Run, table_of: TableLookup) -> Iterator[Section | None]:
     roofline = table_of("roofline").with_columns(duration_ns=pl.coalesce("duration_median_ns", "duration_mean_ns"))
     failures = table_of("failures")
     yield from _outcome(roofline, failures)
@@ -363,8 +374,8 @@ def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], s
     rest = frame.height - MAX_ROW_COUNT
     rows = [list(_cells(row, tuple(shown.values()))) for row in first.iter_rows(named=True)]
     marks = {}
-    if rows and list(shown.values())[-1] in SENTENCES:
-        marks = shared_reasons(cells[-1] for cells in rows)
+    if rows and list(shown.values())[-1] in SENTENCE_COLUMNS:
+        marks = footnote_marks(cells[-1] for cells in rows)
         for cells in rows:
             cells[-1] = marks.get(cells[-1], cells[-1])
     return Section(
@@ -373,7 +384,7 @@ def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], s
         headings=tuple(shown),
         is_numeric=tuple(frame[column].dtype.is_numeric() for column in shown.values()),
         rows=tuple(map(tuple, rows)),
-        footnotes=(*notes(marks), *([f"And {rest} more{f': {more}' if more else ''}."] if rest > 0 else [])),
+        footnotes=(*footnote_lines(marks), *([f"And {rest} more{f': {more}' if more else ''}."] if rest > 0 else [])),
     )
 
 
@@ -391,13 +402,13 @@ def cell(column: str, value: Any, dtype: str | None = None) -> str:
         return str(value)
     if column.endswith("_flop_per_s"):
         return operation_rate(value, dtype)
-    for suffix, written in FIGURES.items():
+    for suffix, written in CELL_FORMATS.items():
         if column.endswith(suffix):
             return written(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
+CELL_FORMATS: Final[Mapping[str, Callable[[float], str]]] = {
     "_bytes_per_s": lambda value: rate(value, "B/s"),
     "_flop_per_byte": lambda value: f"{value:.4g} flop/B",
     "_ns": duration,
@@ -410,14 +421,14 @@ FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
 
 # ---------------------------------------------------------------- comparisons
 
-RATIOS: Final = ("duration_ratio", "duration_ratio_low", "duration_ratio_high")
-WHAT_TRACES_PROVE: Final = (
+RATIO_COLUMNS: Final = ("duration_ratio", "duration_ratio_low", "duration_ratio_high")
+TRACE_COMPARISON_NOTE: Final = (
     "Two recordings, one a side: they show where the time went in each, not that the next two would differ alike; "
     "bench --paired decides whether a kernel became slower."
 )
 
 
-def comparison_report(run: Run, baseline: Run, table_of: TableOf, device_of: Callable[[Run], Device | None]) -> Report:
+def comparison_report(run: Run, baseline: Run, table_of: TableLookup, device_of: Callable[[Run], Device | None]) -> Report:
     """Return the report of a run compared with a baseline.
 
     Args:
@@ -433,9 +444,9 @@ def comparison_report(run: Run, baseline: Run, table_of: TableOf, device_of: Cal
     return Report(comparison_title(run, baseline), tuple(section for section in sections if section is not None))
 
 
-def _side(name: str, run: Run, table_of: TableOf, device: Device | None) -> Section:
+def _side(name: str, run: Run, table_of: TableLookup, device: Device | None) -> Section:
     recorded = (table_of(table_name).filter(run_id=run.run_id) for table_name in ("trace_devices", "measurements"))
-    devices = recorded_devices(*recorded) if device is None else described(device)
+    devices = recorded_devices_text(*recorded) if device is None else device_text(device)
     return Section(name, facts=tuple((f"{name} {fact.lower()}", value) for fact, value in run_facts(run, devices)))
 
 
@@ -446,20 +457,22 @@ def comparison_title(run: Run, baseline: Run) -> str:
     return f"{run.title} against {baseline.title}"
 
 
-def _compared_sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
+def _compared_sweep_sections(table_of: TableLookup) -> Iterator[Section | None]:
     rows = table_of("comparison")
     verdicts = rows.drop_nulls("verdict").group_by("verdict").len().sort("len", "verdict", descending=[True, False])
     alone = {name: (rows["occurrence"] == name).sum() for name in ("NEW", "GONE")}
     counts_text = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
     unmatched = (("candidate", alone["NEW"]), ("baseline", alone["GONE"]))
     counts_text += [f"{count} only in the {side} run" for side, count in unmatched if count]
-    disturbed = disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
+    disturbed = comparison_disturbance_notes(
+        *(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", ""))
+    )
     yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(counts_text) or 'none in both runs'}.", *disturbed))
-    marks = shared_reasons(rows["reason"])
+    marks = footnote_marks(rows["reason"])
     configurations = table_section(
         "Configurations",
         rows.sort("duration_ratio", descending=True, nulls_last=True).with_columns(
-            pl.col("verdict").str.to_lowercase(), pl.col("reason").replace(marks), *(_times(name) for name in RATIOS)
+            pl.col("verdict").str.to_lowercase(), pl.col("reason").replace(marks), *(_times(name) for name in RATIO_COLUMNS)
         ),
         {
             "configuration": "label",
@@ -473,7 +486,7 @@ def _compared_sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
         },
         "Time after over time before, with the ends of its interval: below 1 the candidate is faster.",
     )
-    yield configurations and replace(configurations, footnotes=(*configurations.footnotes, *notes(marks)))
+    yield configurations and replace(configurations, footnotes=(*configurations.footnotes, *footnote_lines(marks)))
 
 
 def _times(ratio: str) -> pl.Expr:
@@ -481,8 +494,8 @@ def _times(ratio: str) -> pl.Expr:
     return pl.when(pl.col(ratio).is_not_null()).then(pl.format("×{}", pl.col(ratio).round_sig_figs(4))).alias(ratio)
 
 
-def _compared_trace_sections(table_of: TableOf) -> Iterator[Section | None]:
-    yield Section("What this proves", sentences=(WHAT_TRACES_PROVE,))
+def _compared_trace_sections(table_of: TableLookup) -> Iterator[Section | None]:
+    yield Section("What this proves", sentences=(TRACE_COMPARISON_NOTE,))
     for table_name, heading, name in (("kernel_comparison", "kernel", "kernel_name"), ("layer_comparison", "layer", "layer")):
         yield table_section(
             f"{heading.capitalize()}s by change of device time",

@@ -9,18 +9,18 @@ from typing import Final
 import polars as pl
 
 from kernalyse.services.analyzer.analysis.comparison import Difference
-from kernalyse.services.analyzer.export.report_files import LazyTableOf, drawn, report_file, written_report
+from kernalyse.services.analyzer.export.report_files import LazyTableLookup, draw_report, render_text_report, report_file
 from kernalyse.services.analyzer.export.report_sections import comparison_report
 from kernalyse.services.analyzer.queries.registry import resolve_table
 from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import HISTORY
-from kernalyse.services.analyzer.tables.runs import table_named
+from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.model import Device, Run
 from kernalyse.services.core.report import DrawingTask, ReportFormat
 
 HistoryOfRun = Callable[[str], pl.DataFrame]
-COMPARED: Final = ("kernel_comparison", "layer_comparison")
+TRACE_COMPARISON_TABLE_NAMES: Final = ("kernel_comparison", "layer_comparison")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRu
 
     Raises:
         InvalidRequestError: the runs cannot be compared.
-        BackendUnavailableError, LimitReachedError, InternalError: as `kernalyse.services.analyzer.export.report_files.drawn` raises.
+        BackendUnavailableError, LimitReachedError, InternalError: as `kernalyse.services.analyzer.export.report_files.draw_report` raises.
     """
     if request.baseline is None:
         run = request.run
@@ -66,15 +66,15 @@ def _comparison_report(store: Store, request: ReportRequest, baseline: Run) -> b
 
     report = comparison_report(run, baseline, table_of, lambda side: _device(store, side))
     if not request.format.is_drawn:
-        return written_report(report, request.format).encode()
-    names = COMPARED if run.is_trace and baseline.is_trace else ("comparison",)
+        return render_text_report(report, request.format).encode()
+    names = TRACE_COMPARISON_TABLE_NAMES if run.is_trace and baseline.is_trace else ("comparison",)
     frames = {name: table_of(name) for name in names}
     frames |= {name: table_of(name) for name in ("roofline", "ceilings")}
-    return drawn(DrawingTask(request.format, report, run.run_id, report.title, baseline.run_id), frames)
+    return draw_report(DrawingTask(request.format, report, run.run_id, report.title, baseline.run_id), frames)
 
 
-def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableOf:
-    return lambda name: resolve_table(table_named(name), ContinuedSweepSource(store, run_ids, allowed))
+def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableLookup:
+    return lambda name: resolve_table(find_table(name), ContinuedSweepSource(store, run_ids, allowed))
 
 
 def _device(store: Store, run: Run) -> Device | None:

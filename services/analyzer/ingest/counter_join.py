@@ -14,11 +14,11 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.counters import LAUNCH_KEYS, counted_work, in_project_units, of_metric
-from kernalyse.services.analyzer.readers.base import ImportedTables
+from kernalyse.services.analyzer.analysis.counters import LAUNCH_KEYS, counted_work, first_metric, in_project_units
+from kernalyse.services.analyzer.readers.base import ReadResult
 from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport
-from kernalyse.services.analyzer.readers.ncu.reader import extents_of, report_counters
-from kernalyse.services.analyzer.readers.ncu.run_counters import KernelForms
+from kernalyse.services.analyzer.readers.ncu.reader import parse_dimensions, report_counters
+from kernalyse.services.analyzer.readers.ncu.run_counters import KernelNameSpellings
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
 from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTER_REPORTS, COUNTERS
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
@@ -28,18 +28,18 @@ from kernalyse.services.core.errors import InvalidTraceError
 COUNTERS_SOURCE: Final = "counters"
 CONFIGURATION_SOURCE: Final = "counters of the same launch configuration"
 
-CONFIGURATION: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in ("x", "y", "z"))
-PLACE: Final = ("key", *CONFIGURATION)
+LAUNCH_CONFIGURATION_COLUMNS: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in ("x", "y", "z"))
+LAUNCH_SHAPE: Final = ("key", *LAUNCH_CONFIGURATION_COLUMNS)
 """Columns that identify launches of one kernel with one launch configuration, which are alike."""
 
 JOIN_INPUT: Final = {
-    KERNEL_LAUNCHES.table_name: ("launch_index", "name_index", "process_id", "duration_ns", *CONFIGURATION),
+    KERNEL_LAUNCHES.table_name: ("launch_index", "name_index", "process_id", "duration_ns", *LAUNCH_CONFIGURATION_COLUMNS),
     TRACE_NAMES.table_name: ("name_index", "name"),
 }
 """Columns of a trace that joining needs, by table."""
 
-AMOUNTS: Final = ("flop", "bytes", "l2_bytes", "l1_bytes")
-KINDS: Final = ("dtype", "path")
+COST_COLUMNS: Final = ("flop", "bytes", "l2_bytes", "l1_bytes")
+COST_KIND_COLUMNS: Final = ("dtype", "path")
 
 LAUNCH_STATISTICS: Final = {
     "registers_per_thread": "launch__registers_per_thread",
@@ -49,7 +49,7 @@ LAUNCH_STATISTICS: Final = {
 MAX_NAMED_KERNELS: Final = 5
 
 
-def with_own_counters(tables: ImportedTables) -> ImportedTables:
+def with_own_counters(tables: ReadResult) -> ReadResult:
     """Return a report that is a trace itself with durations, sizes and costs of its launches; other tables as they are."""
     counters, launches = tables.frames.get(COUNTERS.table_name), tables.frames.get(KERNEL_LAUNCHES.table_name)
     if counters is None or launches is None:
@@ -68,7 +68,7 @@ def with_own_counters(tables: ImportedTables) -> ImportedTables:
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 
-def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> ImportedTables:
+def with_reports(tables: ReadResult, reports: Mapping[str, NcuReport]) -> ReadResult:
     """Return a trace with the costs that reports of the same program count. Of several, the first that knows a value gives it.
 
     Args:
@@ -109,7 +109,7 @@ def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
     return (
         in_project_units(_as_store_rows(counters))
         .group_by(LAUNCH_KEYS)
-        .agg(of_metric(metric).round().alias(column) for column, metric in LAUNCH_STATISTICS.items())
+        .agg(first_metric(metric).round().alias(column) for column, metric in LAUNCH_STATISTICS.items())
         .select(
             pl.col("launch_index").cast(INDEX),
             *(pl.col(column).cast(KERNEL_LAUNCHES.column(column).dtype, strict=False) for column in LAUNCH_STATISTICS),
@@ -121,12 +121,12 @@ def _launch_statistics(counters: pl.DataFrame) -> pl.DataFrame:
 def _known_costs(counted: pl.DataFrame) -> pl.DataFrame:
     """Return the launches of which some cost is known."""
     return counted.select(
-        pl.col("launch_index").cast(INDEX), "flop", pl.col("dram_bytes").alias("bytes"), "l2_bytes", "l1_bytes", *KINDS
+        pl.col("launch_index").cast(INDEX), "flop", pl.col("dram_bytes").alias("bytes"), "l2_bytes", "l1_bytes", *COST_KIND_COLUMNS
     ).filter(_is_known())
 
 
 def _is_known() -> pl.Expr:
-    return pl.any_horizontal(pl.col(name).is_not_null() for name in AMOUNTS)
+    return pl.any_horizontal(pl.col(name).is_not_null() for name in COST_COLUMNS)
 
 
 def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -135,7 +135,7 @@ def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     together = pl.concat([LAUNCH_WORK.empty().select(columns), *(part.select(columns) for part in parts)])
     return (
         together.group_by("launch_index", maintain_order=True)
-        .agg(pl.col(*AMOUNTS, *KINDS, "work_source").drop_nulls().first())
+        .agg(pl.col(*COST_COLUMNS, *COST_KIND_COLUMNS, "work_source").drop_nulls().first())
         .sort("launch_index")
         .select(columns)
     )
@@ -234,21 +234,21 @@ def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None])
     return _Keys(of_trace, of_report)
 
 
-def _by_function(names: Sequence[str]) -> dict[str, dict[str, KernelForms]]:
-    groups: dict[str, dict[str, KernelForms]] = {}
+def _by_function(names: Sequence[str]) -> dict[str, dict[str, KernelNameSpellings]]:
+    groups: dict[str, dict[str, KernelNameSpellings]] = {}
     for name in names:
-        forms = KernelForms.of(name)
+        forms = KernelNameSpellings.of(name)
         groups.setdefault(forms.function, {})[name] = forms
     return groups
 
 
-def _has_template_arguments(group: Mapping[str, KernelForms]) -> bool:
+def _has_template_arguments(group: Mapping[str, KernelNameSpellings]) -> bool:
     return any("<" in forms.instance for forms in group.values())
 
 
-def _finest_forms_first(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
+def _finest_forms_first(group: Mapping[str, KernelNameSpellings]) -> Iterator[dict[str, str]]:
     """Yield the names with their most detailed forms, then with the next ones."""
-    for forms in zip(*(forms.finest_first for forms in group.values()), strict=True):
+    for forms in zip(*(forms.most_specific_first for forms in group.values()), strict=True):
         yield dict(zip(group, forms, strict=True))
 
 
@@ -256,7 +256,7 @@ def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.Da
     """Return the trace's launches of kernels that the report has, in order."""
     key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": TEXT, "key": INDEX})
     known = names.select("name_index", "name").join(key_of, on="name").drop("name")
-    traced = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
+    traced = launches.select("launch_index", "name_index", "process_id", *LAUNCH_CONFIGURATION_COLUMNS)
     return _with_process_order(traced.join(known, on="name_index", maintain_order="left").drop("name_index"))
 
 
@@ -265,7 +265,7 @@ def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
     key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=INDEX)
     launches = report.launches.select(pl.col("launch_index").cast(INDEX), process_id=pl.col("process_id").cast(COUNT, strict=False))
     work = _known_costs(_counted(report_counters(report)))
-    traced = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
+    traced = launches.hstack([key_of]).hstack(parse_dimensions(report.launches)).filter(pl.col("key").is_not_null())
     return _with_process_order(traced).join(work, on="launch_index", how="left", maintain_order="left").drop("launch_index")
 
 
@@ -280,29 +280,33 @@ def _with_key_and_order(traced: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl
 
     Kernels whose configuration one side does not record are matched by name alone.
     """
-    is_partial = pl.any_horizontal(pl.col(name).is_null() for name in CONFIGURATION)
+    is_partial = pl.any_horizontal(pl.col(name).is_null() for name in LAUNCH_CONFIGURATION_COLUMNS)
     partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (traced, counted)])["key"]
     if partial.len():
         is_recorded = ~pl.col("key").is_in(partial.implode())
         traced, counted = (
-            side.with_columns(pl.when(is_recorded).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (traced, counted)
+            side.with_columns(pl.when(is_recorded).then(pl.col(name)).alias(name) for name in LAUNCH_CONFIGURATION_COLUMNS)
+            for side in (traced, counted)
         )
-    shapes = counted.select(PLACE).unique(maintain_order=True).with_row_index("shape_index")
+    shapes = counted.select(LAUNCH_SHAPE).unique(maintain_order=True).with_row_index("shape_index")
 
     def ordered(side: pl.DataFrame) -> pl.DataFrame:
-        keyed = side.join(shapes, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
+        keyed = side.join(shapes, on=LAUNCH_SHAPE, nulls_equal=True, maintain_order="left").drop(LAUNCH_SHAPE)
         return keyed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("shape_index", "process"))
 
     return ordered(traced), ordered(counted)
 
 
 def _typical_costs() -> list[pl.Expr]:
-    return [*(pl.col(name).mean() for name in AMOUNTS), *(pl.col(kind).drop_nulls().mode().sort().first() for kind in KINDS)]
+    return [
+        *(pl.col(name).mean() for name in COST_COLUMNS),
+        *(pl.col(kind).drop_nulls().mode().sort().first() for kind in COST_KIND_COLUMNS),
+    ]
 
 
 def _launches_with_costs(launches: pl.DataFrame) -> pl.DataFrame:
     """Return those of which some cost is known."""
-    return launches.filter(_is_known()).select("launch_index", *AMOUNTS, *KINDS)
+    return launches.filter(_is_known()).select("launch_index", *COST_COLUMNS, *COST_KIND_COLUMNS)
 
 
 def _unrelated_report(file_name: str, report: NcuReport) -> InvalidTraceError:

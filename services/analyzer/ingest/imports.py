@@ -11,11 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from kernalyse.services.analyzer.ingest.uploads import Arrivals, ArrivedTrace, Extent, TracePart, cancelled, private_folder
-from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingProcesses, ReadingTask
+from kernalyse.services.analyzer.ingest.uploads import (
+    UploadedTrace,
+    UploadMessage,
+    UploadPosition,
+    UploadSessions,
+    import_cancelled,
+    temporary_directory,
+)
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, ReadingTask, WorkerPool
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAME as REGISTRY_NAME
-from kernalyse.services.analyzer.readers.registry import reader_of_head
+from kernalyse.services.analyzer.readers.registry import select_reader_by_head
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
@@ -27,14 +34,14 @@ IDENTITY_LENGTH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class TakenIn:
+class ImportResult:
     """The result of an import. is_known: the run was there before, from the same files."""
 
     run: Run
     is_known: bool
 
 
-class Importing:
+class TraceImporter:
     """The importer of uploaded traces: it receives them, has them read by processes, and stores the run completely or not at all.
 
     Args:
@@ -42,15 +49,15 @@ class Importing:
         op_registry_folder: directory of the registry of operations, for `TraceFiles`.
     """
 
-    def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
+    def __init__(self, store: Store, max_bytes: int, processes: WorkerPool, op_registry_folder: Path | None = None) -> None:
         self._store = store
-        self._reading = ArrivedReading(processes, op_registry_folder)
+        self._reading = UploadReader(processes, op_registry_folder)
         self._op_registry_folder = op_registry_folder
-        self._uploads = Arrivals(store.uploads_directory, max_bytes, reader_of_head)
+        self._uploads = UploadSessions(store.uploads_directory, max_bytes, select_reader_by_head)
         self._processes = processes
-        self._jobs = ImportsUnderWay()
+        self._jobs = ImportJobs()
 
-    async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
+    async def receive(self, parts: AsyncIterable[UploadMessage]) -> ImportResult:
         """Store the traces of a stream as a run, and return it; the same files once more return the run that is there.
 
         A stream with a source_id holds a state of something that changes: it replaces the run of an earlier state.
@@ -73,11 +80,11 @@ class Importing:
             if ingestion.done():
                 return ingestion.result()
         finally:
-            await ended(ingestion, cancellation)
+            await cancel_and_wait(ingestion, cancellation)
             self._jobs.end(upload_id, job)
-        raise cancelled(upload_id)
+        raise import_cancelled(upload_id)
 
-    def resume_position(self, upload_id: str) -> Extent:
+    def resume_position(self, upload_id: str) -> UploadPosition:
         """Return where an interrupted upload has to continue."""
         return self._uploads.resume_position(upload_id)
 
@@ -90,7 +97,7 @@ class Importing:
         self._jobs.cancel(upload_id)
         self._uploads.forget(upload_id)
 
-    async def _ingest(self, parts: AsyncIterable[TracePart], job: ImportUnderWay, source_id: str) -> TakenIn:
+    async def _ingest(self, parts: AsyncIterable[UploadMessage], job: ImportJob, source_id: str) -> ImportResult:
         self._processes.prepare()
         async with self._uploads.receive(parts) as traces:
             identity = _identity(traces)
@@ -101,15 +108,15 @@ class Importing:
             if not await asyncio.to_thread(self._store.has_imported, run_id, f"sha256:{identity}" if source_id else ""):
                 job.report(ImportStage.READING, len(traces))
                 rows = self._store.reserve_rows(run_id)
-                async with private_folder(self._store.uploads_directory) as directory:
+                async with temporary_directory(self._store.uploads_directory) as directory:
                     task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
                     result = await self._reading.execute(task, traces, directory, job)
                     assert result.run is not None
                     is_new = await self._add(result.run, rows, result.next_event_index)
-                    return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
-            return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
+                    return ImportResult((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
+            return ImportResult((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 
     def _with_registry(self, identity: str) -> str:
         """Return an identity that includes the registry of operations: with another registry the same traces give other rows."""
@@ -127,9 +134,9 @@ class Importing:
             raise
 
 
-def _identity(traces: Sequence[ArrivedTrace]) -> str:
+def _identity(traces: Sequence[UploadedTrace]) -> str:
     """Return 64 hexadecimal digits that identify the traces in any order. Raises InvalidTraceError for a repeated one."""
-    identities: dict[str, ArrivedTrace] = {}
+    identities: dict[str, UploadedTrace] = {}
     for trace in traces:
         if trace.identity in identities:
             raise InvalidTraceError(
@@ -144,7 +151,7 @@ def _identity(traces: Sequence[ArrivedTrace]) -> str:
     return hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()
 
 
-async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart]) -> AsyncIterator[TracePart]:
+async def _with_first(first: UploadMessage | None, stream: AsyncIterator[UploadMessage]) -> AsyncIterator[UploadMessage]:
     if first is not None:
         yield first
     async for part in stream:
@@ -158,7 +165,7 @@ BEGIN_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(slots=True)
-class ImportUnderWay:
+class ImportJob:
     """An import in progress. version: counts changes of its progress."""
 
     progress: ImportProgress = field(default_factory=ImportProgress)
@@ -187,23 +194,23 @@ class ImportUnderWay:
         self.changed = asyncio.Event()
 
 
-class ImportsUnderWay:
+class ImportJobs:
     """The imports in progress by upload_id, for those who watch or cancel them."""
 
     def __init__(self) -> None:
-        self._imports: dict[str, ImportUnderWay] = {}
+        self._imports: dict[str, ImportJob] = {}
         self._begun = asyncio.Condition()
 
-    async def begin(self, upload_id: str) -> ImportUnderWay:
+    async def begin(self, upload_id: str) -> ImportJob:
         """Return a new import in progress. Without an upload_id nobody can watch it."""
-        found = ImportUnderWay()
+        found = ImportJob()
         if upload_id:
             async with self._begun:
                 self._imports[upload_id] = found
                 self._begun.notify_all()
         return found
 
-    def end(self, upload_id: str, job: ImportUnderWay) -> None:
+    def end(self, upload_id: str, job: ImportJob) -> None:
         """Remove an import that is over."""
         job.end()
         if self._imports.get(upload_id) is job:  # not when another stream continues the upload by now
@@ -235,25 +242,25 @@ class ImportsUnderWay:
 # ---------------------------------------------------------------- reading of uploaded traces
 
 
-class ArrivedReading:
+class UploadReader:
     """The reading of uploaded traces into the rows of one run, by processes.
 
     Args:
         op_registry_folder: directory of the registry of operations, for `TraceFiles`.
     """
 
-    def __init__(self, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
+    def __init__(self, processes: WorkerPool, op_registry_folder: Path | None = None) -> None:
         self._processes = processes
         self._op_registry_folder = op_registry_folder
 
     async def execute(
         self,
         task: ReadingTask,
-        traces: Sequence[ArrivedTrace],
+        traces: Sequence[UploadedTrace],
         directory: Path,
-        job: ImportUnderWay,
+        job: ImportJob,
         skipped: list[InvalidTraceError] | None = None,
-    ) -> ReadingAnswer:
+    ) -> ReadingResult:
         """Execute the task with these traces: one is read as it is, several are each read by a process and then joined.
 
         Args:
@@ -275,11 +282,11 @@ class ArrivedReading:
     async def _read(
         self,
         task: ReadingTask,
-        traces: Sequence[ArrivedTrace],
+        traces: Sequence[UploadedTrace],
         directory: Path,
-        job: ImportUnderWay,
+        job: ImportJob,
         skipped: list[InvalidTraceError] | None,
-    ) -> ReadingAnswer:
+    ) -> ReadingResult:
         if len(traces) == 1:
             return await self._processes.execute(replace(task, traces=(self._files(traces[0]),)))
         staged = await self._stage_all(traces, directory, job, skipped)
@@ -289,11 +296,11 @@ class ArrivedReading:
         return await self._processes.execute(replace(task, staged=staged))
 
     async def _stage_all(
-        self, traces: Sequence[ArrivedTrace], directory: Path, job: ImportUnderWay, skipped: list[InvalidTraceError] | None
+        self, traces: Sequence[UploadedTrace], directory: Path, job: ImportJob, skipped: list[InvalidTraceError] | None
     ) -> tuple[Path, ...]:
         """Return directories with the rows of each trace, in their order; all tasks end when one fails that may not be skipped."""
 
-        async def staged(number: int, trace: ArrivedTrace) -> Path | None:
+        async def staged(number: int, trace: UploadedTrace) -> Path | None:
             task = ReadingTask(directory / str(number), (self._files(trace, keeps_directories=True),), file_name=trace.files[0].file_name)
             try:
                 await self._processes.execute(task)
@@ -309,9 +316,9 @@ class ArrivedReading:
         try:
             return tuple(found for found in await asyncio.gather(*tasks) if found is not None)
         finally:
-            await ended(*tasks)
+            await cancel_and_wait(*tasks)
 
-    def _files(self, trace: ArrivedTrace, *, keeps_directories: bool = False) -> TraceFiles:
+    def _files(self, trace: UploadedTrace, *, keeps_directories: bool = False) -> TraceFiles:
         """Return a trace as readers take it. keeps_directories: in its name, which is often all that ranks differ in."""
         first, *others = trace.files
         name = first.file_name if keeps_directories else trace.file_name
@@ -319,7 +326,7 @@ class ArrivedReading:
         return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
 
 
-async def ended(*tasks: asyncio.Task[object]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Task[object]) -> None:
     """Cancel the tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()

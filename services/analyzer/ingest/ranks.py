@@ -95,7 +95,7 @@ class JoinedTrace:
     notes: tuple[str, ...]
 
 
-def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
+def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
     """Join traces into one with all their rows.
 
     Times count from the earliest start of a session; unless every trace tells its start, they stay as they are. Of processes
@@ -304,9 +304,9 @@ class JobPart:
         return overlap_ns >= MIN_OVERLAP_RATIO * min(self.end_ns - self.start_ns, other.end_ns - other.start_ns)
 
 
-def by_job(paths: Sequence[Path]) -> list[list[Path]]:
+def group_by_job(paths: Sequence[Path]) -> list[list[Path]]:
     """Group the traces by job. Jobs are in order of their first trace; the traces of one by rank, then as given."""
-    parts = {path: part_of(path) for path in paths}
+    parts = {path: read_job_part(path) for path in paths}
     jobs: list[list[Path]] = []
     for path in sorted(parts, key=lambda path: _start(parts[path])):
         found = next((job for job in reversed(jobs) if _fits_job(parts[path], [parts[other] for other in job])), None)
@@ -319,7 +319,7 @@ def by_job(paths: Sequence[Path]) -> list[list[Path]]:
     return sorted(ordered, key=lambda job: min(positions[path] for path in job))
 
 
-def part_of(path: Path) -> JobPart | None:
+def read_job_part(path: Path) -> JobPart | None:
     """Return what a trace tells about its job; None: nothing, or it cannot be read, which its import will report."""
     try:
         with path.open("rb") as file:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from kernalyse.services.analyzer.hardware.datasheets import device_peaks
-from kernalyse.services.analyzer.readers.base import EVERYTHING, ImportedTables, Reader, Selection, SelectiveReader, TraceFiles
-from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, reader_of
+from kernalyse.services.analyzer.readers.base import ALL_COLUMNS, Reader, ReadResult, Selection, SelectiveReader, TraceFiles
+from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, select_reader
 from kernalyse.services.analyzer.tables.base import Table
-from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_of
+from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_from_rows
 from kernalyse.services.analyzer.tables.runs import (
     CEILINGS,
     CONFIGURATIONS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Modules that only reports of ncu need are imported where there is one, so that other traces do not wait for them.
 
 
-def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> ImportedTables:
+def read_with_counters(files: TraceFiles, selection: Selection = ALL_COLUMNS) -> ReadResult:
     """Return the tables of a trace. Reports of ncu among its companion files give the costs of its launches.
 
     Args:
@@ -45,14 +45,14 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
     Raises:
         InvalidTraceError: no reader accepts it, it is damaged, or a report is of another program.
     """
-    reader = reader_of(files)
+    reader = select_reader(files)
     reports = _reports(files) if files.companions else {}
     if not reports:
         return _with_own_peaks(_with_own_counters(_read(reader, files, selection)))
     from kernalyse.services.analyzer.ingest.counter_join import JOIN_INPUT, with_reports
 
     requested = selection.with_columns(JOIN_INPUT)
-    tables = _with_own_counters(_read(reader, files, requested.with_work() if selection.wants_work else requested))
+    tables = _with_own_counters(_read(reader, files, requested.with_work() if selection.wants_costs else requested))
     if not selection.wants(LAUNCH_WORK):
         return tables
     if tables.frames.get(KERNEL_LAUNCHES.table_name) is None:
@@ -65,17 +65,17 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
     return with_reports(tables, reports)
 
 
-def _read(reader: Reader, files: TraceFiles, selection: Selection) -> ImportedTables:
+def _read(reader: Reader, files: TraceFiles, selection: Selection) -> ReadResult:
     return reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
 
 
-def _with_own_peaks(tables: ImportedTables) -> ImportedTables:
+def _with_own_peaks(tables: ReadResult) -> ReadResult:
     if "measurements" not in tables.frames:
         return tables
-    return with_known_peaks(tables)
+    return with_datasheet_ceilings(tables)
 
 
-def _with_own_counters(tables: ImportedTables) -> ImportedTables:
+def _with_own_counters(tables: ReadResult) -> ReadResult:
     if COUNTERS.table_name not in tables.frames:
         return tables
     from kernalyse.services.analyzer.ingest.counter_join import with_own_counters
@@ -113,7 +113,7 @@ STORED_ORDER: Final = (
 )
 
 
-def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Run:
+def build_imported_run(run_id: str, work: ImportedTrace, tables: ReadResult) -> Run:
     """Return the run of an imported trace. Its state is SUCCEEDED: it is stored only together with its rows."""
     heights = {table.table_name: tables.frames[table.table_name].height for table in STORED_TABLES if table.table_name in tables.frames}
     failed_count = heights.get("failures", 0)
@@ -134,7 +134,7 @@ def imported_run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Ru
     )
 
 
-def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
+def with_event_indexes(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
     """Add run_id and event_index, as if a journal had brought the rows.
 
     Rows keep their order: of two ceilings of one kind the later one counts.
@@ -167,20 +167,20 @@ def _event_offset(table: Table) -> pl.Expr:
 
 # ---------------------------------------------------------------- datasheet ceilings
 
-WORK: Final = ("flop", "bytes", "stated_flop_per_s")
+COST_COLUMNS: Final = ("flop", "bytes", "stated_flop_per_s")
 """Columns of table measurements; without a value in any of them no ceiling is needed."""
 
-IN_A_FILE: Final = f"{PEAK} (10^12 operations/s) and {BANDWIDTH} (GB/s) in a {FILE_NAME} beside it"
-HOW_TO_GIVE_PEAKS: Final = f"give its peaks on the Roofline page under Hardware, or {IN_A_FILE}"
+PEAKS_FILE_HINT: Final = f"{PEAK} (10^12 operations/s) and {BANDWIDTH} (GB/s) in a {FILE_NAME} beside it"
+PEAKS_HINT: Final = f"give its peaks on the Roofline page under Hardware, or {PEAKS_FILE_HINT}"
 
 
-def with_known_peaks(tables: ImportedTables) -> ImportedTables:
+def with_datasheet_ceilings(tables: ReadResult) -> ReadResult:
     """Add datasheet ceilings of the devices that the tables name, except those that they state themselves.
 
     Notes name the datasheet, and devices without one, with the remedy.
     """
     measurements = tables.frames.get(MEASUREMENTS.table_name)
-    if measurements is None or not any(measurements[name].count() for name in WORK):
+    if measurements is None or not any(measurements[name].count() for name in COST_COLUMNS):
         return tables
     ceilings = tables.frames.get(CEILINGS.table_name, CEILINGS.empty())
     added: list[Ceiling] = []
@@ -194,16 +194,16 @@ def with_known_peaks(tables: ImportedTables) -> ImportedTables:
             added += new
             notes.append(f"Ceilings of {device.device_id}: {peaks.explanation.partition(': ')[2]}")
         elif known.is_empty() and device.kind is DeviceKind.GPU:
-            notes.append(f"No data sheet is known of {device.name}, so nothing has a roof: {HOW_TO_GIVE_PEAKS}.")
+            notes.append(f"No data sheet is known of {device.name}, so nothing has a roof: {PEAKS_HINT}.")
     if not notes:
         return tables
-    frame = pl.concat([ceilings, frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
+    frame = pl.concat([ceilings, frame_from_rows(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in added])])
     return replace(
         tables, frames={**tables.frames, CEILINGS.table_name: frame}, notes="\n".join(note for note in (tables.notes, *notes) if note)
     )
 
 
-def _devices(tables: ImportedTables, measurements: pl.DataFrame) -> Iterator[Device]:
+def _devices(tables: ReadResult, measurements: pl.DataFrame) -> Iterator[Device]:
     """Yield the devices that measurements name; one without a description is taken for a GPU of that name."""
     described = {device.device_id: device for device in tables.devices}
     for device_id in measurements["device_id"].drop_nulls().unique(maintain_order=True):

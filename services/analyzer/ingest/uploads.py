@@ -25,11 +25,11 @@ MAX_FILE_COUNT: Final = 100_000
 """Most files of an upload. NVBench writes two files per state; without a bound a stream of empty files would fill the inodes."""
 
 MAX_NAME_LENGTH: Final = 255
-STREAM: Final = "the stream of ImportTrace"
+STREAM_NAME: Final = "the stream of ImportTrace"
 
 
 @dataclass(frozen=True, slots=True)
-class TracePart:
+class UploadMessage:
     """One message of the upload stream.
 
     file_name: set where a file begins. digest: set where it ends. upload_id: set in the first message of a stream that can be
@@ -49,7 +49,7 @@ class TracePart:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivedFile:
+class UploadedFile:
     """An uploaded file. file_name: as the sender wrote it; digest: "sha256:" and hexadecimal digits."""
 
     file_name: str
@@ -59,10 +59,10 @@ class ArrivedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivedTrace:
+class UploadedTrace:
     """An uploaded trace: the first file is the trace, the others are its companions."""
 
-    files: tuple[ArrivedFile, ...]
+    files: tuple[UploadedFile, ...]
 
     @property
     def digest(self) -> str:
@@ -85,7 +85,7 @@ class ArrivedTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class TraceHead:
     """The beginning of a trace. head: its first HEAD_BYTES, or all of it."""
 
     file_name: str
@@ -93,7 +93,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class UploadPosition:
     """The position at which an upload continues: complete files, and bytes of the next one."""
 
     whole_file_count: int = 0
@@ -131,18 +131,18 @@ class _OpenFile:
         if self.head is not None:
             self.head += chunk[: HEAD_BYTES - len(self.head)]
 
-    def beginning(self, *, is_complete: bool) -> Beginning | None:
+    def beginning(self, *, is_complete: bool) -> TraceHead | None:
         """Return the beginning of a trace once, as soon as it is there; else None."""
         if self.head is None or (len(self.head) < HEAD_BYTES and not is_complete):
             return None
         head, self.head = self.head, None
-        return Beginning(self.file_name[-MAX_NAME_LENGTH:], head)
+        return TraceHead(self.file_name[-MAX_NAME_LENGTH:], head)
 
     def reopen(self) -> None:
         self.file = self.path.open("ab")
 
 
-class Arrival:
+class UploadSession:
     """The files of one upload, stored by number: names that a sender gives never become paths.
 
     Args:
@@ -154,17 +154,17 @@ class Arrival:
         self._directory = directory
         self._max_bytes = max_bytes
         self._size_bytes = 0
-        self._files: list[ArrivedFile] = []
+        self._files: list[UploadedFile] = []
         self._names: set[str] = set()
         self._open: _OpenFile | None = None
         self._partial: _OpenFile | None = None  # interrupted, until another stream continues it
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> UploadPosition:
         """Position at which the upload continues."""
-        return Extent(len(self._files), 0 if self._partial is None else self._partial.size_bytes)
+        return UploadPosition(len(self._files), 0 if self._partial is None else self._partial.size_bytes)
 
-    def adopt(self, part: TracePart, size_bytes: int) -> bool:
+    def adopt(self, part: UploadMessage, size_bytes: int) -> bool:
         """Take over the next file as an earlier process has left it, and return whether it is complete.
 
         Args:
@@ -185,7 +185,7 @@ class Arrival:
         self._end(left, part.digest)
         return True
 
-    def take(self, part: TracePart) -> Beginning | None:
+    def take(self, part: UploadMessage) -> TraceHead | None:
         """Store one message; return the beginning of a trace when it is there, else None.
 
         Raises:
@@ -198,7 +198,7 @@ class Arrival:
         if self._open is None:
             if part.is_last and not part.chunk and not part.digest:
                 return None
-            raise unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
+            raise invalid_upload(STREAM_NAME, "bytes that belong to no file", "file_name in the first message of each file")
         self._check_size(self._open.file_name, len(part.chunk))
         file = self._open
         file.write(part.chunk)
@@ -206,17 +206,17 @@ class Arrival:
             self._end(file, part.digest)
         return file.beginning(is_complete=bool(part.digest))
 
-    def traces(self) -> tuple[ArrivedTrace, ...]:
+    def traces(self) -> tuple[UploadedTrace, ...]:
         """Return every trace, once the stream has ended. Raises InvalidTraceError."""
         if self._open is not None:
-            raise unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
+            raise invalid_upload(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
         if self._partial is not None:
-            raise unfit(f"file {self._partial.file_name}", f"its first {self._partial.size_bytes} bytes alone", "the rest of it")
+            raise invalid_upload(f"file {self._partial.file_name}", f"its first {self._partial.size_bytes} bytes alone", "the rest of it")
         if not self._files:
-            raise unfit(STREAM, "no file", "the trace")
+            raise invalid_upload(STREAM_NAME, "no file", "the trace")
         starts = [number for number, file in enumerate(self._files) if number == 0 or file.is_further_trace]
         ends = [*starts[1:], len(self._files)]
-        return tuple(ArrivedTrace(tuple(self._files[start:end])) for start, end in zip(starts, ends, strict=True))
+        return tuple(UploadedTrace(tuple(self._files[start:end])) for start, end in zip(starts, ends, strict=True))
 
     def pause(self) -> None:
         """Close the file that an interrupted stream was sending. Raises OSError when buffered bytes cannot be written."""
@@ -231,17 +231,17 @@ class Arrival:
                 self._open.file.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _begin(self, part: TracePart) -> None:
+    def _begin(self, part: UploadMessage) -> None:
         file_name, offset_bytes = part.file_name, part.offset_bytes
         if self._open is not None:
-            raise unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
+            raise invalid_upload(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
         if self._partial is not None or offset_bytes:
             self._open = self._resume_file(file_name, offset_bytes)
             return
         if part.is_further_trace:
             self._names.clear()  # its companions are named relative to its own directory
         if file_name in self._names:
-            raise unfit(f"file {file_name}", "a second one of this name", "another name for each file")
+            raise invalid_upload(f"file {file_name}", "a second one of this name", "another name for each file")
         if len(self._files) >= MAX_FILE_COUNT:
             raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
         self._names.add(file_name)
@@ -253,7 +253,7 @@ class Arrival:
         partial = self._partial
         if partial is None or (partial.file_name, partial.size_bytes) != (file_name, offset_bytes):
             there = "nothing of it" if partial is None else f"{partial.size_bytes} bytes of {partial.file_name}"
-            raise unfit(f"file {file_name}", f"its part from byte {offset_bytes} on", f"what follows on what is there: {there}")
+            raise invalid_upload(f"file {file_name}", f"its part from byte {offset_bytes} on", f"what follows on what is there: {there}")
         partial.reopen()
         self._partial = None
         return partial
@@ -285,25 +285,25 @@ class Arrival:
                 remedy="It was damaged on its way, or changed while it was sent: send it again.",
             )
         file.file.close()
-        self._files.append(ArrivedFile(file.file_name, file.path, found, file.is_further_trace))
+        self._files.append(UploadedFile(file.file_name, file.path, found, file.is_further_trace))
         self._open = None
 
 
-def unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
+def invalid_upload(subject: str, found: str, expected: str) -> InvalidTraceError:
     """Return the error for a stream that violates the contract."""
     return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")
 
 
 # ---------------------------------------------------------------- all uploads
 
-MAX_CUT_COUNT: Final = 4
+MAX_PAUSED_COUNT: Final = 4
 """Most interrupted uploads that are kept. Each may have gigabytes: more would fill disks, and with only one, two clients on bad
 lines would replace each other for ever."""
 
-KEPT_S: Final = 3600.0
+PAUSED_UPLOAD_LIFETIME_S: Final = 3600.0
 """How long an interrupted upload is kept: a laptop that was closed during a meeting resumes; after an hour clients start anew."""
 
-FORGOTTEN_COUNT: Final = 1024
+CANCELLED_ID_COUNT: Final = 1024
 """Most cancelled upload_ids that are remembered, so that nothing of them is stored, in whatever order calls arrive."""
 
 
@@ -312,18 +312,18 @@ class _Stream:
     """A stream in progress. upload_id: empty when it cannot be resumed."""
 
     upload_id: str
-    upload: Arrival
+    upload: UploadSession
     is_replaced: bool = False  # by one that continues the same upload
 
 
 @dataclass(frozen=True, slots=True)
 class _PausedUpload:
-    upload: Arrival
+    upload: UploadSession
     paused_s: float  # by the clock
 
 
 @asynccontextmanager
-async def private_folder(parent: Path) -> AsyncIterator[Path]:
+async def temporary_directory(parent: Path) -> AsyncIterator[Path]:
     """Yield a new directory that is deleted at the end, with everything in it."""
     directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=parent))
     try:
@@ -332,7 +332,7 @@ async def private_folder(parent: Path) -> AsyncIterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-class Arrivals:
+class UploadSessions:
     """The uploads in progress, and those that were interrupted, until they are resumed or expire.
 
     Args:
@@ -355,13 +355,13 @@ class Arrivals:
         self._clock = clock
         self._running: dict[str, _Stream] = {}  # those that can be resumed, by upload_id
         self._partial: dict[str, _PausedUpload] = {}  # by upload_id, the oldest first
-        self._cancelled_ids: deque[str] = deque(maxlen=FORGOTTEN_COUNT)
+        self._cancelled_ids: deque[str] = deque(maxlen=CANCELLED_ID_COUNT)
 
-    def resume_position(self, upload_id: str) -> Extent:
+    def resume_position(self, upload_id: str) -> UploadPosition:
         """Return where an upload continues. A stream of it that still seems open is treated as broken: its sender has come back."""
         self._replace_stream(upload_id)
         partial = self._partial.get(upload_id)
-        return Extent() if partial is None else partial.upload.extent
+        return UploadPosition() if partial is None else partial.upload.extent
 
     def forget(self, upload_id: str) -> None:
         """Cancel an upload: delete what an interrupted stream has left, and reject what still comes."""
@@ -371,7 +371,7 @@ class Arrivals:
             self._partial.pop(upload_id).upload.discard()
 
     @asynccontextmanager
-    async def receive(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
+    async def receive(self, parts: AsyncIterable[UploadMessage]) -> AsyncIterator[tuple[UploadedTrace, ...]]:
         """Yield the traces of a stream; their files are there until the block ends.
 
         Raises:
@@ -386,7 +386,7 @@ class Arrivals:
         finally:
             upload.discard()
 
-    async def _receive_all(self, parts: AsyncIterable[TracePart]) -> Arrival:
+    async def _receive_all(self, parts: AsyncIterable[UploadMessage]) -> UploadSession:
         """Store every message of the stream. What an interrupted stream leaves is kept if it can be resumed."""
         stream: _Stream | None = None
         is_complete = False
@@ -394,9 +394,9 @@ class Arrivals:
             async for part in parts:
                 stream = stream or self._begin_stream(part.upload_id)
                 if stream.is_replaced:
-                    raise unfit(STREAM, "another stream that continues the same upload", "one at a time")
+                    raise invalid_upload(STREAM_NAME, "another stream that continues the same upload", "one at a time")
                 if is_complete:
-                    raise unfit(STREAM, "a message after the one with is_last", "none")
+                    raise invalid_upload(STREAM_NAME, "a message after the one with is_last", "none")
                 with self._storage_errors():
                     beginning = stream.upload.take(part)
                 if beginning is not None and self._recognize is not None:
@@ -411,18 +411,18 @@ class Arrivals:
         # A broken connection is not always an error: at times the messages just end.
         if stream is None or not is_complete:
             self._end(stream, is_resumable=True)
-            raise unfit(STREAM, "an end before its last message", "is_last in the last message")
+            raise invalid_upload(STREAM_NAME, "an end before its last message", "is_last in the last message")
         self._running.pop(stream.upload_id, None)
         return stream.upload
 
     def _begin_stream(self, upload_id: str) -> _Stream:
         """Return a new stream, or one that continues an interrupted upload."""
         if upload_id in self._cancelled_ids:
-            raise cancelled(upload_id)
+            raise import_cancelled(upload_id)
         self._replace_stream(upload_id)
         partial = self._partial.pop(upload_id, None)
         with self._storage_errors():
-            upload = Arrival(Path(tempfile.mkdtemp(dir=self._directory)), self._max_bytes) if partial is None else partial.upload
+            upload = UploadSession(Path(tempfile.mkdtemp(dir=self._directory)), self._max_bytes) if partial is None else partial.upload
         stream = _Stream(upload_id, upload)
         if upload_id:
             self._running[upload_id] = stream
@@ -438,8 +438,8 @@ class Arrivals:
 
     def _discard_expired(self) -> None:
         """Delete uploads that nobody has resumed in time, and the oldest ones of too many."""
-        earliest_s = self._clock() - KEPT_S
-        while self._partial and (len(self._partial) > MAX_CUT_COUNT or next(iter(self._partial.values())).paused_s < earliest_s):
+        earliest_s = self._clock() - PAUSED_UPLOAD_LIFETIME_S
+        while self._partial and (len(self._partial) > MAX_PAUSED_COUNT or next(iter(self._partial.values())).paused_s < earliest_s):
             self._partial.pop(next(iter(self._partial))).upload.discard()
 
     def _end(self, stream: _Stream | None, *, is_resumable: bool) -> None:
@@ -468,6 +468,6 @@ class Arrivals:
             ) from error
 
 
-def cancelled(upload_id: str) -> CancelledError:
+def import_cancelled(upload_id: str) -> CancelledError:
     """Return the error for an import that was cancelled."""
     return CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")

@@ -18,12 +18,12 @@ from typing import Final, TextIO
 
 import polars as pl
 
-from kernalyse.services.analyzer.ingest.ranks import RankTrace, joined
-from kernalyse.services.analyzer.ingest.reading import imported_run, numbered, read_with_counters
-from kernalyse.services.analyzer.ingest.worker_pool import ReadingAnswer, ReadingTask, StagedTrace, error_line
-from kernalyse.services.analyzer.readers.base import MAX_TITLE_LENGTH, ImportedTables, TraceFiles, bounded, shortened
+from kernalyse.services.analyzer.ingest.ranks import RankTrace, join_traces
+from kernalyse.services.analyzer.ingest.reading import build_imported_run, read_with_counters, with_event_indexes
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, ReadingTask, StagedTrace, error_line
+from kernalyse.services.analyzer.readers.base import MAX_TITLE_LENGTH, ReadResult, TraceFiles, limit_texts, shorten_text
 from kernalyse.services.analyzer.readers.ncu.reader import FORMAT as REPORT_FORMAT
-from kernalyse.services.analyzer.readers.registry import reader_of
+from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError
@@ -54,7 +54,7 @@ def answer(line: str) -> str:
     """Return the line that answers one task: its result or its error."""
     task = ReadingTask.of_line(line)
     try:
-        return carried_out(task).line()
+        return execute(task).line()
     except KernalyseError as error:
         return error_line(error)
     except UnicodeEncodeError as error:
@@ -80,7 +80,7 @@ def answer(line: str) -> str:
         )
 
 
-def carried_out(task: ReadingTask) -> ReadingAnswer:
+def execute(task: ReadingTask) -> ReadingResult:
     """Execute one task.
 
     Raises:
@@ -91,18 +91,18 @@ def carried_out(task: ReadingTask) -> ReadingAnswer:
     task.directory.mkdir()
     if not task.run_id:
         _stage(task)
-        return ReadingAnswer()
+        return ReadingResult()
     tables, reader_format = _read(task.traces[0]) if task.traces else _read_staged(task.staged)
-    tables = bounded(tables, task.file_name)
-    work = ImportedTrace(shortened(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
-    frames, next_event_index = numbered(task.run_id, tables.frames)
+    tables = limit_texts(tables, task.file_name)
+    work = ImportedTrace(shorten_text(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
+    frames, next_event_index = with_event_indexes(task.run_id, tables.frames)
     with _storage_errors(task):
         write_frames(task.directory, frames)
-    return ReadingAnswer(imported_run(task.run_id, work, tables), next_event_index)
+    return ReadingResult(build_imported_run(task.run_id, work, tables), next_event_index)
 
 
-def _read(files: TraceFiles) -> tuple[ImportedTables, str]:
-    return read_with_counters(files), reader_of(files).format
+def _read(files: TraceFiles) -> tuple[ReadResult, str]:
+    return read_with_counters(files), select_reader(files).format
 
 
 def _stage(task: ReadingTask) -> None:
@@ -122,15 +122,15 @@ def _stage(task: ReadingTask) -> None:
         (task.directory / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
 
 
-def _read_staged(directories: Sequence[Path]) -> tuple[ImportedTables, str]:
+def _read_staged(directories: Sequence[Path]) -> tuple[ReadResult, str]:
     staged = [StagedTrace.of_line((directory / STAGED_NAME).read_text()) for directory in directories]
     _check_kinds(staged)
     parts = [
         RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
         for trace, directory in zip(staged, directories, strict=True)
     ]
-    joined_trace = joined(parts)
-    tables = ImportedTables(
+    joined_trace = join_traces(parts)
+    tables = ReadResult(
         frames=joined_trace.frames,
         title=f"{staged[0].file_name} and {len(staged) - 1} more",
         notes="\n".join(

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, error_class
 from kernalyse.services.core.model import Run
@@ -26,7 +26,7 @@ from kernalyse.services.core.model import Run
 
 PROGRAM: Final = "kernalyse.services.analyzer.ingest.worker"
 MAX_LINE_BYTES: Final = 2**24  # of a result: notes of twenty thousand characters, six bytes each in JSON, with much room to spare
-WATCH_S: Final = 0.1
+MEMORY_CHECK_INTERVAL_S: Final = 0.1
 """Interval of memory checks. A process takes up to about 1 GB/s of new memory: it is stopped within 0.1 GB above the limit."""
 
 IDLE_S: Final = 20.0
@@ -36,15 +36,15 @@ process. A longer wait would keep 200 MB after every import for nothing."""
 MAX_IDLE_BYTES: Final = 512 * 1024**2
 """Most memory of an idle process that is reused: allocators do not return what a large trace took."""
 
-PLAIN_RATIO: Final = 3
+UNCOMPRESSED_MEMORY_RATIO: Final = 3
 """Most memory of reading, relative to the size of the file: SQLite of 10 M kernels takes 0.5, Kineto JSON 2.5."""
 
-PACKED_RATIO: Final = 60  # traces unpack to 15 to 40 times their size
-PACKED_HEAD: Final = b"\x1f\x8b"
-ANONYMOUS: Final = re.compile(rb"RssAnon:\s+(\d+) kB")
+COMPRESSED_MEMORY_RATIO: Final = 60  # traces unpack to 15 to 40 times their size
+GZIP_MAGIC: Final = b"\x1f\x8b"
+ANONYMOUS_MEMORY_PATTERN: Final = re.compile(rb"RssAnon:\s+(\d+) kB")
 
 
-class ReadingProcesses:
+class WorkerPool:
     """A pool of reading processes. They are started on demand, and ended when no task comes.
 
     Args:
@@ -73,7 +73,7 @@ class ReadingProcesses:
         while self._idle:
             await self._idle.pop().end()
 
-    async def execute(self, task: ReadingTask) -> ReadingAnswer:
+    async def execute(self, task: ReadingTask) -> ReadingResult:
         """Execute a task in a process, and return its result. When this is cancelled, the process has ended before it returns.
 
         Raises:
@@ -87,9 +87,9 @@ class ReadingProcesses:
         except _MemoryCrowdedError:  # together with others it took too much: once more, alone
             return await self._run_task(task, self._max_memory_bytes)
 
-    async def _run_task(self, task: ReadingTask, needed_bytes: int) -> ReadingAnswer:
+    async def _run_task(self, task: ReadingTask, needed_bytes: int) -> ReadingResult:
         async with self._reserve(needed_bytes), self._process() as process:
-            return ReadingAnswer.of_line(await self._run_watched(process, task))
+            return ReadingResult.of_line(await self._run_watched(process, task))
 
     @asynccontextmanager
     async def _reserve(self, needed_bytes: int) -> AsyncIterator[None]:
@@ -140,7 +140,7 @@ class ReadingProcesses:
     async def _run_watched(self, process: _ReadingProcess, task: ReadingTask) -> str:
         answering = asyncio.create_task(process.answer(task))
         try:
-            while not (await asyncio.wait({answering}, timeout=WATCH_S))[0]:
+            while not (await asyncio.wait({answering}, timeout=MEMORY_CHECK_INTERVAL_S))[0]:
                 self._check_memory(process, task)
             return answering.result()
         finally:
@@ -225,7 +225,7 @@ class _ReadingProcess:
 
 def _anonymous_bytes(process_id: int) -> int:
     with suppress(OSError):
-        found = ANONYMOUS.search(Path(f"/proc/{process_id}/status").read_bytes())
+        found = ANONYMOUS_MEMORY_PATTERN.search(Path(f"/proc/{process_id}/status").read_bytes())
         return 0 if found is None else int(found[1]) * 1024
     return 0
 
@@ -251,12 +251,14 @@ def _estimate_bytes(task: ReadingTask) -> int:
     """Return the memory that the task is expected to take: a rough estimate, as memory is watched as well."""
     files = [path for trace in task.traces for path in (trace.path, *trace.companions.values())]
     staged = [Path(entry.path) for directory in task.staged for entry in os.scandir(directory)]
-    return sum(path.stat().st_size * (PACKED_RATIO if _is_packed(path) else PLAIN_RATIO) for path in (*files, *staged))
+    return sum(
+        path.stat().st_size * (COMPRESSED_MEMORY_RATIO if _is_packed(path) else UNCOMPRESSED_MEMORY_RATIO) for path in (*files, *staged)
+    )
 
 
 def _is_packed(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(PACKED_HEAD)) == PACKED_HEAD
+        return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
 # ---------------------------------------------------------------- messages
@@ -310,7 +312,7 @@ class ReadingTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingAnswer:
+class ReadingResult:
     """The result of a task. run: None for staged rows. next_event_index: one more than that of the run's last row."""
 
     run: Run | None = None
@@ -355,7 +357,7 @@ class StagedTrace:
     end_time: datetime | None
 
     @classmethod
-    def of(cls, file_name: str, reader_format: str, tables: ImportedTables) -> Self:
+    def of(cls, file_name: str, reader_format: str, tables: ReadResult) -> Self:
         """Return the description of a trace that was read."""
         return cls(file_name, reader_format, tables.notes, tables.start_time, tables.end_time)
 

@@ -19,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
-NONE: Final = -1
+NULL_INDEX: Final = -1
 """The null index in arrays. In tables it is null."""
 
 NO_ID: Final = -(2**63)
@@ -43,7 +43,7 @@ class Nesting:
     innermost: Indexes
 
 
-def nested(
+def find_nesting(
     range_thread: Indexes, start_ns: Integers, end_ns: Integers, counts: Flags, moment_thread: Indexes, moment_ns: Integers
 ) -> Nesting:
     """Return the innermost range of its thread around each moment, and the parent of each range.
@@ -57,11 +57,11 @@ def nested(
         counts: False for ranges that contain nothing, such as those whose end is not known.
         moment_ns: times of the moments, in ascending order.
     """
-    thread_count = 1 + max(int(range_thread.max(initial=NONE)), int(moment_thread.max(initial=NONE)))
-    parent, depth = np.full(start_ns.size, NONE, dtype=np.int32), np.zeros(start_ns.size, dtype=np.int32)
+    thread_count = 1 + max(int(range_thread.max(initial=NULL_INDEX)), int(moment_thread.max(initial=NULL_INDEX)))
+    parent, depth = np.full(start_ns.size, NULL_INDEX, dtype=np.int32), np.zeros(start_ns.size, dtype=np.int32)
     innermost = np.empty(moment_ns.size, dtype=np.int32)
-    below = np.full(start_ns.size, NONE, dtype=np.int32)
-    tops = np.full(thread_count, NONE, dtype=np.int32)
+    below = np.full(start_ns.size, NULL_INDEX, dtype=np.int32)
+    tops = np.full(thread_count, NULL_INDEX, dtype=np.int32)
     _sweep(range_thread, start_ns, end_ns, counts, moment_thread, moment_ns, parent, depth, innermost, below, tops)
     return Nesting(parent, depth, innermost)
 
@@ -110,7 +110,7 @@ def _sweep(
 
 
 def range_order(start_ns: Integers, end_ns: Integers) -> npt.NDArray[np.int64] | None:
-    """Return the order of rows that `nested` requires of ranges; None when they have it already."""
+    """Return the order of rows that `find_nesting` requires of ranges; None when they have it already."""
     if _are_ordered(start_ns, end_ns):
         return None
     order = np.argsort(start_ns, kind="stable")
@@ -134,14 +134,14 @@ def start_order(start_ns: Integers) -> npt.NDArray[np.int64] | None:
     return np.argsort(start_ns, kind="stable").astype(np.int64, copy=False)
 
 
-def causes(process: Indexes, correlation_id: Integers, call_process: Indexes, call_correlation_id: Integers) -> Indexes:
+def match_calls(process: Indexes, correlation_id: Integers, call_process: Indexes, call_correlation_id: Integers) -> Indexes:
     """Return for each device operation the call of its process with its correlation id, the last of several; NONE without one.
 
     Args:
         process, call_process: codes of the processes of operations and of calls, from 0.
         correlation_id, call_correlation_id: correlation ids of operations and of calls; NO_ID where there is none.
     """
-    process_count = 1 + max(int(process.max(initial=NONE)), int(call_process.max(initial=NONE)))
+    process_count = 1 + max(int(process.max(initial=NULL_INDEX)), int(call_process.max(initial=NULL_INDEX)))
     lowest, highest = np.full(process_count, 2**62, dtype=np.int64), np.full(process_count, -(2**62), dtype=np.int64)
     _find_extremes(call_process, call_correlation_id, lowest, highest)
     spans = [max(high - low, 0) for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)]
@@ -151,7 +151,7 @@ def causes(process: Indexes, correlation_id: Integers, call_process: Indexes, ca
     first_buckets = np.cumsum([0, *((span >> shift) + 1 for span in spans)])
     ends = np.zeros(int(first_buckets[-1]), dtype=np.int32)
     calls = np.empty(call_process.size, dtype=np.int32)
-    found = np.full(process.size, NONE, dtype=np.int32)
+    found = np.full(process.size, NULL_INDEX, dtype=np.int32)
     operations = process, correlation_id
     if _fill_buckets(call_process, call_correlation_id, lowest, shift, first_buckets, ends, calls):
         _look_up(*operations, call_correlation_id, lowest, highest, shift, first_buckets, ends, calls, found)
@@ -261,7 +261,7 @@ def _search(
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class Factorization:
     """A factorized column: equal keys have equal codes, from 0 in order of first appearance."""
 
     codes: Indexes
@@ -281,12 +281,12 @@ class Coded:
         return type(self)((np.cumsum(is_used, dtype=np.int32) - np.int32(1))[self.codes], self.keys[is_used])
 
 
-def coded(*columns: Integers) -> tuple[Coded, ...]:
+def factorize(*columns: Integers) -> tuple[Factorization, ...]:
     """Factorize columns with one common dictionary: the keys of each result are those of all columns.
 
     It is made for few keys in many rows, as those of threads.
     """
-    slots, keys, count = np.full(64, NONE, dtype=np.int32), np.empty(64, dtype=np.int64), 0
+    slots, keys, count = np.full(64, NULL_INDEX, dtype=np.int32), np.empty(64, dtype=np.int64), 0
     all_codes = []
     for column in columns:
         codes = np.empty(column.size, dtype=np.int32)
@@ -296,10 +296,10 @@ def coded(*columns: Integers) -> tuple[Coded, ...]:
             if row == column.size:
                 break
             old_keys = keys[:count]
-            slots, keys = np.full(4 * slots.size, NONE, dtype=np.int32), np.empty(4 * keys.size, dtype=np.int64)
+            slots, keys = np.full(4 * slots.size, NULL_INDEX, dtype=np.int32), np.empty(4 * keys.size, dtype=np.int64)
             _code(old_keys, 0, np.empty(count, dtype=np.int32), slots, keys, 0)
         all_codes.append(codes)
-    return tuple(Coded(codes, keys[:count].copy()) for codes in all_codes)
+    return tuple(Factorization(codes, keys[:count].copy()) for codes in all_codes)
 
 
 @jit
@@ -343,7 +343,7 @@ UNKNOWN: Final = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class PairFactorization:
     """Two factorized columns with one code for each pair of values.
 
     codes: code of each row, from 0 in order of first appearance. first, second: the values of each code, UNKNOWN for null.
@@ -363,16 +363,16 @@ class Pairs:
         return _nulled(self.first[codes]), _nulled(self.second[codes])
 
 
-def coded_pairs(first: str, second: str, *frames: pl.DataFrame) -> tuple[Pairs, ...]:
+def factorize_pairs(first: str, second: str, *frames: pl.DataFrame) -> tuple[PairFactorization, ...]:
     """Factorize two integer columns of each frame as pairs, with one common dictionary for all frames."""
-    firsts = coded(*(_numbers(frame, first) for frame in frames))
-    seconds = coded(*(_numbers(frame, second) for frame in frames))
+    firsts = factorize(*(_numbers(frame, first) for frame in frames))
+    seconds = factorize(*(_numbers(frame, second) for frame in frames))
     step = max((part.keys.size for part in seconds), default=0)
     keys = [part.codes.astype(np.int64) * step + other.codes for part, other in zip(firsts, seconds, strict=True)]
-    pairs = coded(*keys)
+    pairs = factorize(*keys)
     all_firsts, all_seconds, found = firsts[-1].keys, seconds[-1].keys, pairs[-1].keys
     step = max(step, 1)
-    return tuple(Pairs(part.codes, all_firsts[found // step], all_seconds[found % step]) for part in pairs)
+    return tuple(PairFactorization(part.codes, all_firsts[found // step], all_seconds[found % step]) for part in pairs)
 
 
 def _numbers(frame: pl.DataFrame, column: str) -> Integers:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernalyse.services.analyzer.numeric import jit
-from kernalyse.services.analyzer.numeric.correlation import NONE, Flags, Indexes, Integers
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Flags, Indexes, Integers
 
 # ---------------------------------------------------------------- coverage
 # The time that is covered by intervals of each kind: lengths of unions, in one pass over millions of intervals.
@@ -105,7 +105,7 @@ REASONS: Final = ("host_busy", "sync", "api_call", "launch_latency", "memory", "
 """The names of the reasons, indexed by the numbers above."""
 
 
-class Work(NamedTuple):
+class DeviceOperations(NamedTuple):
     """Kernels, or copies and fills, in order of start. device: codes from 0. One that ends before it starts takes no time."""
 
     device: Indexes
@@ -113,7 +113,7 @@ class Work(NamedTuple):
     duration_ns: Integers
 
 
-class Calls(NamedTuple):
+class ApiCalls(NamedTuple):
     """Calls of the runtime or the driver, in order of start. thread: codes from 0."""
 
     thread: Indexes
@@ -123,7 +123,7 @@ class Calls(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
+class IdleGaps:
     """Gaps without a kernel, in order of start within each device. before, after: rows of kernels, NONE where there is none."""
 
     device: Indexes
@@ -134,7 +134,7 @@ class Stretches:
 
 
 @dataclass(frozen=True, slots=True)
-class Causes:
+class GapCauses:
     """The cause of each gap. reason: index in REASONS. call: row of the call to blame, NONE where there is none.
 
     host_ns: the host's part of the gap; sync_ns, api_ns: time of it in calls that wait and in other calls.
@@ -147,7 +147,7 @@ class Causes:
     api_ns: Integers
 
 
-def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
+def find_idle_gaps(kernels: DeviceOperations, memory: DeviceOperations, device_count: int) -> IdleGaps:
     """Return the gaps in which no kernel ran, between the first start and the last end of a device's kernels and memory operations."""
     first, last = np.full(device_count, -_NEVER, dtype=np.int64), np.full(device_count, _NEVER, dtype=np.int64)
     for work in (kernels, memory):
@@ -155,9 +155,9 @@ def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
     room = kernels.start_ns.size + device_count
     device, before, after = (np.empty(room, dtype=np.int32) for _ in range(3))
     start_ns, end_ns = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
-    reached_by = np.full(device_count, NONE, dtype=np.int32)
+    reached_by = np.full(device_count, NULL_INDEX, dtype=np.int32)
     count = _find(kernels.device, kernels.start_ns, kernels.duration_ns, first, reached_by, last, device, start_ns, end_ns, before, after)
-    return Stretches(device[:count], start_ns[:count], end_ns[:count] - start_ns[:count], before[:count], after[:count])
+    return IdleGaps(device[:count], start_ns[:count], end_ns[:count] - start_ns[:count], before[:count], after[:count])
 
 
 @jit
@@ -195,17 +195,17 @@ def _find(
             before[count], after[count] = reached_by[index], row
             count += 1
         end = start + max(kernel_duration[row], 0)
-        if end > reach[index] or reached_by[index] == NONE:
+        if end > reach[index] or reached_by[index] == NULL_INDEX:
             reach[index], reached_by[index] = end, row
     for index in range(reach.size):
         if last[index] > reach[index]:
             device[count], start_ns[count], end_ns[count] = index, reach[index], last[index]
-            before[count], after[count] = reached_by[index], NONE
+            before[count], after[count] = reached_by[index], NULL_INDEX
             count += 1
     return count
 
 
-def covered_within(gaps: Stretches, work: Work, device_count: int) -> Integers:
+def measure_overlap(gaps: IdleGaps, work: DeviceOperations, device_count: int) -> Integers:
     """Return the nanoseconds of each gap that the given operations of its device cover."""
     order = np.argsort(work.device, kind="stable")
     bounds = np.searchsorted(work.device[order], np.arange(device_count + 1))
@@ -255,7 +255,7 @@ def _cover_gaps(
             index += 1
 
 
-def causes_of(gaps: Stretches, memory_ns: Integers, kernel_call: Indexes, calls: Calls) -> Causes:
+def explain_gaps(gaps: IdleGaps, memory_ns: Integers, kernel_call: Indexes, calls: ApiCalls) -> GapCauses:
     """Return the cause of each gap.
 
     The host's part of a gap is the time until the call began that launched the next kernel; the rest is launch latency. The
@@ -273,10 +273,10 @@ def causes_of(gaps: Stretches, memory_ns: Integers, kernel_call: Indexes, calls:
         calls: the calls of the runtime and the driver.
     """
     count = gaps.start_ns.size
-    reason, call = np.full(count, UNKNOWN, dtype=np.int8), np.full(count, NONE, dtype=np.int32)
+    reason, call = np.full(count, UNKNOWN, dtype=np.int8), np.full(count, NULL_INDEX, dtype=np.int32)
     host_ns, sync_ns, api_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
     order = np.argsort(calls.thread, kind="stable")
-    bounds = np.searchsorted(calls.thread[order], np.arange(int(calls.thread.max(initial=NONE)) + 2))
+    bounds = np.searchsorted(calls.thread[order], np.arange(int(calls.thread.max(initial=NULL_INDEX)) + 2))
     _starts, reach = _without_overlaps(calls.thread[order], calls.start_ns[order], calls.duration_ns[order])
     _explain(
         gaps.start_ns,
@@ -297,7 +297,7 @@ def causes_of(gaps: Stretches, memory_ns: Integers, kernel_call: Indexes, calls:
         sync_ns,
         api_ns,
     )
-    return Causes(reason, call, host_ns, sync_ns, api_ns)
+    return GapCauses(reason, call, host_ns, sync_ns, api_ns)
 
 
 @jit
@@ -326,9 +326,9 @@ def _explain(
     """
     for row in range(start_ns.size):
         start, duration = start_ns[row], duration_ns[row]
-        launch = kernel_call[after[row]] if after[row] != NONE else NONE
-        longest_sync, longest_api = NONE, NONE
-        if launch != NONE:
+        launch = kernel_call[after[row]] if after[row] != NULL_INDEX else NULL_INDEX
+        longest_sync, longest_api = NULL_INDEX, NULL_INDEX
+        if launch != NULL_INDEX:
             limit = min(max(call_start[launch], start), start + duration)
             host_ns[row] = limit - start
             low, high = bounds[thread[launch]], bounds[thread[launch] + 1]
@@ -361,7 +361,7 @@ def _explain(
         if 2 * memory_ns[row] >= duration:
             reason[row] = MEMORY
             call[row] = launch
-        elif launch == NONE:
+        elif launch == NULL_INDEX:
             reason[row] = UNKNOWN
         elif 2 * host_ns[row] <= duration:
             reason[row] = LAUNCH_LATENCY

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernalyse.services.analyzer.numeric import jit
-from kernalyse.services.analyzer.numeric.correlation import NONE, Flags, Indexes, Integers
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Flags, Indexes, Integers
 
 # ---------------------------------------------------------------- pixels
 # A lane of a timeline reduces millions of intervals to a few thousand pixels: how busy each is, and with which name.
@@ -47,8 +47,8 @@ class Intervals:
         block_bounds = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(-(-np.diff(bounds) // BLOCK))))
         count = int(block_bounds[-1])
         reach, busy, name_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
-        top = np.full(count, NONE, dtype=np.int32)
-        name_count = int(name.max(initial=NONE)) + 1
+        top = np.full(count, NULL_INDEX, dtype=np.int32)
+        name_count = int(name.max(initial=NULL_INDEX)) + 1
         _sum_blocks(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns, np.zeros(name_count, dtype=np.int64))
         return cls(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns, name_count)
 
@@ -93,7 +93,7 @@ def _sum_blocks(
                 spent[name[row]] += length
             reach_ns[block] = reach
             for row in range(first, last):
-                if spent[name[row]] > top_ns[block] or top[block] == NONE:
+                if spent[name[row]] > top_ns[block] or top[block] == NULL_INDEX:
                     top[block], top_ns[block] = name[row], spent[name[row]]
             for row in range(first, last):
                 spent[name[row]] = 0
@@ -149,7 +149,7 @@ def _find(
         found[lane, 1] = bounds[lane] + np.searchsorted(start_ns[bounds[lane] : bounds[lane + 1]], window_end, side="left")
 
 
-def pixels_of(intervals: Intervals, window: Window, lanes: Indexes, ranges: Integers) -> Pixels:
+def draw_pixels(intervals: Intervals, window: Window, lanes: Indexes, ranges: Integers) -> Pixels:
     """Return the pixels of some lanes, each of which must have intervals in the window. ranges: see `within`."""
     room = lanes.size * window.pixel_count
     lane, pixel, name = (np.empty(room, dtype=np.int32) for _ in range(3))
@@ -214,7 +214,7 @@ def _draw(
     pixel_count = edges.size - 1
     count = 0
     for lane in lanes:
-        busy[:], begun[:], tops[:] = 0, 0, NONE
+        busy[:], begun[:], tops[:] = 0, 0, NULL_INDEX
         touched_count, pixel, begun_pixel = 0, 0, 0
         row, last = ranges[lane, 0], ranges[lane, 1]
         first_block = block_bounds[lane]
@@ -305,7 +305,7 @@ class WindowSums:
     counts: Integers
 
 
-def window_sums(
+def sum_window(
     intervals: Intervals,
     window: Window,
     ranges: Integers,

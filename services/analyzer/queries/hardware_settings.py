@@ -71,7 +71,7 @@ class HardwareSettings:
             after = _hardware(before.device, checked, before.thresholds if wanted is None else _checked_thresholds(wanted))
             if etag not in ("", before.etag) and before.etag != after.etag:
                 raise _changed(key, before, after)
-            self._store.hardware.set_by_hand(key.run_id or key.node_id, key.device_id, checked, after.thresholds)
+            self._store.hardware.set_user_overrides(key.run_id or key.node_id, key.device_id, checked, after.thresholds)
             return self.get(key)
 
     def _of_run(self, key: HardwareKey) -> Hardware:

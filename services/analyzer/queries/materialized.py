@@ -211,7 +211,7 @@ def _is_finished(record: RunRecord) -> bool:
 def kernels_view(store: Store) -> MaterializedView:
     """Return the view of table kernels: a page of all runs is not computed from millions of measurements."""
     version = (*(derived.version for derived in DERIVED[KERNELS.table_name]), tables_digest())
-    return MaterializedView(store, store.summary_folder, KERNELS, version, _kernels, _kernel_states)
+    return MaterializedView(store, store.summary_directory, KERNELS, version, _kernels, _kernel_states)
 
 
 def _kernels(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
@@ -237,7 +237,7 @@ def _kernel_states(store: Store, records: Sequence[RunRecord]) -> list[str]:
 def history_view(store: Store) -> MaterializedView:
     """Return the view of table history_rows: every figure of every run."""
     order = ("kernel_name", "series", "measured_unix_ns")  # a question for one of them skips the other groups of rows
-    return MaterializedView(store, store.history_folder, HISTORY_ROWS, HISTORY_VERSION, _history_rows, _history_states, order)
+    return MaterializedView(store, store.history_directory, HISTORY_ROWS, HISTORY_VERSION, _history_rows, _history_states, order)
 
 
 def _history_states(_store: Store, records: Sequence[RunRecord]) -> list[str]:

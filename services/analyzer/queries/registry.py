@@ -14,19 +14,19 @@ from kernalyse.services.analyzer.analysis.comparison import kernel_comparison, l
 from kernalyse.services.analyzer.analysis.counters import counted_work
 from kernalyse.services.analyzer.analysis.models import (
     layer_variants,
+    live_measurements,
     model_layer_kernels,
     model_layer_roofline,
     model_layer_tree,
     model_layers,
     model_opportunities,
     models,
-    timed_so_far,
 )
 from kernalyse.services.analyzer.analysis.roofline import counted_roofline, roofline
 from kernalyse.services.analyzer.analysis.sweeps import best, kernel_summary
 from kernalyse.services.analyzer.analysis.traces import activity, kernels, layer_tree, layers
 from kernalyse.services.analyzer.analysis.traces import timeline as trace_timeline
-from kernalyse.services.analyzer.analysis.traces.layers import guessed_category
+from kernalyse.services.analyzer.analysis.traces.layers import infer_category
 from kernalyse.services.analyzer.analysis.traces.roofline import (
     counted_layer_roofline,
     layer_roofline,
@@ -40,7 +40,7 @@ from kernalyse.services.analyzer.analysis.traces.timeline import EVENTS_VERSION,
 from kernalyse.services.analyzer.analysis.traces.work import LEVEL_BYTES
 from kernalyse.services.analyzer.hardware import tables_digest
 from kernalyse.services.analyzer.readers.base import WORK
-from kernalyse.services.analyzer.tables.base import Table, together
+from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.derived import (
     BREAKDOWN,
     COUNTED_LAYER_ROOFLINE,
@@ -72,10 +72,11 @@ from kernalyse.services.analyzer.tables.runs import (
     SAMPLES,
     STORED_TABLES,
     THRESHOLDS,
-    table_named,
+    find_table,
 )
 from kernalyse.services.analyzer.tables.traces import (
     COLLECTIVES,
+    COST_INPUT_COLUMNS,
     GAP_REASONS,
     GAPS,
     LAUNCHES,
@@ -86,7 +87,6 @@ from kernalyse.services.analyzer.tables.traces import (
     TIMELINE_MATCHES,
     TRACE_TABLES,
     WINDOW_SUMMARY,
-    WORK_COLUMNS,
 )
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import TableQuery
@@ -227,7 +227,7 @@ def _of_models(table: Table, rows_of: ModelRows) -> Derived:
     """Return the definition of a table of models. rows_of: from launches and passes, the inputs, and the depth."""
 
     def compute(frames: Frames, parameters: QueryParameters) -> pl.LazyFrame:
-        timed = timed_so_far(frames["configurations"], frames["measurements"], frames["samples"], frames["ceilings"])
+        timed = live_measurements(frames["configurations"], frames["measurements"], frames["samples"], frames["ceilings"])
         return rows_of(timed, frames, parameters.depth)
 
     return Derived(table, _all_columns(CONFIGURATIONS, MEASUREMENTS, SAMPLES, CEILINGS, THRESHOLDS), compute, kind=RunKind.MODEL)
@@ -257,15 +257,15 @@ _MODEL_TABLES: Final = (
 def _kernels(trace: Frames) -> pl.LazyFrame:
     return layers.with_totals(
         kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
-        layers.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
+        layers.kernels_from_totals(trace["kernel_totals"], trace["trace_names"]),
         ("kernel_name",),
-    ).with_columns(category=guessed_category(pl.col("kernel_name")))
+    ).with_columns(category=infer_category(pl.col("kernel_name")))
 
 
 def _layers(trace: Frames, depth: int | None = None) -> pl.LazyFrame:
     return layers.with_totals(
         layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth),
-        layers.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], depth),
+        layers.layers_from_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], depth),
         ("layer", "source"),
     )
 
@@ -306,25 +306,25 @@ def _together(*parts: Inputs) -> Inputs:
 
 
 _OF_OPPORTUNITIES: Final = {
-    **WORK_COLUMNS,
+    **COST_INPUT_COLUMNS,
     **activity.BREAKDOWN_INPUT,
-    "kernel_launches": (*WORK_COLUMNS["kernel_launches"], "start_ns"),
-    "trace_devices": WORK_COLUMNS["trace_devices"],
+    "kernel_launches": (*COST_INPUT_COLUMNS["kernel_launches"], "start_ns"),
+    "trace_devices": COST_INPUT_COLUMNS["trace_devices"],
     WORK: (),
 }
 
 _OF_LEVELS: Final = {
-    **{name: WORK_COLUMNS[name] for name in ("kernel_launches", "trace_names", "trace_devices")},
-    "launch_work": tuple(dict.fromkeys((*WORK_COLUMNS["launch_work"], *LEVEL_BYTES.values()))),
+    **{name: COST_INPUT_COLUMNS[name] for name in ("kernel_launches", "trace_names", "trace_devices")},
+    "launch_work": tuple(dict.fromkeys((*COST_INPUT_COLUMNS["launch_work"], *LEVEL_BYTES.values()))),
 }
 
-_OF_LAYERS_AT_LEVELS: Final = {**WORK_COLUMNS, "launch_work": _OF_LEVELS["launch_work"]}
+_OF_LAYERS_AT_LEVELS: Final = {**COST_INPUT_COLUMNS, "launch_work": _OF_LEVELS["launch_work"]}
 
 _TRACE_TABLES: Final = (
     Derived(KERNELS, {**kernels.KERNELS_INPUT, **layers.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
     Derived(
         LAYERS,
-        {**layers.INPUT, **layers.LAYERS_INPUT, "launch_work": WORK_COLUMNS["launch_work"], WORK: ()},
+        {**layers.INPUT, **layers.LAYERS_INPUT, "launch_work": COST_INPUT_COLUMNS["launch_work"], WORK: ()},
         lambda trace, parameters: with_layer_work(_layers(trace, parameters.depth), trace, parameters.depth),
         layers.DEPTH_INPUT,
         needs_hardware=True,
@@ -332,12 +332,12 @@ _TRACE_TABLES: Final = (
     Derived(LAYER_TREE, layer_tree.INPUT, lambda trace, _: layer_tree.layer_tree(trace), needs_hardware=True),
     Derived(LAYER_KERNELS, layer_tree.INPUT, lambda trace, _: layer_tree.layer_kernels(trace), needs_hardware=True),
     Derived(BREAKDOWN, activity.BREAKDOWN_INPUT, lambda trace, _: _breakdown(trace)),
-    Derived(CEILINGS, {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])),
-    Derived(ROOFLINE, {**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace), needs_hardware=True),
+    Derived(CEILINGS, {"trace_devices": COST_INPUT_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])),
+    Derived(ROOFLINE, {**COST_INPUT_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace), needs_hardware=True),
     Derived(COUNTED_ROOFLINE, _OF_LEVELS, lambda trace, _: trace_counted_roofline(trace), needs_hardware=True),
     Derived(
         LAYER_ROOFLINE,
-        {**WORK_COLUMNS, WORK: ()},
+        {**COST_INPUT_COLUMNS, WORK: ()},
         lambda trace, parameters: layer_roofline(trace, parameters.depth),
         layers.DEPTH_INPUT,
         needs_hardware=True,
@@ -487,7 +487,7 @@ def resolve_table(table: Table, source: TableSource, parameters: QueryParameters
     found = [] if own is None else [source.finished(table, own)]
     for derived in DERIVED.get(table.table_name, ()):
         found += [part.finished(table, derived_rows(derived, part, parameters)) for part in source.parts(derived)]
-    return together(table, found) if found else source.finished(table, table.empty().lazy())
+    return concat_frames(table, found) if found else source.finished(table, table.empty().lazy())
 
 
 def derived_rows(derived: Derived, source: TableSource, parameters: QueryParameters = DEFAULT_QUERY) -> pl.LazyFrame:
@@ -495,7 +495,7 @@ def derived_rows(derived: Derived, source: TableSource, parameters: QueryParamet
 
     def compute() -> pl.LazyFrame:
         names = [table.table_name for table in TRACE_TABLES] if derived.kind is RunKind.TRACE else [*derived.inputs]
-        tables = [*map(table_named, names), *([CEILINGS, THRESHOLDS] if derived.needs_hardware else [])]
+        tables = [*map(find_table, names), *([CEILINGS, THRESHOLDS] if derived.needs_hardware else [])]
         frames = {table.table_name: rows for table in tables if (rows := source.rows(table)) is not None}
         for table in derived.derived_inputs:
             of_kind = next(other for other in DERIVED[table.table_name] if other.kind in (derived.kind, RunKind.ANY))

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.comparison import ComparedRun, Difference, compare_runs
+from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand, Difference, compare_runs
 from kernalyse.services.analyzer.analysis.traces.timeline import Timeline, timeline_events
 from kernalyse.services.analyzer.queries.registry import (
     DEFAULT_QUERY,
@@ -28,9 +28,9 @@ from kernalyse.services.analyzer.queries.registry import (
 )
 from kernalyse.services.analyzer.store.repositories import MEASURED, USER, RunRecord
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.base import Table, together
+from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.derived import COMPARISON, PAIRED_COMPARISONS
-from kernalyse.services.analyzer.tables.event_rows import Row, ceiling_row, frame_of, unix_ns
+from kernalyse.services.analyzer.tables.event_rows import Row, ceiling_row, frame_from_rows, unix_ns
 from kernalyse.services.analyzer.tables.runs import (
     CEILINGS,
     CONFIGURATIONS,
@@ -120,8 +120,8 @@ def trace_hardware(store: Store, run_ids: Sequence[str] | None) -> TraceHardware
     known = [(record, device_id, *of_device) for record in records for device_id, of_device in found[record.run.run_id].items()]
     by_hand = [ceiling_row(record.run.run_id, _known_from(record), part) for record, _, parts, _ in known for part in parts]
     return TraceHardware(
-        frame_of(CEILINGS, [*_of_nodes(store, run_ids), *by_hand]),
-        frame_of(THRESHOLDS, [_threshold_row(record, device_id, limits) for record, device_id, _, limits in known]),
+        frame_from_rows(CEILINGS, [*_of_nodes(store, run_ids), *by_hand]),
+        frame_from_rows(THRESHOLDS, [_threshold_row(record, device_id, limits) for record, device_id, _, limits in known]),
     )
 
 
@@ -156,7 +156,7 @@ def _of_devices(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
     """Ceilings of each run's device from every source, with the event at which it was known."""
     records = [record for record in store.runs.of(run_ids) if record.run.device_id is not None]
     found = {device: store.hardware.ceilings(*device) for device in {_device_of(record) for record in records}}
-    return frame_of(
+    return frame_from_rows(
         CEILINGS,
         [ceiling_row(record.run.run_id, record.device_event_index, ceiling) for record in records for ceiling in found[_device_of(record)]],
     )
@@ -165,7 +165,9 @@ def _of_devices(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
 def _thresholds_of_devices(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
     records = [record for record in store.runs.of(run_ids) if record.run.device_id is not None]
     found = {device: store.hardware.thresholds(*device) for device in {_device_of(record) for record in records}}
-    return frame_of(THRESHOLDS, [_threshold_row(record, record.run.device_id or "", found[_device_of(record)]) for record in records])
+    return frame_from_rows(
+        THRESHOLDS, [_threshold_row(record, record.run.device_id or "", found[_device_of(record)]) for record in records]
+    )
 
 
 def _threshold_row(record: RunRecord, device_id: str, limits: Thresholds) -> Row:
@@ -190,7 +192,7 @@ CONTINUED_TABLES: Final = (*TABLES_OF_CONFIGURATIONS, PAIRED_COMPARISONS, COUNTE
 
 
 def _run_rows(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
+    return frame_from_rows(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
 
 
 RECORDED_TABLES: Final[Mapping[str, Callable[[Store, Sequence[str] | None], pl.LazyFrame]]] = {
@@ -338,7 +340,7 @@ class ContinuedSweepSource(StoreSource):
             return super().rows(table, parameters)
         others = [run_id for run_id in self.run_ids if run_id not in self.chains]
         own = [self.store.read(table, others)] if others else []
-        return together(table, [*own, *(self._rows_of_chain(table, (run_id, *earlier)) for run_id, earlier in self.chains.items())])
+        return concat_frames(table, [*own, *(self._rows_of_chain(table, (run_id, *earlier)) for run_id, earlier in self.chains.items())])
 
     def _rows_of_chain(self, table: Table, chain: Sequence[str]) -> pl.LazyFrame:
         rows = self.store.read(table, chain)
@@ -346,12 +348,12 @@ class ContinuedSweepSource(StoreSource):
             rows = rows.join(_runs_that_tell(self.store, chain), on=["run_id", "configuration_index"], how="semi")
         return rows.with_columns(run_id=pl.lit(chain[0]))
 
-    def _compared_run(self, run_id: str) -> ComparedRun:
+    def _compared_run(self, run_id: str) -> ComparisonOperand:
         run, source = self.store.runs.get(run_id).run, ContinuedSweepSource(self.store, [run_id])
         measurements, samples = (resolve_table(table, source).collect() for table in (MEASUREMENTS, SAMPLES))
         device_ids = measurements["device_id"].drop_nulls().unique()
         devices = {device_id: self.store.hardware.device(run.node_id, device_id) for device_id in device_ids}
-        return ComparedRun(
+        return ComparisonOperand(
             run_id=run.run_id,
             measurements=measurements,
             samples=samples,

@@ -15,10 +15,10 @@ from kernalyse.services.analyzer.queries.filters import FAR_ROW_COUNT, QueryResu
 from kernalyse.services.analyzer.queries.materialized import history_view, kernels_view, run_history
 from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, parameters_of, resolve_table
 from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource, timeline_of
-from kernalyse.services.analyzer.store.column_cache import HeldColumn, HeldColumns
+from kernalyse.services.analyzer.store.column_cache import CachedColumn, ColumnCache
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import COUNT, Table
-from kernalyse.services.analyzer.tables.derived import HISTORY, HISTORY_ROWS, HISTORY_SERIES, HISTORY_TABLES, IDENTITY, METRICS
+from kernalyse.services.analyzer.tables.derived import HISTORY, HISTORY_ROWS, HISTORY_SERIES, HISTORY_TABLES, IDENTITY_COLUMNS, METRICS
 from kernalyse.services.analyzer.tables.runs import KERNELS, STORED_TABLES
 from kernalyse.services.analyzer.tables.traces import COLLECTIVES, GAPS, TIMELINE_MATCHES, TRACE_TABLES
 from kernalyse.services.core.errors import InvalidRequestError
@@ -97,7 +97,7 @@ class TableAnswers:
 
     def _history(self, table: Table, run_ids: Sequence[str] | None, filters: Sequence[Filter]) -> pl.LazyFrame:
         """Of the series that the filters leave: levels of the others need not be found."""
-        names = {column.name for column in IDENTITY}
+        names = {column.name for column in IDENTITY_COLUMNS}
         if table is HISTORY_SERIES and run_ids is None:
             return self._series_of_all()
         conditions = [condition(HISTORY_ROWS.column(wanted.column), wanted) for wanted in filters if wanted.column in names]
@@ -135,7 +135,7 @@ class LargeTable:
     table: Table
     height: int
     key: tuple[str, str]
-    held: HeldColumns
+    held: ColumnCache
 
     def answer(self, query: TableQuery) -> QueryResult:
         """The same as run_query."""
@@ -158,14 +158,14 @@ class LargeTable:
             rows = pl.int_range(self.height, dtype=ROW_NUMBER, eager=True) if chosen is None else chosen.arg_true()
         return rows, rows.len()
 
-    def _column(self, name: str) -> HeldColumn:
-        return self.held.get((self.key, name), HeldColumn, lambda: HeldColumn.of(self.rows.select(name).collect().to_series()))
+    def _column(self, name: str) -> CachedColumn:
+        return self.held.get((self.key, name), CachedColumn, lambda: CachedColumn.of(self.rows.select(name).collect().to_series()))
 
     def _order(self, order_by: Sequence[SortKey]) -> pl.Series:
         """Row numbers by these keys, nulls last, rows of equal keys as they come."""
         for key in order_by:
             self.table.column(key.column)
-        found = self.held.get((self.key, tuple(order_by)), HeldColumn, lambda: HeldColumn(self._sorted(order_by), None, self.height))
+        found = self.held.get((self.key, tuple(order_by)), CachedColumn, lambda: CachedColumn(self._sorted(order_by), None, self.height))
         return found.values
 
     def _sorted(self, order_by: Sequence[SortKey]) -> pl.Series:

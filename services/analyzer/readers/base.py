@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, runtime_checkable
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Indexes
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Factorization, Indexes
 from kernalyse.services.analyzer.tables.base import INDEX, TEXT, Table
-from kernalyse.services.analyzer.tables.traces import WORK_COLUMNS
+from kernalyse.services.analyzer.tables.traces import COST_INPUT_COLUMNS
 from kernalyse.services.core.errors import InvalidTraceError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class TraceFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedTables:
+class ReadResult:
     """A trace as rows of the canonical tables.
 
     frames: rows by table name, with the columns of the table except run_id and event_index, which are set when rows are stored.
@@ -83,7 +83,7 @@ class Reader(Protocol):
     def matches(self, head: bytes) -> bool:
         """Return whether a file with this beginning is of this format. head: its first HEAD_BYTES, or all of it."""
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Read the trace.
 
         Raises:
@@ -119,13 +119,13 @@ class Selection:
         return self if self.columns is None else type(self).of([self.columns, columns])
 
     @property
-    def wants_work(self) -> bool:
+    def wants_costs(self) -> bool:
         """Whether the cost of launches is requested."""
         return self.columns is None or WORK in self.columns
 
     def with_work(self) -> Self:
         """Return the selection with the columns added that the cost of launches is computed from."""
-        return self if self.columns is None else type(self).of((self.columns, WORK_COLUMNS))
+        return self if self.columns is None else type(self).of((self.columns, COST_INPUT_COLUMNS))
 
     def of_table(self, table: Table) -> tuple[str, ...]:
         """Return the requested columns of a table in its order, without run_id and event_index, which no reader provides."""
@@ -140,14 +140,14 @@ class Selection:
         return any(name in requested for name in names) if names else bool(requested)
 
 
-EVERYTHING = Selection()
+ALL_COLUMNS = Selection()
 
 
 @runtime_checkable
 class SelectiveReader(Reader, Protocol):
     """A reader that can read the requested columns only."""
 
-    def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
+    def read_columns(self, files: TraceFiles, selection: Selection) -> ReadResult:
         """Read the requested columns; frames may have a few more. Raises the errors of `read`."""
 
 
@@ -169,15 +169,15 @@ class TraceNames:
         """Return the index of a name, which is added if it is new."""
         return self._indexes.setdefault(name, len(self._indexes))
 
-    def of_codes(self, column: Coded) -> Indexes:
+    def of_codes(self, column: Factorization) -> Indexes:
         """Return name indexes for a column of string ids; NONE where the file has no string of that id."""
         found = [self._texts.get(key) for key in column.keys.tolist()]
-        table = np.array([*(NONE if text is None else self.index_of(text) for text in found), NONE], dtype=np.int32)
+        table = np.array([*(NULL_INDEX if text is None else self.index_of(text) for text in found), NULL_INDEX], dtype=np.int32)
         return table[column.codes]
 
     def of_texts(self, column: TextColumn) -> Indexes:
         """Return name indexes for a text column; NONE for null."""
-        table = np.array([*(self.index_of(text) for text in column.texts), NONE], dtype=np.int32)
+        table = np.array([*(self.index_of(text) for text in column.texts), NULL_INDEX], dtype=np.int32)
         return table[column.codes]  # the code of null, -1, indexes the last entry
 
     def frame(self) -> pl.DataFrame:
@@ -202,7 +202,7 @@ CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All control characters but tab and line feed. An escape sequence in a title would clear the terminal that lists it, or worse."""
 
 
-def bounded(tables: ImportedTables, file_name: str) -> ImportedTables:
+def limit_texts(tables: ReadResult, file_name: str) -> ReadResult:
     """Return the tables with title, notes and tags cut to lengths that lists can carry.
 
     Raises:
@@ -211,13 +211,13 @@ def bounded(tables: ImportedTables, file_name: str) -> ImportedTables:
     _check_cell_lengths(tables.frames, file_name)
     return replace(
         tables,
-        title=shortened(tables.title, MAX_TITLE_LENGTH),
-        notes=shortened(tables.notes, MAX_NOTES_LENGTH),
-        tags=tuple(shortened(tag, MAX_TITLE_LENGTH) for tag in tables.tags[:MAX_TAG_COUNT]),
+        title=shorten_text(tables.title, MAX_TITLE_LENGTH),
+        notes=shorten_text(tables.notes, MAX_NOTES_LENGTH),
+        tags=tuple(shorten_text(tag, MAX_TITLE_LENGTH) for tag in tables.tags[:MAX_TAG_COUNT]),
     )
 
 
-def shortened(text: str, max_length: int) -> str:
+def shorten_text(text: str, max_length: int) -> str:
     """Return the text with control characters replaced, cut with an ellipsis if it is longer."""
     printable = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
     return printable if len(printable) <= max_length else f"{printable[: max_length - 1]}…"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.documents import Dtype, JsonObject, dtype_of, header_of, is_count, read_csv, read_objects
 from kernalyse.services.analyzer.readers.operation_costs import FLOP_PER_MAC
 from kernalyse.services.analyzer.readers.result_rows import ResultRows, Row, label_of, roofline_config
@@ -43,7 +43,7 @@ class BenchmarkListReader:
         text = head.decode("utf-8", errors="replace")
         return "\0" not in text and BenchmarkColumns.of(header_of(text)[0]).is_benchmark
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         with files.path.open("rb") as file:
             is_json = LIST_OPENING.match(file.read(1024)) is not None
         records = _json_records(files) if is_json else _csv_records(files)
@@ -57,7 +57,7 @@ class BenchmarkListReader:
             dtypes = list(dict.fromkeys(row["dtype"] for row in rows.configurations if row["dtype"] is not None))
             rows.ceilings = [row for device_id in device_ids for row in config.ceilings(device_id, dtypes)]
             rows.thresholds = [row for device_id in device_ids for row in config.thresholds(device_id)]
-        return ImportedTables(
+        return ReadResult(
             frames=rows.frames(files.file_name),
             notes="\n".join(
                 (

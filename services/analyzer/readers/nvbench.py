@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.documents import JsonObject, read_document
 from kernalyse.services.analyzer.readers.result_rows import ResultRows, label_of
 from kernalyse.services.analyzer.tables.base import COUNT
@@ -47,7 +47,7 @@ class NvbenchReader:
     def matches(self, head: bytes) -> bool:
         return re.match(rb"\s*\{", head) is not None and b'"devices"' in head and b'"benchmarks"' in head
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         document = read_document(files)
         version = _version(document)
         devices = _devices(document)
@@ -60,7 +60,7 @@ class NvbenchReader:
             raise InvalidTraceError(
                 f"file {files.file_name}", found="no state of any benchmark", expected="at least one", remedy="Run the benchmarks first."
             )
-        return ImportedTables(
+        return ReadResult(
             frames=reading.frames(),
             notes="\n".join(reading.notes(version, document)),
             device_id=next(iter(reading.device_ids)) if len(reading.device_ids) == 1 else None,

@@ -20,14 +20,14 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.numeric.correlation import NONE, coded, nested, range_order
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, factorize, find_nesting, range_order
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles, TraceNames
 from kernalyse.services.analyzer.readers.documents import JsonObject, read_list
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
-from kernalyse.services.core.costs.onnx import OnnxCall, onnx_work
-from kernalyse.services.core.costs.operator import MODELLED, Work
+from kernalyse.services.core.costs.onnx import OnnxCall, onnx_cost
+from kernalyse.services.core.costs.operator import MODELLED, OperatorCost
 from kernalyse.services.core.errors import InvalidTraceError
-from kernalyse.services.core.file_formats import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
+from kernalyse.services.core.file_formats import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_SUFFIX, NS_PER_US, SESSION
 
 OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{")
 SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
@@ -43,7 +43,7 @@ class OnnxRuntimeReader:
     def matches(self, head: bytes) -> bool:
         return OPENING.match(head) is not None and SIGN.search(head) is not None
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Raises InvalidTraceError: no whole JSON, or an event that is none."""
         reading = _Reading(files.file_name)
         for index, event in enumerate(read_list(files)):
@@ -91,7 +91,7 @@ class _Reading:
     def take(self, event: JsonObject) -> None:
         category = event.members.get("cat")
         name = event.members.get("name")
-        is_node = category == NODE and isinstance(name, str) and name.endswith(NODE_ENDING)
+        is_node = category == NODE and isinstance(name, str) and name.endswith(NODE_SUFFIX)
         if event.members.get("ph") != "X" or not (is_node or category in (SESSION, KERNEL)):
             self.left_out[str(category)] += 1
         elif is_node:
@@ -99,7 +99,7 @@ class _Reading:
         else:
             (self.sessions if category == SESSION else self.kernels).append(_event(event))
 
-    def tables(self) -> ImportedTables:
+    def tables(self) -> ReadResult:
         names = TraceNames({})
         host = [(event, False) for event in self.sessions] + [(event, True) for event in self.nodes]
         ranges = _Ranges.of(host)
@@ -123,7 +123,7 @@ class _Reading:
             ),
         }
         notes = "\n".join(self._notes(ranges, launches, work.height))
-        return ImportedTables({table.table_name: frame for table, frame in frames.items()}, notes=notes)
+        return ReadResult({table.table_name: frame for table, frame in frames.items()}, notes=notes)
 
     def _process_ids(self) -> list[int]:
         return list(dict.fromkeys(event.process_id for event in (*self.sessions, *self.nodes)))
@@ -137,7 +137,7 @@ class _Reading:
         own_process = self._process_ids()
         for event in self.kernels:
             parent = event.text("parent_name")
-            of_node = None if parent is None else last_rows.get(parent.removesuffix(NODE_ENDING))
+            of_node = None if parent is None else last_rows.get(parent.removesuffix(NODE_SUFFIX))
             provider = None if of_node is None else ranges.events[of_node].text("provider")
             # The recorder of the device knows no process: it is that of the session.
             placed = event if event.process_id in own_process or not own_process else _of_process(event, own_process[0])
@@ -204,7 +204,7 @@ def _of_process(event: _Event, process_id: int) -> _Event:
 
 
 def _node_name(event: _Event) -> str:
-    return event.name.removesuffix(NODE_ENDING)
+    return event.name.removesuffix(NODE_SUFFIX)
 
 
 def _types_and_shapes(event: _Event) -> tuple[str | None, str | None]:
@@ -257,15 +257,15 @@ class _Ranges:
         order = range_order(start_ns, end_ns)
         ordered = host if order is None else [host[index] for index in order]
         start_ns, end_ns = (times if order is None else times[order] for times in (start_ns, end_ns))
-        (process,) = coded(np.array([event.process_id for event, _ in ordered], dtype=np.int64))
-        (thread,) = coded(np.array([event.thread_id for event, _ in ordered], dtype=np.int64))
-        (place,) = coded(process.codes.astype(np.int64) * (thread.keys.size + 1) + thread.codes)
+        (process,) = factorize(np.array([event.process_id for event, _ in ordered], dtype=np.int64))
+        (thread,) = factorize(np.array([event.thread_id for event, _ in ordered], dtype=np.int64))
+        (place,) = factorize(process.codes.astype(np.int64) * (thread.keys.size + 1) + thread.codes)
         counts = np.ones(len(ordered), dtype=np.bool_)
-        nesting = nested(place.codes, start_ns, end_ns, counts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64))
+        nesting = find_nesting(place.codes, start_ns, end_ns, counts, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64))
         is_node = [is_node for _, is_node in ordered]
         holds_nodes = np.zeros(len(ordered), dtype=np.bool_)
         parents = nesting.parent[np.array(is_node, dtype=np.bool_)]
-        holds_nodes[parents[parents != NONE]] = True
+        holds_nodes[parents[parents != NULL_INDEX]] = True
         return cls([event for event, _ in ordered], is_node, nesting.parent, nesting.depth, holds_nodes & np.array(is_node, dtype=np.bool_))
 
     def rows(self, names: TraceNames) -> Iterator[dict[str, Any]]:
@@ -280,7 +280,7 @@ class _Ranges:
                 "start_ns": event.start_ns,
                 "duration_ns": event.duration_ns,
                 "is_open": False,
-                "parent_range_index": None if self.parent[row] == NONE else int(self.parent[row]),
+                "parent_range_index": None if self.parent[row] == NULL_INDEX else int(self.parent[row]),
                 "depth": int(self.depth[row]),
                 "input_shapes": shapes,
                 "input_dtypes": dtypes,
@@ -297,14 +297,14 @@ PATH = "fma"
 class NodeWork:
     """Adds up what the executions of each node do and how long its launches take. A key tells nodes apart."""
 
-    _models: dict[OnnxCall, Work | None] = field(default_factory=dict)
-    _executions: dict[int, list[Work | None]] = field(default_factory=lambda: defaultdict(list))
+    _models: dict[OnnxCall, OperatorCost | None] = field(default_factory=dict)
+    _executions: dict[int, list[OperatorCost | None]] = field(default_factory=lambda: defaultdict(list))
 
     def add_execution(self, key: int, arguments: Mapping[str, Any]) -> None:
         """arguments: of its event."""
         call = OnnxCall.recorded(arguments)
         if call is not None and call not in self._models:
-            self._models[call] = onnx_work(call)
+            self._models[call] = onnx_cost(call)
         self._executions[key].append(None if call is None else self._models[call])
 
     def rows(self, keys: Sequence[int | None], durations_ns: Sequence[int]) -> pl.DataFrame:

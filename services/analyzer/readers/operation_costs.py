@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, TypeGuard
 
 from kernalyse.services.analyzer.readers.documents import JsonObject
-from kernalyse.services.core.costs.operator import ELEMENT_BYTES, RECORDED_DTYPES, OperatorCall, Shape, Work, broadcast
-from kernalyse.services.core.costs.registry import work_of
+from kernalyse.services.core.costs.operator import ELEMENT_BYTES, RECORDED_DTYPES, OperatorCall, OperatorCost, Shape, broadcast
+from kernalyse.services.core.costs.registry import operator_cost
 
 OTHER_SYMBOL: Final = "diamond"
 UNKNOWN_SYMBOL: Final = "star"
@@ -67,12 +67,12 @@ def _modelled_work(operation: JsonObject, known: OperationType, element_bytes: f
     return OperationWork(work.flop, work.bytes / MODEL_ELEMENT_BYTES * element_bytes, known.symbol)
 
 
-def _work(operator: str, shapes: Sequence[Shape], values: tuple[object, ...] = ()) -> Work | None:
+def _work(operator: str, shapes: Sequence[Shape], values: tuple[object, ...] = ()) -> OperatorCost | None:
     """Return the work of an operator of PyTorch; None: the shapes do not fit each other. values: of its arguments by place."""
-    return work_of(OperatorCall(operator, tuple(shapes), (MODEL_DTYPE,) * len(shapes), tuple(map(str, values))))
+    return operator_cost(OperatorCall(operator, tuple(shapes), (MODEL_DTYPE,) * len(shapes), tuple(map(str, values))))
 
 
-def _convolution(operation: JsonObject) -> Work:
+def _convolution(operation: JsonObject) -> OperatorCost:
     """input_shape [n, channels, spatial…]; kernel_size, stride and padding an extent for each spatial axis."""
     input_shape = _shape(operation, "input_shape", min_rank=3)
     spatial = input_shape[2:]
@@ -90,7 +90,7 @@ def _convolution(operation: JsonObject) -> Work:
     return work or operation.refuse("kernel_size", f"one that fits the padded input, {_text(spatial)}")
 
 
-def _matmul(operation: JsonObject) -> Work:
+def _matmul(operation: JsonObject) -> OperatorCost:
     """input_mat1 [batch…, m, k] times input_mat2 [batch…, k, n]."""
     left, right = _shape(operation, "input_mat1", min_rank=2), _shape(operation, "input_mat2", min_rank=2)
     if left[-1] != right[-2]:
@@ -98,7 +98,7 @@ def _matmul(operation: JsonObject) -> Work:
     return _work("aten::matmul", (left, right)) or operation.refuse("input_mat2", f"a shape that fits {_text(left[:-2])}")
 
 
-def _add_matmul(operation: JsonObject) -> Work:
+def _add_matmul(operation: JsonObject) -> OperatorCost:
     """As `_matmul`, with a term that the sums begin with: no more multiply-adds, but its bytes are read too."""
     product = _matmul(operation)
     left, right = _shape(operation, "input_mat1"), _shape(operation, "input_mat2")
@@ -111,10 +111,10 @@ def _add_matmul(operation: JsonObject) -> Work:
     return _work("aten::addmm", (term, left, right)) or product
 
 
-def _elementwise(operator: str) -> Callable[[JsonObject], Work]:
+def _elementwise(operator: str) -> Callable[[JsonObject], OperatorCost]:
     """input_self and input_other, a shape or nothing for a number."""
 
-    def model(operation: JsonObject) -> Work:
+    def model(operation: JsonObject) -> OperatorCost:
         names = ["input_self", *(["input_other"] if isinstance(operation.members.get("input_other"), list) else [])]
         # A shape of no extents is a tensor of one element; PyTorch's models would take it for a number.
         shapes = [_shape(operation, name) or (1,) for name in names]
@@ -132,7 +132,7 @@ class OperationType:
 
     category: str
     symbol: str
-    model: Callable[[JsonObject], Work]
+    model: Callable[[JsonObject], OperatorCost]
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
 

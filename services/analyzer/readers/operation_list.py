@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.documents import DTYPE_NAMES, Dtype, JsonObject, dtype_of, is_count, read_document, read_objects
 from kernalyse.services.analyzer.readers.nvbench import as_line
 from kernalyse.services.analyzer.readers.op_registry_process import FUNCTION_NAME
@@ -59,7 +59,7 @@ class CommandsReader:
         is_timed = any(f'"{name}"'.encode() in head for name in TIME_MEMBERS)
         return OPENING.match(head) is not None and b'"type"' in head and is_timed
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         operations = operations_of(files)
         config = roofline_config(files)
         reading = _Reading(files, config, _registry_answers(files, operations))
@@ -69,7 +69,7 @@ class CommandsReader:
         if config is not None:
             reading.rows.ceilings = config.ceilings(DEVICE_ID, reading.dtypes())
             reading.rows.thresholds = config.thresholds(DEVICE_ID)
-        return ImportedTables(frames=reading.rows.frames(files.file_name), notes="\n".join(reading.notes()), device_id=DEVICE_ID, tags=())
+        return ReadResult(frames=reading.rows.frames(files.file_name), notes="\n".join(reading.notes()), device_id=DEVICE_ID, tags=())
 
 
 def operations_of(files: TraceFiles) -> list[Operation]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles, TraceNames
 from kernalyse.services.analyzer.readers.documents import JsonObject, read_list
 from kernalyse.services.analyzer.tables.traces import KERNEL_TOTALS, SCOPES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
 from kernalyse.services.core.errors import InvalidTraceError
@@ -51,7 +51,7 @@ class ProtonReader:
     def matches(self, head: bytes) -> bool:
         return OPENING.match(head) is not None and b'"frame"' in head
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Raises InvalidTraceError: no whole JSON, or a node that is none."""
         roots, devices = _parts(read_list(files), files.file_name)
         tree = _Tree(files.file_name)
@@ -197,7 +197,7 @@ class _Tree:
 
     # ------------------------------------------------------------ what becomes of it
 
-    def tables(self, devices: list[dict[str, Any]]) -> ImportedTables:
+    def tables(self, devices: list[dict[str, Any]]) -> ReadResult:
         totals = [
             {
                 "name_index": kernel.name_index,
@@ -224,7 +224,7 @@ class _Tree:
             SCOPES: SCOPES.own_rows(scopes),
             KERNEL_TOTALS: KERNEL_TOTALS.own_rows(totals),
         }
-        return ImportedTables({table.table_name: frame for table, frame in frames.items()}, notes="\n".join(self._notes()))
+        return ReadResult({table.table_name: frame for table, frame in frames.items()}, notes="\n".join(self._notes()))
 
     def _notes(self) -> Iterator[str]:
         launch_count = sum(kernel.launch_count for kernel in self._kernels)

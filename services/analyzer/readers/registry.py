@@ -12,7 +12,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Final, cast
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, Reader, TraceFiles
+from kernalyse.services.analyzer.readers.base import Reader, ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.nsys.reader import holds_table, is_export
 from kernalyse.services.core.errors import InvalidTraceError
 
@@ -50,16 +50,16 @@ def _readers() -> Iterator[Reader]:
     return starmap(_reader, READERS)
 
 
-def reader_of(files: TraceFiles) -> Reader:
+def select_reader(files: TraceFiles) -> Reader:
     """Return the reader for the file.
 
     Raises:
         InvalidTraceError: no reader accepts it; it names the known formats.
     """
-    return reader_of_head(files.file_name, _head(files.path))
+    return select_reader_by_head(files.file_name, _head(files.path))
 
 
-def reader_of_head(file_name: str, head: bytes) -> Reader:
+def select_reader_by_head(file_name: str, head: bytes) -> Reader:
     """Return the reader for a file with this beginning.
 
     The time must be linear in the length of `head`, whatever its content, since a sender waits meanwhile.
@@ -75,7 +75,7 @@ def reader_of_head(file_name: str, head: bytes) -> Reader:
         if reader.matches(head):
             return reader
 
-    other = other_kind(head)
+    other = recognize_other_file(head)
     if other is not None:
         raise InvalidTraceError(f"file {file_name}", found=other.found, expected=formats(), remedy=other.remedy)
     raise InvalidTraceError(
@@ -102,13 +102,13 @@ def _head(path: Path) -> bytes:
         return file.read(HEAD_BYTES)
 
 
-def read_trace(files: TraceFiles) -> ImportedTables:
+def read_trace(files: TraceFiles) -> ReadResult:
     """Read a trace with the reader for its format.
 
     Raises:
         InvalidTraceError: no reader accepts the file, or its content is damaged.
     """
-    return reader_of(files).read(files)
+    return select_reader(files).read(files)
 
 
 # ---------------------------------------------------------------- other files
@@ -138,7 +138,7 @@ OTHER_KINDS: Final = (
 )
 
 
-def other_kind(head: bytes) -> OtherKind | None:
+def recognize_other_file(head: bytes) -> OtherKind | None:
     """Return the kind of a file that no reader accepts; None when it is not known. head: its beginning."""
     return next((kind for kind in OTHER_KINDS if kind.sign.match(head)), None)
 
@@ -152,7 +152,7 @@ def is_trace(path: Path) -> bool:
     return is_export(path) if path.is_dir() else path.is_file() and is_readable(path)
 
 
-def traces_at(path: Path) -> list[Path]:
+def find_traces(path: Path) -> list[Path]:
     """Return the path itself if it is a file or one trace, else the traces in the directory and below, in order of path.
 
     Files that cannot be opened are included, so that reading them reports the error. Links to directories are not followed.

@@ -11,7 +11,7 @@ import polars as pl
 
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.documents import JsonObject, read_document
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, THRESHOLDS
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.file_formats import (
@@ -24,7 +24,7 @@ from kernalyse.services.core.file_formats import (
     OP_PER_TERA_OP,
     PEAK,
 )
-from kernalyse.services.core.kernel_categories import category_of_name
+from kernalyse.services.core.kernel_categories import infer_category
 from kernalyse.services.core.model import LogLevel, Thresholds
 
 Row = dict[str, Any]
@@ -78,7 +78,7 @@ class ResultRows:
         self._lines.append({"level": LogLevel.WARNING.value, "line": line})
 
     def _announced(self, configuration: Row) -> Row:
-        row: Row = {"category": category_of_name(configuration["kernel_name"])} | configuration
+        row: Row = {"category": infer_category(configuration["kernel_name"])} | configuration
         row |= {
             "configuration_index": len(self.configurations),
             "parameters": json.dumps(configuration["parameters"]),
@@ -94,12 +94,12 @@ class ResultRows:
             )
         written = {"event_unix_ns": self.arrived_unix_ns, "source": self.source}
         return {
-            CONFIGURATIONS.table_name: frame_of(CONFIGURATIONS, self.configurations),
-            MEASUREMENTS.table_name: frame_of(MEASUREMENTS, self.measurements),
-            FAILURES.table_name: frame_of(FAILURES, self.failures),
-            CEILINGS.table_name: frame_of(CEILINGS, self.ceilings),
-            THRESHOLDS.table_name: frame_of(THRESHOLDS, self.thresholds),
-            LOG_LINES.table_name: frame_of(LOG_LINES, [line | written for line in self._lines]),
+            CONFIGURATIONS.table_name: frame_from_rows(CONFIGURATIONS, self.configurations),
+            MEASUREMENTS.table_name: frame_from_rows(MEASUREMENTS, self.measurements),
+            FAILURES.table_name: frame_from_rows(FAILURES, self.failures),
+            CEILINGS.table_name: frame_from_rows(CEILINGS, self.ceilings),
+            THRESHOLDS.table_name: frame_from_rows(THRESHOLDS, self.thresholds),
+            LOG_LINES.table_name: frame_from_rows(LOG_LINES, [line | written for line in self._lines]),
         }
 
     def problem_notes(self) -> list[str]:

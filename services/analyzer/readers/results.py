@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.documents import JsonObject, fits, read_document, shown
 from kernalyse.services.analyzer.tables.base import COUNT, FLAG, NUMBER, TEXT, Column, Table
-from kernalyse.services.analyzer.tables.event_rows import time_of
+from kernalyse.services.analyzer.tables.event_rows import time_from_unix_ns
 from kernalyse.services.analyzer.tables.results_document import (
     ADDED_TABLES,
     DERIVED_TABLES,
@@ -44,7 +44,7 @@ class ResultsReader:
     def matches(self, head: bytes) -> bool:
         return BEGINNING.match(head) is not None
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         document = read_document(files)
         if document.text("schema") != VERSION:
             raise InvalidTraceError(
@@ -58,13 +58,13 @@ class ResultsReader:
         frames = {table: _frame(table, rows[table]) for table in ROW_TABLES if table not in DERIVED_TABLES}
         frames[SAMPLES] = _samples(rows[SAMPLES])
         frames[LOG_LINES] = pl.concat([frames[LOG_LINES], _device_lines(document, files.arrived_unix_ns)])
-        return ImportedTables(
+        return ReadResult(
             frames={table.table_name: frame for table, frame in frames.items()},
             title=_text(run, "title"),
             notes="\n".join(_notes(document, run, rows)),
             device_id=run.optional_text("device_id"),
-            start_time=time_of(run.optional_count("start_unix_ns")),
-            end_time=time_of(run.optional_count("end_unix_ns")),
+            start_time=time_from_unix_ns(run.optional_count("start_unix_ns")),
+            end_time=time_from_unix_ns(run.optional_count("end_unix_ns")),
             revision=_revision(run),
             tags=tuple(tag for tag in _text(run, "tags").split(",") if tag),
             node_id=run.optional_text("node_id"),

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.documents import JsonObject, fits, is_count, read_document
 from kernalyse.services.analyzer.readers.nvbench import as_line, lines_of
 from kernalyse.services.analyzer.readers.result_rows import ResultRows, Row, label_of
-from kernalyse.services.analyzer.tables.event_rows import frame_of
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import COUNTERS, MEASUREMENTS
 from kernalyse.services.core.disturbance import SEPARATOR, disturbances
 from kernalyse.services.core.model import Device, DeviceKind
@@ -51,7 +51,7 @@ class KernelBenchmarkerReader:
     def matches(self, head: bytes) -> bool:
         return OPENING.match(head) is not None and b'"benchmarks"' in head and b'"execution_time_ms"' in head
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         rows = ResultRows(KERNEL_BENCHMARKER_FORMAT, files.arrived_unix_ns)
         counters: list[Row] = []
         devices: dict[str, str] = {}  # name by id
@@ -61,8 +61,8 @@ class KernelBenchmarkerReader:
             if benchmark.device_id is not None:
                 devices[benchmark.device_id] = benchmark.device_name or benchmark.device_id
         frames = rows.frames(files.file_name)
-        frames[COUNTERS.table_name] = frame_of(COUNTERS, counters)
-        return ImportedTables(
+        frames[COUNTERS.table_name] = frame_from_rows(COUNTERS, counters)
+        return ReadResult(
             frames=frames,
             notes="\n".join(_benchmarker_notes(rows, counters)),
             device_id=next(iter(devices)) if len(devices) == 1 else None,
@@ -202,7 +202,7 @@ class ModelProfilesReader:
         is_comparison = b'"comparisons"' in head and b'"mean_ms"' in head
         return OPENING.match(head) is not None and (is_profile or is_comparison)
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         document = read_document(files)
         metadata = document.optional_object("metadata")
         gpu_name = metadata.optional_text("gpu_name")
@@ -218,7 +218,7 @@ class ModelProfilesReader:
                 _add_profile(rows, model_name, source, model_name.replace(".", "_") if len(models.members) > 1 else "")
         if metadata.members:
             rows.add_line(as_line("metadata", metadata.members))
-        return ImportedTables(
+        return ReadResult(
             frames=rows.frames(files.file_name),
             notes="\n".join(_profile_notes(rows, len(models.members), metadata, is_comparison=is_comparison)),
             device_id=gpu_name,

@@ -13,13 +13,13 @@ from typing import Final, Protocol, TypeVar
 
 import polars as pl
 
-MAX_HELD_BYTES: Final = 3 * 2**30
+MAX_CACHE_BYTES: Final = 3 * 2**30
 """All columns of ten million kernels are 1.4 GB, of their calls 1 GB: with less, one would evict the other at every page of a
 table. With more, an analyzer that has been asked about many traces would fill a machine of 16 GB."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldColumn:
+class CachedColumn:
     """A decoded column in compact form.
 
     values: one value per row; a column whose rows are all equal has one row here. Where texts is set, values are positions in it.
@@ -31,7 +31,7 @@ class HeldColumn:
     height: int
 
     @classmethod
-    def of(cls, series: pl.Series) -> HeldColumn:
+    def of(cls, series: pl.Series) -> CachedColumn:
         """Return the compact form of a series: constant, as positions in its distinct strings, or as it is."""
         height = series.len()
         if series.dtype == pl.String:
@@ -72,7 +72,7 @@ class HeldColumn:
         by_text = _evaluate(pl.concat([self.texts.alias(name), pl.Series(name, [None], dtype=pl.String)]), condition)
         selected = by_text.arg_true()
         if selected.len() <= 1 and not by_text[-1]:  # mostly one string: comparing numbers takes a tenth of looking each up
-            return (self.values == (selected.item() if selected.len() else NO_PLACE)).fill_null(False)
+            return (self.values == (selected.item() if selected.len() else NULL_POSITION)).fill_null(False)
         return by_text.gather(self.values.fill_null(self.texts.len()))
 
     def sort_key(self) -> pl.Series:
@@ -84,7 +84,7 @@ class HeldColumn:
         return self.texts.rank("ordinal").gather(self.values).alias(self.values.name)
 
 
-NO_PLACE: Final = -1  # in a list of texts
+NULL_POSITION: Final = -1  # in a list of texts
 
 MIN_REPEATS: Final = 4
 """Average repetitions of a string, below which storing positions in a list of distinct strings saves no memory."""
@@ -94,7 +94,7 @@ def _evaluate(values: pl.Series, condition: pl.Expr) -> pl.Series:
     return values.to_frame().select(condition.fill_null(False)).to_series()
 
 
-class Held(Protocol):
+class CacheEntry(Protocol):
     """An entry of the cache: a column, or the intervals of a timeline."""
 
     @property
@@ -102,20 +102,20 @@ class Held(Protocol):
         """Memory that the entry takes."""
 
 
-Kept = TypeVar("Kept", bound=Held)
+EntryT = TypeVar("EntryT", bound=CacheEntry)
 
 
-class HeldColumns:
+class ColumnCache:
     """A cache of the most recently used entries by key, of at most max_bytes together. It may be used from several threads."""
 
-    def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._columns: OrderedDict[Hashable, Held] = OrderedDict()
+        self._columns: OrderedDict[Hashable, CacheEntry] = OrderedDict()
         self._size_bytes = 0
         self._forget_count = 0
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
+    def get(self, key: Hashable, kind: type[EntryT], make: Callable[[], EntryT]) -> EntryT:
         """Return the entry of the key, made if there is none. Two threads that ask at once may both make it.
 
         Args:

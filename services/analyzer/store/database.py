@@ -156,7 +156,7 @@ ROW_TABLES: Final = (*event_tables.values(), sample_batches)
 # ---------------------------------------------------------------- transactions
 
 
-class Catalogue:
+class Database:
     """The open database: one writer at a time and any number of readers, from any thread."""
 
     def __init__(self, path: Path) -> None:
@@ -270,7 +270,7 @@ def insert_rows(connection: Connection, commit: RunCommit) -> None:
         connection.execute(sa.insert(sample_batches), [{name: getattr(row, name) for name in names} for row in commit.samples])
 
 
-def read_live(
+def read_live_rows(
     connection: Connection, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
 ) -> pl.DataFrame:
     """Return rows of a stored table that are in the database, in order of event_index within each run."""
@@ -286,7 +286,7 @@ def read_live(
     return samples_frame([SampleRow(*row) for row in rows]) if table is SAMPLES else table.frame(rows)
 
 
-def between(frame: pl.LazyFrame, first_event_index: int, end_event_index: int | None) -> pl.LazyFrame:
+def select_events(frame: pl.LazyFrame, first_event_index: int, end_event_index: int | None) -> pl.LazyFrame:
     """Keep the rows from the first event up to before the end; None: no end."""
     index = pl.col("event_index")
     frame = frame.filter(index >= first_event_index) if first_event_index > 0 else frame

@@ -18,7 +18,7 @@ import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from kernalyse.services.analyzer.store.database import Catalogue, parquet_prefixes, runs
+from kernalyse.services.analyzer.store.database import Database, parquet_prefixes, runs
 from kernalyse.services.analyzer.tables.base import Table
 
 TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance
@@ -33,7 +33,7 @@ class RunFiles:
         kind: distinguishes the rows of parquet_prefixes from those of the other kind.
     """
 
-    def __init__(self, root: Path, database: Catalogue, kind: str) -> None:
+    def __init__(self, root: Path, database: Database, kind: str) -> None:
         self._root = root
         self._database = database
         self._kind = kind

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Row
 
 from kernalyse.services.analyzer.store.database import (
     ROW_TABLES,
-    Catalogue,
+    Database,
     cursors,
     device_ceilings,
     device_descriptions,
@@ -33,7 +33,7 @@ from kernalyse.services.core.model import Ceiling, Device, Node, Run, RunError, 
 # ---------------------------------------------------------------- runs
 
 LAST = "last"
-NAMED_CANDIDATE_COUNT = 5
+LISTED_CANDIDATE_COUNT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RunPosition:
 class RunRecords:
     """The runs of the store."""
 
-    def __init__(self, database: Catalogue) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, run: Run) -> None:
@@ -90,7 +90,7 @@ class RunRecords:
             )
         raise RunNotFoundError(
             f"run {text!r}",
-            found=f"several runs that begin so: {', '.join(found[:NAMED_CANDIDATE_COUNT])}",
+            found=f"several runs that begin so: {', '.join(found[:LISTED_CANDIDATE_COUNT])}",
             expected="the beginning of exactly one run_id",
             remedy="Give more of it.",
         )
@@ -264,7 +264,7 @@ class NodeRecord:
 class NodeRecords:
     """The nodes to collect from, and how far each journal has been collected."""
 
-    def __init__(self, database: Catalogue) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def all(self) -> list[NodeRecord]:
@@ -312,7 +312,7 @@ def write_cursor(connection: Connection, node_id: str, journal_id: str, next_eve
 
 
 @dataclass(frozen=True, slots=True)
-class LeftTrace:
+class RemoteTrace:
     """A trace that a run left on its node. artifact_names: its files, the one to read first; collector: the program that wrote them."""
 
     artifact_names: tuple[str, ...]
@@ -322,7 +322,7 @@ class LeftTrace:
 class TraceRecords:
     """The traces that runs left on their nodes, and which of them have been read."""
 
-    def __init__(self, database: Catalogue) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def waiting_run_ids(self, node_id: str) -> list[str]:
@@ -340,11 +340,11 @@ class TraceRecords:
         with self._database.reading() as connection:
             return set(connection.scalars(sa.select(traces.c.run_id).where(~traces.c.is_read)))
 
-    def of(self, run_id: str) -> list[LeftTrace]:
+    def of(self, run_id: str) -> list[RemoteTrace]:
         """Return the traces of a run in the order in which it left them."""
         query = sa.select(traces).where(traces.c.run_id == run_id).order_by(traces.c.event_index)
         with self._database.reading() as connection:
-            return [LeftTrace(tuple(json.loads(row.artifact_names)), row.collector) for row in connection.execute(query)]
+            return [RemoteTrace(tuple(json.loads(row.artifact_names)), row.collector) for row in connection.execute(query)]
 
     def read_run_ids(self, run_ids: Sequence[str] | None) -> set[str]:
         """Return those of the runs, or of all, whose traces have been read."""
@@ -353,7 +353,7 @@ class TraceRecords:
             return set(connection.scalars(query if run_ids is None else query.where(traces.c.run_id.in_(run_ids))))
 
 
-def keep_trace(connection: Connection, event: RunEvent, stored: TraceStored) -> None:
+def insert_trace(connection: Connection, event: RunEvent, stored: TraceStored) -> None:
     """Record in the event's transaction that the trace is to be read, so that a restart does not forget it."""
     values = {"run_id": event.run_id, "event_index": event.event_index, "collector": stored.collector, "is_read": False}
     connection.execute(sa.insert(traces), values | {"artifact_names": json.dumps(stored.artifact_names)})
@@ -364,7 +364,7 @@ def has_waiting_trace(connection: Connection, run_id: str) -> bool:
     return connection.scalar(sa.select(traces.c.event_index).where(traces.c.run_id == run_id, ~traces.c.is_read).limit(1)) is not None
 
 
-def settle_traces(connection: Connection, run_id: str, *, is_read: bool) -> None:
+def finish_traces(connection: Connection, run_id: str, *, is_read: bool) -> None:
     """Mark all traces of the run as read, or drop those that never will be."""
     of_run = traces.c.run_id == run_id
     connection.execute(sa.update(traces).where(of_run).values(is_read=True) if is_read else sa.delete(traces).where(of_run))
@@ -375,7 +375,7 @@ def settle_traces(connection: Connection, run_id: str, *, is_read: bool) -> None
 
 USER = "user"
 MEASURED = "measured"
-PUBLISHED = ("datasheet", "clock")
+DATASHEET_SOURCES = ("datasheet", "clock")
 _CEILING_FIELDS = tuple(field.name for field in fields(Ceiling))
 
 
@@ -385,7 +385,7 @@ class HardwareRecords:
     For a device that only an imported run knows, the run_id takes the place of the node_id.
     """
 
-    def __init__(self, database: Catalogue) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def device(self, node_id: str, device_id: str) -> Device | None:
@@ -439,9 +439,9 @@ class HardwareRecords:
         description = {"node_id": node_id, "device_id": device.device_id, "device": protobuf.encode_bytes(device)}
         with self._database.writing() as connection:
             connection.execute(sa.insert(device_descriptions).prefix_with("OR REPLACE"), description)
-            _replace(connection, node_id, device.device_id, PUBLISHED, ceilings)
+            _replace(connection, node_id, device.device_id, DATASHEET_SOURCES, ceilings)
 
-    def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds) -> None:
+    def set_user_overrides(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds) -> None:
         """Replace the user's ceilings and thresholds of a device."""
         with self._database.writing() as connection:
             _replace(connection, node_id, device_id, (USER,), ceilings)
@@ -449,7 +449,7 @@ class HardwareRecords:
             connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
 
 
-def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> frozenset[str]:
+def update_measured_ceilings(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> frozenset[str]:
     """Store the newest measurement of each ceiling. One taken on a busy host does not lower a ceiling that is known.
 
     Returns:

@@ -25,17 +25,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
-from kernalyse.services.analyzer.store.column_cache import HeldColumns
+from kernalyse.services.analyzer.store.column_cache import ColumnCache
 from kernalyse.services.analyzer.store.database import (
     ROW_TABLES,
-    Catalogue,
+    Database,
     RunCommit,
-    between,
     insert_rows,
     read_configuration,
-    read_live,
+    read_live_rows,
     runs,
     sample_batches,
+    select_events,
 )
 from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
 from kernalyse.services.analyzer.store.repositories import (
@@ -46,19 +46,19 @@ from kernalyse.services.analyzer.store.repositories import (
     RunRecord,
     RunRecords,
     TraceRecords,
+    finish_traces,
     has_waiting_trace,
     insert_compacted_run,
     insert_run,
-    keep_measured,
-    keep_trace,
+    insert_trace,
     read_cursor,
     read_run,
-    settle_traces,
+    update_measured_ceilings,
     update_record,
     write_cursor,
 )
-from kernalyse.services.analyzer.tables.base import Table, together
-from kernalyse.services.analyzer.tables.event_rows import Row, advanced, before_events, log_row, sample_row, table_rows
+from kernalyse.services.analyzer.tables.base import Table, concat_frames
+from kernalyse.services.analyzer.tables.event_rows import Row, apply_event, initial_run, log_row, sample_row, table_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
 from kernalyse.services.analyzer.tables.traces import TRACE_NAMES, TRACE_TABLES
 from kernalyse.services.core.errors import RunNotFoundError, StoredRunDamagedError, StoreLockedError
@@ -78,10 +78,10 @@ from kernalyse.services.core.model import (
 )
 
 PRIVATE_MODE = 0o700
-READING_ACTIVITY: Final = "reading the trace"
+READING_TRACE_MESSAGE: Final = "reading the trace"
 """Status message of a run that has ended and left traces on its node."""
 
-TABLES_OF_TRACES: Final = (*TRACE_TABLES, COUNTERS)
+TRACE_AND_COUNTER_TABLES: Final = (*TRACE_TABLES, COUNTERS)
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +96,13 @@ class Store:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         self._lock = StoreLock(directory / "store.lock")
-        self._database = Catalogue(directory / "catalogue.sqlite")
+        self._database = Database(directory / "catalogue.sqlite")
         self._files = RunFiles(directory / "runs", self._database, "rows")
         self._trace_files = RunFiles(directory / "traces", self._database, "traces")  # of runs of nodes, read after they ended
-        self.history_folder = directory / "history"  # metrics of all runs; can be computed anew
-        self.summary_folder = directory / "summary"  # kernels of all runs; can be computed anew
+        self.history_directory = directory / "history"  # metrics of all runs; can be computed anew
+        self.summary_directory = directory / "summary"  # kernels of all runs; can be computed anew
         self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
-        self.held = HeldColumns()  # of runs that never change
+        self.held = ColumnCache()  # of runs that never change
         # Two results of a large run at once would need twice the memory. Reentrant: a result may be computed from another.
         self._result_lock = threading.RLock()
         self.uploads_directory = directory / "arriving"  # files being uploaded; leftovers of a killed process are deleted
@@ -148,7 +148,7 @@ class Store:
             if not new_events:
                 return []
             for run in new_runs:
-                insert_run(connection, before_events(run))
+                insert_run(connection, initial_run(run))
             events_by_run: defaultdict[str, list[RunEvent]] = defaultdict(list)
             for event in new_events:
                 events_by_run[event.run_id].append(event)
@@ -171,7 +171,7 @@ class Store:
             return configurations.get(configuration_index) or read_configuration(connection, run_id, configuration_index)
 
         for event in events:
-            run = advanced(run, event)
+            run = apply_event(run, event)
             configuration: Row | None = None
             baseline: Row | None = None
             if run.device_id is not None and device_event_index is None:
@@ -187,19 +187,19 @@ class Store:
                     configuration, baseline = find_configuration(configuration_index), find_configuration(baseline_index)
                 case CeilingsMeasured(ceilings):
                     commit.has_new_ceilings = True
-                    commit.changed_device_ids |= keep_measured(connection, run.node_id, ceilings)
+                    commit.changed_device_ids |= update_measured_ceilings(connection, run.node_id, ceilings)
                 case CountersStored() if event.event_index in reports:
                     commit.has_new_ceilings = True
                     commit.counters.append(reports[event.event_index].rows)
                     commit.rows += [log_row(event, LogLevel.WARNING, "analyzer", note) for note in reports[event.event_index].notes]
                 case TraceStored() as stored:
-                    keep_trace(connection, event, stored)
+                    insert_trace(connection, event, stored)
             rows = list(table_rows(event, run, configuration, baseline))
             if isinstance(event.payload, Configuration):
                 configurations[event.payload.configuration_index] = rows[0].values
             commit.rows += rows
         if run.state.is_final and has_waiting_trace(connection, run_id):
-            run = replace(run, activity=READING_ACTIVITY)
+            run = replace(run, activity=READING_TRACE_MESSAGE)
         insert_rows(connection, commit)
         update_record(connection, RunRecord(run, journal_id, record.is_compacted, commit.next_event_index, device_event_index))
         commit.run = run if run is not record.run else None
@@ -268,7 +268,7 @@ class Store:
                 event = RunEvent(record.next_event_index, record.journal_id or "", run_id, time.time_ns(), log_lines)
                 commit = RunCommit(run_id, event.event_index, event.event_index + 1, run, has_new_ceilings=directory is not None)
                 commit.rows += table_rows(event, run, None)
-                settle_traces(connection, run_id, is_read=directory is not None)
+                finish_traces(connection, run_id, is_read=directory is not None)
                 insert_rows(connection, commit)
                 update_record(connection, replace(record, run=run, next_event_index=commit.next_event_index))
             return commit
@@ -286,11 +286,11 @@ class Store:
             end_event_index: rows before this one; None: no end.
         """
         own = self._own_rows(table, run_ids, first_event_index, end_event_index)
-        if table not in TABLES_OF_TRACES:
-            return together(table, own)
+        if table not in TRACE_AND_COUNTER_TABLES:
+            return concat_frames(table, own)
         with self._database.reading() as connection:
             directories = self._trace_files.directories(connection, run_ids)
-        return together(table, [*own, *self._trace_files.scan(table, directories.values())])
+        return concat_frames(table, [*own, *self._trace_files.scan(table, directories.values())])
 
     def _own_rows(
         self, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
@@ -299,8 +299,8 @@ class Store:
         with self._database.reading() as connection:
             directories = self._files.directories(connection, run_ids)
             is_imported = table in IMPORTED_TABLES  # these come complete, never event by event
-            live = [] if is_imported else [read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
-        archived = [between(frame, first_event_index, end_event_index) for frame in self._files.scan(table, directories.values())]
+            live = [] if is_imported else [read_live_rows(connection, table, run_ids, first_event_index, end_event_index).lazy()]
+        archived = [select_events(frame, first_event_index, end_event_index) for frame in self._files.scan(table, directories.values())]
         # Always both: events may still arrive after a run was compacted.
         return [*archived, *live]
 
@@ -369,7 +369,7 @@ class Store:
             rows = [tuple(row) for row in connection.execute(query)]
         live = pl.LazyFrame(rows, schema={"event_index": pl.Int64, "row_count": pl.Int64}, orient="row")
         archived = [
-            between(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
+            select_events(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
             for frame in self._files.scan(SAMPLES, directories.values())
         ]
         return pl.concat([*archived, live])
@@ -388,7 +388,8 @@ class Store:
                 return
             end = record.next_event_index
             directory = self._files.write(
-                run_id, {table.table_name: together(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES}
+                run_id,
+                {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES},
             )
             with self._files.publishing(run_id, directory) as connection:
                 for table in ROW_TABLES:

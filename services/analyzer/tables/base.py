@@ -89,7 +89,7 @@ class Table:
         )
 
 
-def together(table: Table, frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+def concat_frames(table: Table, frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     """Return the rows of all frames, one after the other.
 
     A single frame is returned as it is: polars pushes a page into one scan, but not into a concatenation.

@@ -39,7 +39,7 @@ from kernalyse.services.core.formatting import PATH_SEPARATOR
 # ---------------------------------------------------------------- traces
 # Computed from a trace on request.
 
-KERNEL_FIGURES: Final = (
+KERNEL_METRICS: Final = (
     Column("launch_count", COUNT, "Of a trace: executions. Null for other runs, as the next five."),
     Column("duration_sum_ns", COUNT, "Of a trace: device time of these."),
     Column("share_ratio", NUMBER, "Of a trace: of the device time of all its kernels."),
@@ -136,7 +136,7 @@ OPPORTUNITIES: Final = _table(
     LAYER_VARIANT,
 )
 
-ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE, *ACTIVITY_TABLES)
+COMPUTED_TRACE_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE, *ACTIVITY_TABLES)
 
 
 # ---------------------------------------------------------------- rooflines
@@ -492,7 +492,7 @@ SERIES: Final = Column(
 )
 SERIES_LABEL: Final = Column("label", TEXT, "Kernel and parameters, model and variant, or layer; without the process that measured it.")
 
-IDENTITY: Final = (
+IDENTITY_COLUMNS: Final = (
     SUBJECT,
     SERIES,
     KERNEL_NAME,
@@ -509,7 +509,7 @@ IDENTITY: Final = (
 )
 """Columns with one value for all rows of a series, where it is known."""
 
-CIRCUMSTANCES: Final = (
+CIRCUMSTANCE_COLUMNS: Final = (
     MEASURED_UNIX_NS,
     Column("git_commit", TEXT, "Of the checkout that the run was submitted from."),
     Column("git_is_dirty", FLAG, "Tracked files differed from the commit."),
@@ -520,7 +520,7 @@ CIRCUMSTANCES: Final = (
     DISTURBANCE,
 )
 
-FIGURES: Final = (
+METRIC_COLUMNS: Final = (
     Column("duration_median_ns", NUMBER, "Median device time: of a launch, or of a pass; of a kernel of a trace, of its launches."),
     Column("duration_median_low_ns", NUMBER, "Lower end of its interval; of several processes, the least of theirs."),
     Column("duration_median_high_ns", NUMBER, "Upper end of it."),
@@ -536,19 +536,21 @@ FIGURES: Final = (
     Column("tokens_per_s", NUMBER, "Of a model."),
 )
 
-METRICS: Final = tuple(column.name for column in FIGURES if not column.name.endswith(("_low_ns", "_high_ns")))
+METRICS: Final = tuple(column.name for column in METRIC_COLUMNS if not column.name.endswith(("_low_ns", "_high_ns")))
 """Metrics that a history can show."""
 
 LARGER_IS_BETTER: Final = frozenset({"achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "tokens_per_s"})
 
-HISTORY_ROWS: Final = keyed_table("history_rows", "One row per run and series, with every metric.", *IDENTITY, *CIRCUMSTANCES, *FIGURES)
+HISTORY_ROWS: Final = keyed_table(
+    "history_rows", "One row per run and series, with every metric.", *IDENTITY_COLUMNS, *CIRCUMSTANCE_COLUMNS, *METRIC_COLUMNS
+)
 
 HISTORY: Final = keyed_table(
     "history",
     "One row per run and series, oldest first: one metric over time, its levels and changes. A filter metric=… selects the metric, "
     "else it is duration_median_ns; filters on columns that identify a series are cheap, and one of them should be given.",
-    *IDENTITY,
-    *CIRCUMSTANCES,
+    *IDENTITY_COLUMNS,
+    *CIRCUMSTANCE_COLUMNS,
     Column("metric", TEXT, f"Name of the metric: {', '.join(METRICS)}."),
     Column("value", NUMBER, "Value of the metric."),
     Column("value_low", NUMBER, "Lower end of its 95 % interval; null: not known."),
@@ -573,10 +575,10 @@ HISTORY: Final = keyed_table(
 HISTORY_SERIES: Final = keyed_table(
     "history_series",
     "One row per series of the history, the latest measured first; run_id is its newest run.",
-    *IDENTITY,
+    *IDENTITY_COLUMNS,
     MEASURED_UNIX_NS,
     Column("run_count", COUNT, "Runs that have it."),
-    *FIGURES,
+    *METRIC_COLUMNS,
 )
 
 HISTORY_TABLES: Final = (HISTORY, HISTORY_SERIES)

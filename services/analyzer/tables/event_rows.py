@@ -89,7 +89,7 @@ def unix_ns(time: datetime | None) -> int | None:
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def time_of(unix_time_ns: int | None) -> datetime | None:
+def time_from_unix_ns(unix_time_ns: int | None) -> datetime | None:
     """Return the UTC time of nanoseconds since the Unix epoch, cut to microseconds."""
     return None if unix_time_ns is None else EPOCH + timedelta(microseconds=unix_time_ns // 1000)
 
@@ -97,11 +97,11 @@ def time_of(unix_time_ns: int | None) -> datetime | None:
 # ---------------------------------------------------------------- state of a run
 
 
-def advanced(run: Run, event: RunEvent) -> Run:
+def apply_event(run: Run, event: RunEvent) -> Run:
     """Return the run after the event; the same object when the event does not concern its state."""
     match event.payload:
         case StateChanged(state, error):
-            at = time_of(event.event_unix_ns)
+            at = time_from_unix_ns(event.event_unix_ns)
             return replace(
                 run,
                 state=state,
@@ -116,7 +116,7 @@ def advanced(run: Run, event: RunEvent) -> Run:
             return run
 
 
-def before_events(run: Run) -> Run:
+def initial_run(run: Run) -> Run:
     """Return the run as it was accepted: a snapshot taken later already contains the effects of its events."""
     return replace(
         run,
@@ -131,7 +131,7 @@ def before_events(run: Run) -> Run:
     )
 
 
-def backend_of(run: Run) -> BackendName | None:
+def resolved_backend(run: Run) -> BackendName | None:
     """Return the backend that the request named; for AUTO, the one that the device_id implies; None: not known."""
     requested: BackendName | None = getattr(run.spec.work, "backend", None)
     if requested not in (None, BackendName.AUTO):
@@ -204,7 +204,7 @@ def ceiling_row(run_id: str, event_index: int | None, ceiling: Ceiling) -> Row:
     return {"run_id": run_id, "event_index": event_index} | _matching_fields(ceiling, CEILINGS)
 
 
-def frame_of(table: Table, rows: Sequence[Row]) -> pl.DataFrame:
+def frame_from_rows(table: Table, rows: Sequence[Row]) -> pl.DataFrame:
     """Return rows as a frame of the table; a value that a row lacks is null."""
     return table.frame([row.get(name) for name in table.column_names] for row in rows)
 
@@ -280,7 +280,7 @@ def _json_values(values: Sequence[ParameterValue]) -> str:
 
 def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
     verification = measurement.verification
-    backend = backend_of(run)
+    backend = resolved_backend(run)
     return (
         {name: configuration.get(name) for name in CONFIGURATION_COLUMNS}
         | _matching_fields(measurement, MEASUREMENTS)

@@ -43,12 +43,12 @@ from kernalyse.services.analyzer.tables.base import (
 )
 from kernalyse.services.analyzer.tables.base import keyed_table as _table
 from kernalyse.services.analyzer.tables.derived import (
-    ANSWERED_TABLES,
     COMPARISON,
+    COMPUTED_TRACE_TABLES,
     COUNTED_LAYER_ROOFLINE,
     COUNTED_ROOFLINE,
     HISTORY_TABLES,
-    KERNEL_FIGURES,
+    KERNEL_METRICS,
     LAYER_ROOFLINE,
     MODEL_TABLES,
     PAIRED_COMPARISONS,
@@ -297,7 +297,7 @@ KERNELS: Final = _table(
     "kernels",
     "One row per run and kernel, of traces with metrics of its launches; event_index is that of the last row that contributed.",
     KERNEL_NAME,
-    *KERNEL_FIGURES,
+    *KERNEL_METRICS,
     CATEGORY,
     DTYPE,
     DEVICE_ID,
@@ -421,11 +421,11 @@ TABLES: Final = (
         COMPARISON,
         RUNS,
     ),
-    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES, *TREE_TABLES, *HISTORY_TABLES),
+    *(*TRACE_TABLES, *COMPUTED_TRACE_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES, *TREE_TABLES, *HISTORY_TABLES),
 )
 
 
-def table_named(table_name: str) -> Table:
+def find_table(table_name: str) -> Table:
     """Return a table by name. Raises TableNotFoundError, which lists the tables."""
     for table in TABLES:
         if table.table_name == table_name:

@@ -201,7 +201,7 @@ KERNEL_TOTALS: Final = _table(
 )
 
 _OF_DEVICE: Final = ("process_id", "device_index")
-WORK_COLUMNS: Final = {
+COST_INPUT_COLUMNS: Final = {
     "kernel_launches": ("name_index", "duration_ns", "operator_index", "range_index", "layer_source", *_OF_DEVICE),
     "ranges": ("name_index", "parent_range_index", "flop", "input_shapes", "input_dtypes", "input_values"),
     "trace_names": ("name_index", "name"),
@@ -221,7 +221,7 @@ TRACE_TABLES: Final = (*TIMELINE_TABLES, LAUNCH_WORK, SCOPES, KERNEL_TOTALS)
 # Computed from a timeline in memory: the contents of a time window, its summary, and a search for names.
 
 TRACK: Final = Column("track", TEXT, "kernels and memory, of each stream; ranges, of each thread and depth; calls, of each thread.")
-LANE_COLUMNS: Final = (
+TRACK_COLUMNS: Final = (
     TRACK,
     PROCESS_ID,
     DEVICE_INDEX,
@@ -234,7 +234,7 @@ TIMELINE: Final = _table(
     "timeline",
     "Contents of a drawing of a time window, row by row. Kernels, copies, ranges and calls one by one where a row has no more "
     "of them than pixels, else summed by pixel; empty pixels are left out.",
-    *LANE_COLUMNS,
+    *TRACK_COLUMNS,
     START_NS,
     Column("duration_ns", COUNT, "Duration of the pixel, or of the event that is shown by itself."),
     Column("busy_ratio", NUMBER, "Fraction of the pixel in which something ran."),
@@ -253,7 +253,7 @@ TIMELINE_MATCHES: Final = _table(
     "One row per kernel, copy, range or call of a timeline, in order of start; a filter on name is fast. A window keeps those that "
     "start in it.",
     Column("match_index", INDEX, "Position among all matches, in order of start, from 0, regardless of the window."),
-    *LANE_COLUMNS,
+    *TRACK_COLUMNS,
     START_NS,
     Column("duration_ns", COUNT, "End less start."),
     Column("name", TEXT, "Of it."),

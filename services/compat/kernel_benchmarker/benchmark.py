@@ -14,15 +14,15 @@ from typing import Any, Final, Self
 
 from kernalyse.services.compat.kernel_benchmarker.checks import MeasuredKernel, device_ceilings, implausible_reason, with_compared_outputs
 from kernalyse.services.compat.kernel_benchmarker.kernels import KernelConfig, ParameterRanges, Range, load_kernel
-from kernalyse.services.compat.kernel_benchmarker.progress import LOGGER, CallProgress, kept_when_ended, tell, tell_once
+from kernalyse.services.compat.kernel_benchmarker.progress import LOGGER, CallProgress, log_notice, log_notice_once, save_on_interrupt
 from kernalyse.services.compat.kernel_benchmarker.results import (
     INTERRUPTED_FILE,
     REPORT_FILE,
     RESULTS_FILE,
     BenchmarkResult,
     alarms,
+    build_result,
     report_text,
-    result_of,
     write_results,
 )
 from kernalyse.services.core.errors import (
@@ -55,7 +55,7 @@ from kernalyse.services.core.protobuf import encode_bytes
 from kernalyse.services.profiler.backends.base import Backend, DeviceSession
 from kernalyse.services.profiler.backends.discovery import open_backend
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog
-from kernalyse.services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, prepare_counting
+from kernalyse.services.profiler.workloads.counters import CounterCollector, CounterFiles, MeasurementRecorder, prepare_counting
 from kernalyse.services.profiler.workloads.counters import count_launches as count_measured
 from kernalyse.services.profiler.workloads.events import ARTIFACTS_FOLDER, EventSink
 from kernalyse.services.profiler.workloads.sweeps.plan import SweepPlan, plan_sweep
@@ -125,11 +125,11 @@ class KernelBenchmarker:
         first, errors = len(self.results), list[KernalyseError]()
         measured = list[MeasuredKernel]()
         progress = CallProgress(sum(sweep.plan.configuration_count for sweep in sweeps))
-        with kept_when_ended(lambda: self._keep(len(self.results) - first, progress.total_count)):
+        with save_on_interrupt(lambda: self._keep(len(self.results) - first, progress.total_count)):
             opened = self._device()
             for kernel, sweep in zip(kernels, sweeps, strict=True):
                 if kernel.assumptions:
-                    tell_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")
+                    log_notice_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")
                 begin = len(self.results)
                 try:
                     self._measure(sweep, opened, is_counted, progress)
@@ -142,9 +142,9 @@ class KernelBenchmarker:
         if errors and len(self.results) == first:
             raise errors[0]
         for failure in errors:
-            tell(f"Not measured: {failure.message}")
+            log_notice(f"Not measured: {failure.message}")
         for alarm in alarms(self.results[first:]):
-            tell(alarm)
+            log_notice(alarm)
         return self.results[first:]
 
     def save_results(self, file: str | Path = RESULTS_FILE) -> None:
@@ -184,9 +184,9 @@ class KernelBenchmarker:
                 counters.update(count_launches(planned.sweep, planned.plan, opened, events))
         finally:
             for notice in events.notices():
-                tell(notice)
+                log_notice(notice)
             self.results += [
-                result_of(
+                build_result(
                     events.configurations[index],
                     measurement,
                     counters.get(index, {}),
@@ -211,7 +211,7 @@ class KernelBenchmarker:
             # Scripts often end without cleanup, and PyCUDA aborts a process that still has a context at its end.
             self._close = weakref.finalize(self, self._opened.session.close)
             for notice in self._opened.notices:
-                tell_once(notice)
+                log_notice_once(notice)
         return self._opened
 
 
@@ -257,7 +257,7 @@ def _measuring(iterations: int) -> MeasuringOptions:
     if iterations < 1:
         raise InvalidParameterError("iterations", found=str(iterations), expected="at least 2", remedy="Choose a larger number.")
     if iterations < MIN_ITERATIONS:
-        tell_once(f"iterations={iterations}: {MIN_ITERATIONS} samples are taken, for one has no spread.")
+        log_notice_once(f"iterations={iterations}: {MIN_ITERATIONS} samples are taken, for one has no spread.")
     count = max(iterations, MIN_ITERATIONS)
     return MeasuringOptions(
         stopping_criterion=StoppingCriterion.SAMPLE_COUNT,
@@ -285,7 +285,7 @@ def _plan(kernel: KernelConfig, ranges: ParameterRanges, measuring: MeasuringOpt
 
 # ---------------------------------------------------------------- collected events
 
-TOLD_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
+REPORTED_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
 @dataclass(slots=True)
@@ -308,8 +308,8 @@ class CollectedEvents:
                 self.measurements[payload.configuration_index] = payload
             case ConfigurationFailed():
                 self.failures.append(payload)
-            case LogLines(level=level) if level in TOLD_LEVELS:
-                tell_once(f"{payload.source}: " + "\n".join(payload.lines))
+            case LogLines(level=level) if level in REPORTED_LEVELS:
+                log_notice_once(f"{payload.source}: " + "\n".join(payload.lines))
             case Progress(activity=activity):
                 if self.call_progress is not None:
                     self.call_progress.update(payload.completed_configuration_count, activity)
@@ -347,7 +347,7 @@ class CollectedEvents:
 # ---------------------------------------------------------------- device
 # The device is opened in this process; notices report where it differs from the request.
 
-PREFERRED: Final = {
+PREFERRED_BACKENDS: Final = {
     True: (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL),
     False: (BackendName.NVCC, BackendName.OPENCL),
 }
@@ -381,7 +381,7 @@ def open_device(use_pycuda: bool, compute_capability: str) -> OpenedDevice:
         raise InvalidParameterError(
             "compute_capability", found=compute_capability, expected="an architecture such as sm_86", remedy="Correct it."
         )
-    backend, problems = _first_with_device(PREFERRED[use_pycuda])
+    backend, problems = _first_with_device(PREFERRED_BACKENDS[use_pycuda])
     session = backend.open()
     notices = [*_backend_notice(backend.name, session.device, use_pycuda, problems)]
     notices += _architecture_notice(backend.name, session.device, compute_capability)
@@ -406,7 +406,7 @@ def _first_with_device(names: tuple[BackendName, ...]) -> tuple[Backend, list[st
 
 def _backend_notice(backend: BackendName, device: Device, use_pycuda: bool, problems: list[str]) -> list[str]:
     """Return a notice if the backend is not the preferred one."""
-    preferred = PREFERRED[use_pycuda][0]
+    preferred = PREFERRED_BACKENDS[use_pycuda][0]
     if backend is preferred:
         return []
     return [f"use_pycuda={use_pycuda}: kernels run through {SHOWN[backend]} on {device.name}, because: {' '.join(problems)}"]
@@ -416,14 +416,14 @@ def _architecture_notice(backend: BackendName, device: Device, compute_capabilit
     """Return a notice if another architecture was requested than the device's, for which kernels are always compiled."""
     if device.compute_capability is None:
         own = f"{device.name} by its {SHOWN[backend]} runtime"
-    elif compute_capability == architecture_of(device.compute_capability):
+    elif compute_capability == architecture_name(device.compute_capability):
         return []
     else:
-        own = f"{architecture_of(device.compute_capability)}, the architecture of {device.name}"
+        own = f"{architecture_name(device.compute_capability)}, the architecture of {device.name}"
     return [f"compute_capability={compute_capability}: kernels are compiled for {own}."]
 
 
-def architecture_of(compute_capability: str) -> str:
+def architecture_name(compute_capability: str) -> str:
     """Return the compiler's name of an architecture: "sm_90" for "9.0"."""
     return f"sm_{compute_capability.replace('.', '')}"
 
@@ -457,28 +457,28 @@ def count_launches(sweep: KernelSweep, plan: SweepPlan, opened: OpenedDevice, ev
         opened: the device.
         events: of the sweep, with its measurements; receives the events of this execution.
     """
-    counting = way_to_count(opened.session.device, events)
+    counting = open_counting(opened.session.device, events)
     if counting is None:
         return {}
     sweep = replace(sweep, backend=opened.backend, device_id=opened.session.device.device_id)
     reports = _Reports(events)
-    measured = MeasuredLaunches(reports)
+    measured = MeasurementRecorder(reports)
     for measurement in events.measurements.values():
         measured.indexes.setdefault(measurement.cache_mode, []).append(measurement.configuration_index)
     with tempfile.TemporaryDirectory(prefix="kernalyse-counters-") as folder:
         spec_file = Path(folder) / "spec"
         spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
-        count_measured(counting, plan, measured, CountingFiles(spec_file, Path(folder)))
+        count_measured(counting, plan, measured, CounterFiles(spec_file, Path(folder)))
         counted: dict[int, Mapping[str, float]] = {}
         for stored in reports.stored:
             counted.update(_read(stored, (Path(folder) / ARTIFACTS_FOLDER / stored.artifact_name).read_bytes()))
     return counted
 
 
-def way_to_count(device: Device, events: EventSink) -> Counting | None:
+def open_counting(device: Device, events: EventSink) -> CounterCollector | None:
     """Return how to count on this device, or None after a notice that says why it is not possible."""
     if device.compute_capability is None:
-        tell_once(f"profile: Nsight Compute reads no counters of {device.name}; throughput, occupancy and SM efficiency are NaN.")
+        log_notice_once(f"profile: Nsight Compute reads no counters of {device.name}; throughput, occupancy and SM efficiency are NaN.")
         return None
     return prepare_counting(device, events)
 
@@ -487,18 +487,18 @@ def _read(stored: CountersStored, data: bytes) -> dict[int, Mapping[str, float]]
     """Return the counters of each configuration in the report."""
     try:
         from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
-        from kernalyse.services.analyzer.readers.ncu.run_counters import matched_configurations
+        from kernalyse.services.analyzer.readers.ncu.run_counters import match_configurations
     except ModuleNotFoundError as error:
-        tell_once(f"profile: reading the report of ncu needs the Python module {error.name}: pip install 'kernalyse[analyzer]'.")
+        log_notice_once(f"profile: reading the report of ncu needs the Python module {error.name}: pip install 'kernalyse[analyzer]'.")
         return {}
     try:
         report = read_ncu_report(data)
     except KernalyseError as error:  # the times remain valid without the counters
-        tell(f"profile: {error.message}")
+        log_notice(f"profile: {error.message}")
         return {}
-    indexes, problems = matched_configurations(report.launches["kernel_name"].to_list(), stored)
+    indexes, problems = match_configurations(report.launches["kernel_name"].to_list(), stored)
     for problem in (*problems, *report.notes):
-        tell(f"profile: {problem}")
+        log_notice(f"profile: {problem}")
     counted: dict[int, dict[str, float]] = {}
     for launch_index, metric_name, value in report.counters.select("launch_index", "metric_name", "value").iter_rows():
         configuration_index = indexes[launch_index]

@@ -12,7 +12,7 @@ from kernalyse.services.analyzer.hardware.datasheets import device_peaks
 from kernalyse.services.compat.kernel_benchmarker.kernels import KernelConfig
 from kernalyse.services.compat.kernel_benchmarker.progress import LOGGER
 from kernalyse.services.compat.kernel_benchmarker.results import COMPARED_WITH, UNVERIFIED, Agreement, BenchmarkResult
-from kernalyse.services.core.disturbance import undisturbed
+from kernalyse.services.core.disturbance import undisturbed_rate
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.formatting import rate
 from kernalyse.services.core.model import (
@@ -75,8 +75,8 @@ def implausible_reason(configuration: Configuration, measurement: Measurement, c
     for work, unit, known in ((configuration.flop, "flop/s", of_dtype), (configuration.bytes, "B/s", of_memory if has_cache else [])):
         if not work or not known or duration_s <= 0:
             continue
-        highest = max(known, key=lambda one: undisturbed(one.value, one.host_busy_ratio))
-        ceiling = undisturbed(highest.value, highest.host_busy_ratio)
+        highest = max(known, key=lambda one: undisturbed_rate(one.value, one.host_busy_ratio))
+        ceiling = undisturbed_rate(highest.value, highest.host_busy_ratio)
         if work / duration_s > MAX_PLAUSIBLE_RATIO * ceiling:
             times = f"{work / duration_s / ceiling:.3g} times the {highest.ceiling_name} ceiling of the device ({rate(ceiling, unit)})"
             return f"{rate(work / duration_s, unit)} is {times}: less work than claimed, or a cached result."

@@ -108,7 +108,7 @@ def load_kernel(
     callables = KernelCallables()
     if isinstance(reference, str):
         _check_one_size_source(kernel_name, buffers)
-        definition, computed = like_catalog_kernel(definition, signature, reference, arguments)
+        definition, computed = adopt_catalog_reference(definition, signature, reference, arguments)
         callables = replace(callables, reference=computed)
     elif reference is not None:
         callables = replace(callables, reference=reference_from_function(reference, signature))
@@ -152,7 +152,7 @@ def _read_source(path: Path) -> KernelSource:
 def _launch(
     source: KernelSource, definition: KernelDefinition, block_size: tuple[int, ...], grid_size_func: GridFunction | None
 ) -> tuple[LaunchDefinition, str]:
-    block: Dim3 = read_extents(f"block_size of kernel {definition.kernel_name}", block_size)
+    block: Dim3 = read_dimensions(f"block_size of kernel {definition.kernel_name}", block_size)
     if grid_size_func is not None:
         return fixed_launch(block), ""
     parsed = parse_kernel_source(source)
@@ -232,12 +232,12 @@ def grid_callable(function: GridFunction, kernel_name: str, parameter_names: Seq
     def grid(names: Mapping[str, int]) -> Dim3:
         values = {name: names[name] for name in parameter_names}
         extents = function(**{name: values[name] for name in argument_names or ()}) if by_name else function(*values.values())
-        return read_extents(f"grid_size_func of kernel {kernel_name}", extents)
+        return read_dimensions(f"grid_size_func of kernel {kernel_name}", extents)
 
     return grid
 
 
-def read_extents(subject: str, extents: Any) -> Dim3:
+def read_dimensions(subject: str, extents: Any) -> Dim3:
     """Return (x,), (x, y) or (x, y, z) as dimensions.
 
     Raises:
@@ -319,7 +319,7 @@ def reference_from_function(function: Callable[..., Any], signature: Sequence[So
     return expected
 
 
-def like_catalog_kernel(
+def adopt_catalog_reference(
     definition: KernelDefinition, signature: Sequence[SourceParameter], catalog_name: str, arguments: Mapping[str, object]
 ) -> tuple[KernelDefinition, Reference]:
     """Return the definition with buffers, counts and tolerance of a catalog kernel, and that kernel's reference.

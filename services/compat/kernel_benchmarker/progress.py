@@ -23,16 +23,16 @@ LOGGER: Final = logging.getLogger("KernelBenchmarker")
 _logged: Final[set[str]] = set()
 
 
-def tell(notice: str) -> None:
+def log_notice(notice: str) -> None:
     """Log a notice."""
     LOGGER.warning("%s", notice)
 
 
-def tell_once(notice: str) -> None:
+def log_notice_once(notice: str) -> None:
     """Log a notice that was not logged before; scripts benchmark in loops."""
     if notice not in _logged:
         _logged.add(notice)
-        tell(notice)
+        log_notice(notice)
 
 
 def forget_notices() -> None:
@@ -43,10 +43,10 @@ def forget_notices() -> None:
 # ---------------------------------------------------------------- progress
 # Reported only for calls that take long.
 
-FIRST_TOLD_S: Final = 3.0
+FIRST_REPORT_S: Final = 3.0
 """Shorter calls are not reported: the result arrives before anybody has read the report."""
 
-TOLD_EVERY_S: Final = 10.0
+REPORT_INTERVAL_S: Final = 10.0
 """Rare enough for a readable log of hours, frequent enough that the call does not seem to hang."""
 
 
@@ -59,12 +59,12 @@ class CallProgress:
         say: receives the reports; tests pass their own.
     """
 
-    def __init__(self, total_count: int, clock_s: Callable[[], float] = time.monotonic, say: Callable[[str], None] = tell) -> None:
+    def __init__(self, total_count: int, clock_s: Callable[[], float] = time.monotonic, say: Callable[[str], None] = log_notice) -> None:
         self.total_count = total_count
         self._clock_s = clock_s
         self._say = say
         self._start_s = clock_s()
-        self._next_report_s = self._start_s + FIRST_TOLD_S
+        self._next_report_s = self._start_s + FIRST_REPORT_S
         self._earlier_count = 0  # of earlier kernels
         self._done_count = 0
         self._activity = ""
@@ -85,7 +85,7 @@ class CallProgress:
         now_s = self._clock_s()
         if now_s < self._next_report_s:
             return
-        self._next_report_s = now_s + TOLD_EVERY_S
+        self._next_report_s = now_s + REPORT_INTERVAL_S
         elapsed_s = now_s - self._start_s
         left = ""
         if self._done_count:
@@ -110,7 +110,7 @@ class _TerminatedError(SystemExit):
 
 
 @contextmanager
-def kept_when_ended(keep: Callable[[], str]) -> Iterator[None]:
+def save_on_interrupt(keep: Callable[[], str]) -> Iterator[None]:
     """Save what the block has measured when it is interrupted, and log a sentence instead of a traceback.
 
     The exception, KeyboardInterrupt or SystemExit, is raised again, so that a script, a notebook or a shell can handle it.
@@ -122,10 +122,10 @@ def kept_when_ended(keep: Callable[[], str]) -> Iterator[None]:
         with _sigterm_as_exit():
             yield
     except _TerminatedError:
-        tell(f"Ended by SIGTERM. {keep()}")
+        log_notice(f"Ended by SIGTERM. {keep()}")
         raise
     except KeyboardInterrupt as error:
-        tell(f"Interrupted. {keep()}")
+        log_notice(f"Interrupted. {keep()}")
         _print_no_traceback_of(error)
         raise
 

@@ -88,7 +88,7 @@ class BenchmarkResult:
     metrics: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-def result_of(
+def build_result(
     configuration: Configuration,
     measurement: Measurement,
     counters: Mapping[str, float],
@@ -181,16 +181,16 @@ class Remark:
     is_alarm: bool = False
 
 
-def remarks_of(result: BenchmarkResult) -> list[Remark]:
+def result_remarks(result: BenchmarkResult) -> list[Remark]:
     """Return the remarks on a result; none if its file lacks the data."""
     return [*_of_verification(result.metrics), *_of_rate(result.metrics), *_of_circumstances(result.metrics)]
 
 
-def by_sentence(results: Iterable[BenchmarkResult]) -> dict[Remark, list[BenchmarkResult]]:
+def group_by_remark(results: Iterable[BenchmarkResult]) -> dict[Remark, list[BenchmarkResult]]:
     """Return every remark with the results that have it."""
     found: dict[Remark, list[BenchmarkResult]] = {}
     for result in results:
-        for remark in remarks_of(result):
+        for remark in result_remarks(result):
             found.setdefault(remark, []).append(result)
     return found
 
@@ -199,7 +199,7 @@ def alarms(results: Iterable[BenchmarkResult]) -> list[str]:
     """Return a sentence for each remark that nobody should miss: the first result that has it, and how many more."""
     return [
         f"{_named(of[0])}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {remark.sentence}"
-        for remark, of in by_sentence(results).items()
+        for remark, of in group_by_remark(results).items()
         if remark.is_alarm
     ]
 
@@ -271,7 +271,7 @@ def write_results(results: Sequence[BenchmarkResult], path: Path) -> None:
             "execution_time_ms": result.execution_time_ms,
             **{name: getattr(result, name) for name in PERCENTAGES},
             "is_verified": is_verified(result),
-            "remarks": [remark.sentence for remark in remarks_of(result)],
+            "remarks": [remark.sentence for remark in result_remarks(result)],
             "metrics": result.metrics,
         }
         for result in results
@@ -365,10 +365,10 @@ def _table(parameters: tuple[tuple[str, int], ...], fastest_first: list[Benchmar
     yield ""
     yield "Speedup vs slowest:"
     for result in fastest_first:
-        marks = ", ".join(remark.mark for remark in remarks_of(result))
+        marks = ", ".join(remark.mark for remark in result_remarks(result))
         speedup = fastest_first[-1].execution_time_ms / result.execution_time_ms
         yield f"  {result.kernel_name}: {speedup:.2f}x{f' ({marks})' if marks else ''}"
-    for remark, results in by_sentence(fastest_first).items():
+    for remark, results in group_by_remark(fastest_first).items():
         yield f"  {', '.join(dict.fromkeys(result.kernel_name for result in results))}: {remark.sentence}"
 
 

@@ -13,9 +13,9 @@ from kernalyse.services.compat.model_dashboards.document import (
     BYTES_PER_GB,
     BYTES_PER_MB,
     Document,
-    disturbance_in,
+    list_implementations,
     read_document,
-    sides_of,
+    stated_disturbance,
     write_document,
 )
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, disturbance_note
@@ -73,7 +73,7 @@ class Dashboard:
         """Write the page as one file that needs no server, and return its path."""
         self._require_data()
         found = Path(path) if path is not None else self.output_dir / self.dashboard_file
-        facts = facts_of(self.data.get("metadata") or {})
+        facts = system_facts(self.data.get("metadata") or {})
         table, charts = self._table(self._entries), self._charts(self._entries)
         disturbed = disturbance_note(self._disturbances(self._entries))
         if disturbed:
@@ -109,7 +109,7 @@ class Dashboard:
 
     def _disturbances(self, entries: Entries) -> Sequence[str | None]:
         """Return the disturbance of every measurement that the page shows."""
-        return [disturbance_in(entry) for entry in entries.values()]
+        return [stated_disturbance(entry) for entry in entries.values()]
 
     def _require_data(self) -> None:
         if not self.data:
@@ -150,17 +150,17 @@ class ComparisonDashboard(Dashboard):
         return _comparison_charts(entries)
 
     def _disturbances(self, entries: Entries) -> Sequence[str | None]:
-        return [disturbance_in(implementation) for entry in entries.values() for implementation in sides_of(entry).values()]
+        return [stated_disturbance(implementation) for entry in entries.values() for implementation in list_implementations(entry).values()]
 
 
 def _pair(entry: Document) -> tuple[str, Document, str, Document]:
     """Return the first two implementations: name and times of the baseline, then of the candidate."""
-    (as_is, before), (to_be, after) = list(sides_of(entry).items())[:2]
+    (as_is, before), (to_be, after) = list(list_implementations(entry).items())[:2]
     return as_is, before, to_be, after
 
 
 def _paired(entries: Entries) -> dict[str, tuple[str, Document, str, Document]]:
-    found = {name: _pair(entry) for name, entry in entries.items() if len(sides_of(entry)) > 1}
+    found = {name: _pair(entry) for name, entry in entries.items() if len(list_implementations(entry)) > 1}
     if not found:
         raise InvalidRequestError(
             "comparison", found="one implementation of each model", expected="two", remedy="Measure both, for example with --benchmark."
@@ -283,7 +283,7 @@ def _layer_note(layers: Sequence[Document]) -> str:
 def _time(side: Mapping[str, Any]) -> str:
     deviation = side.get("std_ms")
     mean = theme.duration(side["mean_ms"] * 1e6)
-    mark = f" {DISTURBED_SYMBOL}" if disturbance_in(side) else ""
+    mark = f" {DISTURBED_SYMBOL}" if stated_disturbance(side) else ""
     return (mean if deviation is None else f"{mean} ± {theme.duration(deviation * 1e6)}") + mark
 
 
@@ -322,7 +322,7 @@ def _performance_table(entries: Entries) -> FigureTable:
         rows.append(
             (
                 name,
-                f"{_ms(timing['mean'])} ± {_ms(timing.get('std'))}" + (f" {DISTURBED_SYMBOL}" if disturbance_in(entry) else ""),
+                f"{_ms(timing['mean'])} ± {_ms(timing.get('std'))}" + (f" {DISTURBED_SYMBOL}" if stated_disturbance(entry) else ""),
                 *(_ms(timing.get(statistic)) for statistic in ("median", "p95", "p99")),
                 theme.si(_throughput(entry), "").strip(),
                 shape or theme.UNKNOWN,
@@ -485,7 +485,7 @@ FACTS: Final = {
 """Labels of known entries of a document's metadata; others are shown under their own names."""
 
 
-def facts_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+def system_facts(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return name and value of each fact about the machine, known names first, without those that have no value."""
     names = [*(name for name in FACTS if name in metadata), *(name for name in metadata if name not in FACTS)]
     return [(FACTS.get(name, name), _text(name, metadata[name])) for name in names if _is_shown(metadata[name])]

@@ -34,23 +34,23 @@ TIMING: Final = {
 }
 
 
-def file_name_of(model_name: str) -> str:
+def document_model_name(model_name: str) -> str:
     """Return the name of a model in the files: gpt_nano for gpt-nano."""
     return model_name.replace("-", "_")
 
 
-def benchmark_of(model: Mapping[str, Any], layers: list[Document], roof: Mapping[str, Any] = NOT_KNOWN) -> Document:
+def benchmark_entry(model: Mapping[str, Any], layers: list[Document], roof: Mapping[str, Any] = NOT_KNOWN) -> Document:
     """Return one entry of benchmarks.
 
     Args:
         model: a row of the table models.
-        layers: results of `layer_of`.
+        layers: results of `layer_entry`.
         roof: a row of the table roofline, of the entire pass.
     """
     return {
         **_shape_of(model),
         "variant": model["variant"],
-        "timing": timing_of(model),
+        "timing": timing_entry(model),
         "throughput_tokens_per_sec": _tokens_per_s(model),
         "sample_count": model["sample_count"],
         **_memory_of(model),
@@ -61,7 +61,7 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document], roof: Mapping
     }
 
 
-def layer_of(layer: Mapping[str, Any]) -> Document:
+def layer_entry(layer: Mapping[str, Any]) -> Document:
     """Return one layer of an entry, from a row of the table layers."""
     return {
         "layer": layer["layer"],
@@ -81,7 +81,7 @@ def _disturbance_of(row: Mapping[str, Any]) -> Document:
     return {"disturbance": row["disturbance"]} if row.get("disturbance") else {}
 
 
-def disturbance_in(entry: Mapping[str, Any]) -> str | None:
+def stated_disturbance(entry: Mapping[str, Any]) -> str | None:
     """Return the disturbance that the file states for an entry or one of its implementations; None: nothing known."""
     stated = entry.get("disturbance")
     return stated if isinstance(stated, str) and stated else None
@@ -103,18 +103,18 @@ def _traffic_of(model: Mapping[str, Any], roof: Mapping[str, Any]) -> Document:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def compared_of(model: Mapping[str, Any]) -> Document:
+def comparison_entry(model: Mapping[str, Any]) -> Document:
     """Return one entry of comparisons without its implementations, from a row of the table models."""
     return _shape_of(model)
 
 
-def side_of(model: Mapping[str, Any]) -> Document:
+def implementation_entry(model: Mapping[str, Any]) -> Document:
     """Return one implementation in an entry of comparisons, from a row of the table models."""
-    timing = {f"{name}_ms": value for name, value in timing_of(model).items()}
+    timing = {f"{name}_ms": value for name, value in timing_entry(model).items()}
     return timing | {"throughput_tokens_per_sec": _tokens_per_s(model)} | _memory_of(model) | _disturbance_of(model)
 
 
-def timing_of(model: Mapping[str, Any]) -> Document:
+def timing_entry(model: Mapping[str, Any]) -> Document:
     """Return milliseconds by name of the statistic; unknown ones are left out."""
     return {name: model[column] / NS_PER_MS for name, column in TIMING.items() if model[column] is not None}
 
@@ -160,7 +160,7 @@ def read_document(path: Path, member: str) -> Document:
 
 
 def _check_entry(subject: str, entry: Document, member: str) -> None:
-    times = [entry.get("timing")] if member == "benchmarks" else sides_of(entry).values()
+    times = [entry.get("timing")] if member == "benchmarks" else list_implementations(entry).values()
     mean = "mean" if member == "benchmarks" else "mean_ms"
     if not times or not all(isinstance(side, dict) and _is_time(side.get(mean)) for side in times):
         raise InvalidTraceError(
@@ -172,7 +172,7 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def sides_of(entry: Mapping[str, Any]) -> dict[str, Document]:
+def list_implementations(entry: Mapping[str, Any]) -> dict[str, Document]:
     """Return the implementations in an entry of comparisons, the baseline first."""
     return {name: side for name, side in entry.items() if isinstance(side, dict) and "mean_ms" in side}
 

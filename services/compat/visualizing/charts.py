@@ -183,7 +183,7 @@ class HeatMap:
     note: str
 
 
-def heat_map_of(kernel_name: str, results: Sequence[BenchmarkResult], row_name: str, column_name: str) -> HeatMap:
+def build_heat_map(kernel_name: str, results: Sequence[BenchmarkResult], row_name: str, column_name: str) -> HeatMap:
     """Return the heat map of one kernel.
 
     Each cell has the result at the largest values of the other parameters, the fastest if there are several.
@@ -260,7 +260,7 @@ def draw_comparison(measured: MeasuredSlice, note: str) -> Figure:
         return figure
     has_intervals = [_plot_times(axes, index, name, measured) for index, name in enumerate(measured.results)]
     _finish(axes, measured, TIME_LABEL, [result.execution_time_ms for group in measured.results.values() for result in group])
-    legend_beside(axes, [INTERVAL_LABEL] if any(has_intervals) else [])
+    draw_outer_legend(axes, [INTERVAL_LABEL] if any(has_intervals) else [])
     return figure
 
 
@@ -282,7 +282,7 @@ def draw_speedup(measured: MeasuredSlice, baseline_kernel: str, note: str) -> Fi
         if group and name != baseline_kernel:
             _plot_line(axes, index, name, list(group), list(group.values()))
     _finish(axes, measured, SPEEDUP_LABEL, [1.0, *ratios])
-    legend_beside(axes, [])
+    draw_outer_legend(axes, [])
     return figure
 
 
@@ -358,7 +358,7 @@ def draw_metrics(measured: MeasuredSlice, kernel_name: str, note: str) -> Figure
     has_intervals = _plot_times(panels[0], 0, kernel_name, measured)
     _finish(panels[0], measured, TIME_LABEL, [result.execution_time_ms for result in results])
     _head(panels[0], TIME_LABEL)
-    legend_inside(panels[0], [INTERVAL_LABEL] if has_intervals else [])
+    draw_inner_legend(panels[0], [INTERVAL_LABEL] if has_intervals else [])
     for axes, (label, lines) in zip(panels[1:], METRIC_PANELS.items(), strict=True):
         _plot_percentages(axes, measured, results, label, lines)
     return figure
@@ -383,7 +383,7 @@ def _plot_percentages(
         axes.set_ylim(0, 105)
         axes.set_ylabel(_with_source(label, results))
         if len(lines) > 1:
-            legend_inside(axes, [])
+            draw_inner_legend(axes, [])
     _head(axes, label)
 
 
@@ -509,7 +509,7 @@ def three_digits(value: float) -> str:
     return digits(value) if math.isfinite(value) else ""
 
 
-def legend_beside(axes: Axes, bands: Sequence[str]) -> None:
+def draw_outer_legend(axes: Axes, bands: Sequence[str]) -> None:
     """Draw the legend outside, where it covers no line.
 
     bands: labels of shaded areas, which are named once for all colours.
@@ -517,7 +517,7 @@ def legend_beside(axes: Axes, bands: Sequence[str]) -> None:
     axes.legend(handles=_handles(axes, bands), loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, labelcolor=LIGHT.text)
 
 
-def legend_inside(axes: Axes, bands: Sequence[str]) -> None:
+def draw_inner_legend(axes: Axes, bands: Sequence[str]) -> None:
     """Draw the legend inside the axes."""
     axes.legend(handles=_handles(axes, bands), frameon=False, fontsize=9.5, labelcolor=LIGHT.text)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
-from kernalyse.services.compat.kernel_benchmarker.results import RESULTS_FILE, BenchmarkResult, by_sentence, read_results
+from kernalyse.services.compat.kernel_benchmarker.results import RESULTS_FILE, BenchmarkResult, group_by_remark, read_results
 from kernalyse.services.compat.visualizing import charts
 from kernalyse.services.compat.visualizing.charts import MeasuredSlice, by_kernel, parameter_names, select, slice_along, varying_names
 from kernalyse.services.core.errors import InvalidParameterError, UnknownKernelError
@@ -58,7 +58,7 @@ class BenchmarkVisualizer:
             self._check_kernel(kernel_name)
         of_kernel = [result for result in self.results if kernel_name in (None, result.kernel_name)]
         selected = select(of_kernel, [param1, param2], fixed_params)
-        maps = [charts.heat_map_of(name, results, param1, param2) for name, results in by_kernel(selected).items()]
+        maps = [charts.build_heat_map(name, results, param1, param2) for name, results in by_kernel(selected).items()]
         constants = ", ".join(dict.fromkeys(one.note for one in maps))
         return _save(charts.draw_heat_maps(maps, param1, param2, self._note(constants)), output_file)
 
@@ -164,7 +164,7 @@ class BenchmarkVisualizer:
     def _marks(self) -> list[str]:
         """Return the reasons to doubt kernels' times, such as: not verified: a, b."""
         kernels: dict[str, list[str]] = {}
-        for remark, results in by_sentence(self.results).items():
+        for remark, results in group_by_remark(self.results).items():
             kernels.setdefault(remark.mark, []).extend(result.kernel_name for result in results)
         return [f"{mark}: {', '.join(dict.fromkeys(names))}" for mark, names in kernels.items()]
 

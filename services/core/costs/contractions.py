@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kernalyse.services.core.costs.operator import Model, OperatorCall, Shape, Tensor, Weight, Work, broadcast, moved_bytes
+from kernalyse.services.core.costs.operator import CostClass, CostModel, OperatorCall, OperatorCost, Shape, Tensor, broadcast, moved_bytes
 
 # ---------------------------------------------------------------- matrix products
 # A fused multiply-add counts as two operations, as everywhere. The addition of addmm and its variants happens in the accumulator and
@@ -15,7 +15,7 @@ from kernalyse.services.core.costs.operator import Model, OperatorCall, Shape, T
 # einsum is not recorded: the products that it calls count instead.
 
 
-def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | None:
+def matrix_product_cost(left: Tensor, right: Tensor, added: Tensor | None = None) -> OperatorCost | None:
     """Return the cost of left [..., m, k] times right [..., k, n]: 2 * batch * m * n * k flop.
 
     Both operands and the added tensor are read, the result is written. A vector is a matrix of one row or column, as in
@@ -30,56 +30,56 @@ def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | 
         return None
     result = (*batch, left_shape[-2], right_shape[-1])
     flop = 2.0 * math.prod(result) * left_shape[-1]
-    return Work(Weight.PRODUCT, flop, moved_bytes((left, right, added, left.shaped(result))), left.dtype)
+    return OperatorCost(CostClass.PRODUCT, flop, moved_bytes((left, right, added, left.shaped(result))), left.dtype)
 
 
-def _product_model(left: int, right: int, added: int | None = None) -> Model:
+def _product_model(left: int, right: int, added: int | None = None) -> CostModel:
     """Return the model of a product whose operands are the inputs with these indices."""
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         first, second = call.tensor(left), call.tensor(right)
         if first is None or second is None:
             return None
-        return product(first, second, None if added is None else call.tensor(added))
+        return matrix_product_cost(first, second, None if added is None else call.tensor(added))
 
     return model
 
 
-def _scaled_product(call: OperatorCall) -> Work | None:
+def _scaled_product(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _scaled_mm on two float8 matrices, whose result has two bytes per element."""
     left, right = call.tensor(0), call.tensor(1)
-    found = None if left is None or right is None else product(left, right)
+    found = None if left is None or right is None else matrix_product_cost(left, right)
     if found is None or left is None or right is None:
         return None
     result = Tensor((left.shape[0], right.shape[-1]), "bfloat16")
-    return Work(found.weight, found.flop, moved_bytes((left, right, result)), found.dtype)
+    return OperatorCost(found.weight, found.flop, moved_bytes((left, right, result)), found.dtype)
 
 
-def _linear(call: OperatorCall) -> Work | None:
+def _linear(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of x [..., k] times weight [n, k] transposed, plus bias [n]."""
     values, weight = call.tensor(0), call.tensor(1)
     if values is None or weight is None or len(weight.shape) != 2 or not values.shape:
         return None
     rows = math.prod(values.shape[:-1])
-    return product(values.shaped((rows, values.shape[-1])), weight.shaped((weight.shape[1], weight.shape[0])), call.tensor(2))
+    return matrix_product_cost(values.shaped((rows, values.shape[-1])), weight.shaped((weight.shape[1], weight.shape[0])), call.tensor(2))
 
 
-def _matrix_times_vector(call: OperatorCall) -> Work | None:
+def _matrix_times_vector(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of addmv: a vector added to a matrix times a vector."""
     matrix, vector = call.tensor(1), call.tensor(2)
-    return None if matrix is None or vector is None else product(matrix, vector, call.tensor(0))
+    return None if matrix is None or vector is None else matrix_product_cost(matrix, vector, call.tensor(0))
 
 
-def _summed_batches(call: OperatorCall) -> Work | None:
+def _summed_batches(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of addbmm, which sums the products of a batch into one matrix: one product over batch * k."""
     left, right = call.tensor(1), call.tensor(2)
     if left is None or right is None or len(left.shape) != 3 or len(right.shape) != 3 or left.shape[0] != right.shape[0]:
         return None
     batch, rows, inner = left.shape
-    return product(left.shaped((rows, batch * inner)), right.shaped((batch * right.shape[1], right.shape[2])), call.tensor(0))
+    return matrix_product_cost(left.shaped((rows, batch * inner)), right.shaped((batch * right.shape[1], right.shape[2])), call.tensor(0))
 
 
-PRODUCTS: Final[Mapping[str, Model]] = {
+PRODUCTS: Final[Mapping[str, CostModel]] = {
     "aten::mm": _product_model(0, 1),
     "aten::bmm": _product_model(0, 1),
     "aten::matmul": _product_model(0, 1),
@@ -107,7 +107,7 @@ PRODUCTS: Final[Mapping[str, Model]] = {
 # At most as many of the matrices are read as there are rows.
 
 
-def _grouped(call: OperatorCall, *, offsets: int, result_dtype: str | None = None) -> Work | None:
+def _grouped(call: OperatorCall, *, offsets: int, result_dtype: str | None = None) -> OperatorCost | None:
     """Return the cost of _grouped_mm(left, right, offsets, …); torch.nn.functional.grouped_mm defines which shapes fit.
 
     Groups divide
@@ -122,34 +122,34 @@ def _grouped(call: OperatorCall, *, offsets: int, result_dtype: str | None = Non
         return None
     ranks = len(left.shape), len(right.shape)
     if ranks == (3, 3):
-        return _with_result(product(left, right), (left, right), left.shaped((*left.shape[:2], right.shape[2])), result_dtype)
+        return _with_result(matrix_product_cost(left, right), (left, right), left.shaped((*left.shape[:2], right.shape[2])), result_dtype)
     if ends is None or len(ends.shape) != 1:
         return None
     groups = ends.shape[0]
     if ranks == (2, 3) and right.shape[0] == groups:
         read = (left, right.shaped((min(groups, left.shape[0]), *right.shape[1:])))
-        cost, result = product(left, right.shaped(right.shape[1:])), (left.shape[0], right.shape[2])
+        cost, result = matrix_product_cost(left, right.shaped(right.shape[1:])), (left.shape[0], right.shape[2])
     elif ranks == (3, 2) and left.shape[0] == groups:
         read = (left.shaped((min(groups, right.shape[1]), *left.shape[1:])), right)
-        cost, result = product(left.shaped(left.shape[1:]), right), (left.shape[1], right.shape[1])
+        cost, result = matrix_product_cost(left.shaped(left.shape[1:]), right), (left.shape[1], right.shape[1])
     elif ranks == (2, 2):
         read = (left, right)
-        cost = product(left, right)
+        cost = matrix_product_cost(left, right)
         return _with_result(cost, (*read, ends), left.shaped((groups, left.shape[0], right.shape[1])), result_dtype)
     else:
         return None
     return _with_result(cost, (*read, ends), left.shaped(result), result_dtype)
 
 
-def _with_result(cost: Work | None, read: tuple[Tensor, ...], result: Tensor, result_dtype: str | None) -> Work | None:
+def _with_result(cost: OperatorCost | None, read: tuple[Tensor, ...], result: Tensor, result_dtype: str | None) -> OperatorCost | None:
     """Return the cost with the bytes of these tensors and a result of this type."""
     if cost is None:
         return None
     written = result if result_dtype is None else Tensor(result.shape, result_dtype)
-    return Work(cost.weight, cost.flop, moved_bytes((*read, written)), cost.dtype)
+    return OperatorCost(cost.weight, cost.flop, moved_bytes((*read, written)), cost.dtype)
 
 
-def _fused_experts(call: OperatorCall) -> Work | None:
+def _fused_experts(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of vLLM's mixture of experts, inplace_fused_experts and outplace_fused_experts.
 
     Inputs: rows [m, k], w1 [experts, 2 n, k], w2 [experts, k, n], weights of the selected experts [m, few], …
@@ -166,10 +166,10 @@ def _fused_experts(call: OperatorCall) -> Work | None:
     flop = 2.0 * selected.count * (both * inner + inner * (both // 2))
     used = min(experts, selected.count)
     weights = (first.shaped((used, both, inner)), second.shaped((used, inner, both // 2)))
-    return Work(Weight.PRODUCT, flop, moved_bytes((rows, *weights, selected, rows)), rows.dtype)
+    return OperatorCost(CostClass.PRODUCT, flop, moved_bytes((rows, *weights, selected, rows)), rows.dtype)
 
 
-GROUPED: Final[Mapping[str, Model]] = {
+GROUPED: Final[Mapping[str, CostModel]] = {
     "aten::_grouped_mm": lambda call: _grouped(call, offsets=2),
     "aten::_scaled_grouped_mm": lambda call: _grouped(call, offsets=4, result_dtype="bfloat16"),
     "vllm::inplace_fused_experts": _fused_experts,
@@ -238,8 +238,8 @@ def multiply_flop(values: Shape, weight: Shape, result: Shape, *, is_transposed:
     return 2.0 * math.prod(values if is_transposed else result) * math.prod(weight[1:])
 
 
-def _forward(inputs: ConvolutionInputs) -> Model:
-    def model(call: OperatorCall) -> Work | None:
+def _forward(inputs: ConvolutionInputs) -> CostModel:
+    def model(call: OperatorCall) -> OperatorCost | None:
         values, weight = call.tensor(0), call.tensor(1)
         if values is None or weight is None or len(weight.shape) < 3:
             return None
@@ -252,8 +252,8 @@ def _forward(inputs: ConvolutionInputs) -> Model:
         if result is None:
             return None
         further = [call.tensor(index) for index in (inputs.bias, inputs.added) if index is not None]
-        return Work(
-            Weight.PRODUCT,
+        return OperatorCost(
+            CostClass.PRODUCT,
             multiply_flop(values.shape, weight.shape, result, is_transposed=geometry.is_transposed),
             moved_bytes((values, weight, *further, values.shaped(result))),
             values.dtype,
@@ -280,7 +280,7 @@ def _per_dimension(call: OperatorCall, index: int, width: int) -> Shape | None:
     return None if found is None else found * width if len(found) == 1 else found if len(found) == width else None
 
 
-def _backward(call: OperatorCall) -> Work | None:
+def _backward(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of convolution_backward: the gradients of input and weight each cost as much as the convolution."""
     gradient, values, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     transposed, requested = call.flag(7), call.flags(10)
@@ -292,10 +292,10 @@ def _backward(call: OperatorCall) -> Work | None:
     read = (gradient, values if requested[1] else None, weight if requested[0] else None)
     bias = gradient.shaped(gradient.shape[1:2])
     written = [tensor for tensor, is_requested in zip((values, weight, bias), requested, strict=True) if is_requested]
-    return Work(Weight.PRODUCT, once * (requested[0] + requested[1]), moved_bytes((*read, *written)), gradient.dtype)
+    return OperatorCost(CostClass.PRODUCT, once * (requested[0] + requested[1]), moved_bytes((*read, *written)), gradient.dtype)
 
 
-def _input_gradient(call: OperatorCall) -> Work | None:
+def _input_gradient(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of cudnn_convolution_backward_input (until 2021); the size of its result may not be recorded."""
     gradient, weight = call.tensor(1), call.tensor(2)
     if gradient is None or weight is None or len(gradient.shape) != len(weight.shape):
@@ -303,7 +303,7 @@ def _input_gradient(call: OperatorCall) -> Work | None:
     flop = multiply_flop((), weight.shape, gradient.shape, is_transposed=False)
     sizes = call.integers(0)
     result = None if sizes is None else Tensor(sizes, gradient.dtype)
-    return Work(Weight.PRODUCT, flop, None if result is None else moved_bytes((gradient, weight, result)), gradient.dtype)
+    return OperatorCost(CostClass.PRODUCT, flop, None if result is None else moved_bytes((gradient, weight, result)), gradient.dtype)
 
 
 _WITH_BIAS: Final = _forward(ConvolutionInputs(bias=2, padding=3, stride=4, dilation=5, groups=6))
@@ -312,7 +312,7 @@ _FIXED_KIND: Final = _forward(ConvolutionInputs(bias=2, stride=3, padding=4, dil
 _TRANSPOSED: Final = _forward(ConvolutionInputs(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, is_transposed=True))
 _DEPTHWISE: Final = _forward(ConvolutionInputs(bias=3, stride=4, padding=5, dilation=6))
 
-CONVOLUTIONS: Final[Mapping[str, Model]] = {
+CONVOLUTIONS: Final[Mapping[str, CostModel]] = {
     "aten::convolution": _GENERAL,
     "aten::_convolution": _GENERAL,
     "aten::convolution_overrideable": _GENERAL,
@@ -357,7 +357,7 @@ class AttentionInputs:
     is_heads_last: bool = False
 
 
-LONGEST_PLACE: Final = 2
+LONGEST_LENGTH_OFFSET: Final = 2
 """Offset of the longest query from the lengths of queries, with the lengths of keys between; the longest key follows."""
 
 
@@ -377,8 +377,8 @@ def causal_pairs(query_count: int, key_count: int) -> int:
     return square * (square + 1) // 2 + (query_count - square) * key_count
 
 
-def _model(inputs: AttentionInputs) -> Model:
-    def model(call: OperatorCall) -> Work | None:
+def _model(inputs: AttentionInputs) -> CostModel:
+    def model(call: OperatorCall) -> OperatorCost | None:
         query, key, value = (call.tensor(inputs.query + offset) for offset in range(3))
         if query is None or key is None or value is None:
             return None
@@ -401,7 +401,7 @@ def _model(inputs: AttentionInputs) -> Model:
             flop = 2.0 * sizes.batch_heads * sizes.pairs * (3 * sizes.key_size + 2 * sizes.value_size)
             # The result and its gradient are read, and a gradient written for each of the three.
             moved = moved_bytes((query, key, value, mask, result, result, query, key, value))
-        return Work(Weight.PRODUCT, flop, moved, query.dtype)
+        return OperatorCost(CostClass.PRODUCT, flop, moved, query.dtype)
 
     return model
 
@@ -420,7 +420,7 @@ def _sequence_count(
         return None
     count = lengths[0] - 1
     assert inputs.lengths is not None
-    longest = [call.integer(inputs.lengths + LONGEST_PLACE + operand) for operand in range(2)]
+    longest = [call.integer(inputs.lengths + LONGEST_LENGTH_OFFSET + operand) for operand in range(2)]
     are_alike = all(length is not None and length * count == shape[0] for length, shape in zip(longest, shapes, strict=True))
     return count if count == 1 or are_alike else None
 
@@ -440,7 +440,7 @@ def _sizes(query: Shape, key: Shape, value: Shape, is_causal: bool | None) -> _S
     return _Sizes(query[0] * query[1], pairs, query[-1], value[-1])
 
 
-ATTENTION: Final[Mapping[str, Model]] = {
+ATTENTION: Final[Mapping[str, CostModel]] = {
     "aten::scaled_dot_product_attention": _model(AttentionInputs(query=0, mask=3, causal=5)),
     "aten::_scaled_dot_product_flash_attention": _model(AttentionInputs(query=0, causal=4)),
     "aten::_scaled_dot_product_efficient_attention": _model(AttentionInputs(query=0, mask=3, causal=6)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kernalyse.services.core.costs.operator import Model, OperatorCall, Tensor, Weight, Work, moved_bytes
+from kernalyse.services.core.costs.operator import CostClass, CostModel, OperatorCall, OperatorCost, Tensor, moved_bytes
 
 # ---------------------------------------------------------------- moves
 # Operators that move elements and compute nothing, or add them to their target: copies, fills, lookups, scatters.
@@ -13,29 +13,29 @@ from kernalyse.services.core.costs.operator import Model, OperatorCall, Tensor, 
 # Lookups with several index tensors (index) are not covered: nothing is recorded of these tensors, not even their sizes.
 
 
-def _moves(*tensors: Tensor | None, flop: float = 0.0) -> Work | None:
+def _moves(*tensors: Tensor | None, flop: float = 0.0) -> OperatorCost | None:
     total = moved_bytes(tensors)
     dtype = next((tensor.dtype for tensor in tensors if tensor is not None), None)
-    return None if total is None else Work(Weight.MOVE, flop, total, dtype)
+    return None if total is None else OperatorCost(CostClass.MOVE, flop, total, dtype)
 
 
-def _copy(call: OperatorCall) -> Work | None:
+def _copy(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of copy_(target, source); the source may be broadcast, and of another type."""
     target, source = call.tensor(0), call.tensor(1)
     return None if target is None or source is None else _moves(source, target)
 
 
-def _clone(call: OperatorCall) -> Work | None:
+def _clone(call: OperatorCall) -> OperatorCost | None:
     values = call.tensor(0)
     return None if values is None else _moves(values, values)
 
 
-def _fill(call: OperatorCall) -> Work | None:
+def _fill(call: OperatorCall) -> OperatorCost | None:
     target = call.tensor(0)
     return None if target is None else _moves(target)
 
 
-def _embedding(call: OperatorCall) -> Work | None:
+def _embedding(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of embedding(table, indices): a row of the table is read and written for each index."""
     table, indices = call.tensor(0), call.tensor(1)
     if table is None or indices is None or len(table.shape) != 2:
@@ -44,7 +44,7 @@ def _embedding(call: OperatorCall) -> Work | None:
     return _moves(rows, rows, indices)
 
 
-def _embedding_backward(call: OperatorCall) -> Work | None:
+def _embedding_backward(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of embedding_dense_backward(gradient, indices, row count, …).
 
     Every row of the result is written, and each gradient is added to one row.
@@ -55,7 +55,7 @@ def _embedding_backward(call: OperatorCall) -> Work | None:
     return _moves(gradient, indices, gradient.shaped((row_count, gradient.shape[-1])), flop=float(gradient.count))
 
 
-def _index_select(call: OperatorCall) -> Work | None:
+def _index_select(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of index_select(input, dimension, indices)."""
     values, dimension, indices = call.tensor(0), call.integer(1), call.tensor(2)
     if values is None or dimension is None or indices is None or not -len(values.shape) <= dimension < len(values.shape):
@@ -66,7 +66,7 @@ def _index_select(call: OperatorCall) -> Work | None:
     return _moves(selected, selected, indices)
 
 
-def _gather(call: OperatorCall) -> Work | None:
+def _gather(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of gather(input, dimension, indices): as many elements as indices."""
     values, indices = call.tensor(0), call.tensor(2)
     if values is None or indices is None:
@@ -75,16 +75,16 @@ def _gather(call: OperatorCall) -> Work | None:
     return _moves(selected, selected, indices)
 
 
-def _concatenation(call: OperatorCall) -> Work | None:
+def _concatenation(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of cat(tensors, dimension) and stack: every element is read and written."""
     parts = call.tensors(0)
     if not parts:
         return None
     total = moved_bytes((*parts, *parts))
-    return Work(Weight.MOVE, 0.0, total, parts[0].dtype)
+    return OperatorCost(CostClass.MOVE, 0.0, total, parts[0].dtype)
 
 
-def _scatter(call: OperatorCall, *, is_added: bool) -> Work | None:
+def _scatter(call: OperatorCall, *, is_added: bool) -> OperatorCost | None:
     """Return the cost of scatter_(target, dimension, indices, source), index_copy_, scatter_add_ and index_add_.
 
     Source and indices are read, and as many elements of the target written; with an addition these are read as well, and one
@@ -109,7 +109,7 @@ PUT_ROWS: Final = ("aten::index_add_", "aten::index_copy_")
 """Operators whose indices have one dimension and select rows of the target."""
 
 
-def _index_put(call: OperatorCall) -> Work | None:
+def _index_put(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of index_put_(target, indices, values, accumulate): each value is read and written, or added to what is there.
 
     Nothing is recorded of the indices, so a value that is broadcast, such as a single one, leaves the cost unknown.
@@ -122,7 +122,7 @@ def _index_put(call: OperatorCall) -> Work | None:
     return _moves(put, values, put if is_added else None, flop=flop)
 
 
-def _embedding_bag(call: OperatorCall) -> Work | None:
+def _embedding_bag(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of an embedding bag: rows are summed, bag by bag.
 
     Inputs: table, indices, offsets, …, 4: mode, 6: weights, 7: whether the last offset is included.
@@ -146,7 +146,7 @@ def _embedding_bag(call: OperatorCall) -> Work | None:
     return _moves(rows, indices, offsets, scales, result, indices, offsets, flop=float(flop))
 
 
-MOVES: Final[Mapping[str, Model]] = {
+MOVES: Final[Mapping[str, CostModel]] = {
     "aten::copy_": _copy,
     "aten::clone": _clone,
     "aten::contiguous": _clone,
@@ -180,15 +180,15 @@ SPREAD: Final = (
     *("all_to_all", "all_to_allv", "alltoall", "alltoall_base"),
 )
 WHOLE: Final = ("broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "send", "recv")
-NAME_PLACE: Final = 4
-RANKS_PLACE: Final = 9
+NAME_INDEX: Final = 4
+RANK_COUNT_INDEX: Final = 9
 """Indices of two inputs of record_param_comms: the collective's name and the number of ranks."""
 
 REDUCING: Final = ("reduce",)
 """Collectives with such a name make additions that are not known; others compute nothing."""
 
 
-def bus_share(name: str, rank_count: int) -> float | None:
+def bus_fraction(name: str, rank_count: int) -> float | None:
     """Return the fraction of the complete array that one rank moves over its links, or None for an unknown collective."""
     if name in WHOLE:
         return 1.0
@@ -197,19 +197,19 @@ def bus_share(name: str, rank_count: int) -> float | None:
     return 2.0 * (rank_count - 1) / rank_count if name in ALL_REDUCE else (rank_count - 1) / rank_count if name in SPREAD else None
 
 
-def _collective(name: str, rank_count: int, *arrays: Tensor) -> Work | None:
+def _collective(name: str, rank_count: int, *arrays: Tensor) -> OperatorCost | None:
     """Return the cost of a collective; `arrays` are its inputs and outputs."""
-    fraction = bus_share(name, rank_count)
+    fraction = bus_fraction(name, rank_count)
     array = max(arrays, key=lambda tensor: tensor.count)
     if fraction is None or array.bytes is None:
         return None
     flop = None if any(part in name for part in REDUCING) else 0.0
-    return Work(Weight.MOVE, flop, fraction * array.bytes, array.dtype)
+    return OperatorCost(CostClass.MOVE, flop, fraction * array.bytes, array.dtype)
 
 
-def _recorded_collective(call: OperatorCall) -> Work | None:
+def _recorded_collective(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of record_param_comms(input or inputs, …, name, …, number of ranks); a gather multiplies its input."""
-    single, name, rank_count = call.tensor(0), call.text(NAME_PLACE), call.integer(RANKS_PLACE)
+    single, name, rank_count = call.tensor(0), call.text(NAME_INDEX), call.integer(RANK_COUNT_INDEX)
     values = call.tensors(0) if single is None else [single]
     if not values or rank_count is None or rank_count < 1:
         return None
@@ -217,13 +217,13 @@ def _recorded_collective(call: OperatorCall) -> Work | None:
     return _collective(name, rank_count, values[0].shaped((copies * sum(tensor.count for tensor in values),)))
 
 
-def _base_collective(name: str) -> Model:
+def _base_collective(name: str) -> CostModel:
     """Return the model of c10d::_allgather_base_ or _reduce_scatter_base_(result, input, …).
 
     The quotient of the two sizes is the number of ranks.
     """
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         result, values = call.tensor(0), call.tensor(1)
         if result is None or values is None or not result.count or not values.count:
             return None
@@ -233,10 +233,10 @@ def _base_collective(name: str) -> Model:
     return model
 
 
-def _functional_collective(name: str, ranks: int, *, grows: bool = False) -> Model:
+def _functional_collective(name: str, ranks: int, *, grows: bool = False) -> CostModel:
     """Return the model of an operator (input, …) whose number of ranks is input `ranks`; grows: the result is as many times the input."""
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         values, rank_count = call.tensor(0), call.integer(ranks)
         if values is None or rank_count is None or rank_count < 1:
             return None
@@ -245,13 +245,13 @@ def _functional_collective(name: str, ranks: int, *, grows: bool = False) -> Mod
     return model
 
 
-def _broadcast(call: OperatorCall) -> Work | None:
+def _broadcast(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _c10d_functional::broadcast(input, source, group)."""
     values = call.tensor(0)
     return None if values is None else _collective("broadcast", 1, values)
 
 
-COLLECTIVES: Final[Mapping[str, Model]] = {
+COLLECTIVES: Final[Mapping[str, CostModel]] = {
     "record_param_comms": _recorded_collective,
     "c10d::_allgather_base_": _base_collective("_allgather_base"),
     "c10d::_reduce_scatter_base_": _base_collective("_reduce_scatter_base"),

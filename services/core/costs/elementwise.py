@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kernalyse.services.core.costs.operator import Model, OperatorCall, Tensor, Weight, Work, broadcast, moved_bytes, promoted
+from kernalyse.services.core.costs.operator import (
+    CostClass,
+    CostModel,
+    OperatorCall,
+    OperatorCost,
+    Tensor,
+    broadcast,
+    moved_bytes,
+    promoted_dtype,
+)
 
 IN_PLACE: Final = "_"
 
@@ -28,7 +37,7 @@ class Elementwise:
     result_dtype: str | None = None
 
 
-NONE_COUNTED: Final = 0.0
+NO_FLOP: Final = 0.0
 LOGICAL: Final = "bool"
 
 DEFINITIONS: Final[Mapping[str, Elementwise]] = {
@@ -63,8 +72,8 @@ DEFINITIONS: Final[Mapping[str, Elementwise]] = {
 }
 
 
-def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> Model:
-    def model(call: OperatorCall) -> Work | None:
+def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> CostModel:
+    def model(call: OperatorCall) -> OperatorCost | None:
         inputs = [tensor for index in range(definition.input_count) if (tensor := call.tensor(index)) is not None]
         first = call.tensor(0)
         if not inputs or (is_in_place and first is None):
@@ -75,11 +84,11 @@ def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> Model:
             return None
         result = first if is_in_place and first is not None else Tensor(shape, definition.result_dtype or dtype)
         masks = (Tensor(shape, LOGICAL),) if name == "native_dropout" else ()
-        flop = result.count * definition.flop if "float" in dtype else NONE_COUNTED
+        flop = result.count * definition.flop if "float" in dtype else NO_FLOP
         # A tensor without dimensions is passed as a number if another input has dimensions.
         read = [tensor for tensor in inputs if tensor.shape or not shape]
         moved = moved_bytes((*read, result, *masks))
-        return None if moved is None else Work(Weight.PASS, float(flop), moved, dtype)
+        return None if moved is None else OperatorCost(CostClass.PASS, float(flop), moved, dtype)
 
     return model
 
@@ -87,21 +96,21 @@ def _model(definition: Elementwise, name: str, *, is_in_place: bool) -> Model:
 def _arithmetic_dtype(name: str, inputs: list[Tensor], call: OperatorCall) -> str | None:
     """Return the type of the arithmetic, or None where it is not recorded; a Python number changes the type of integers only."""
     values = [tensor for tensor in inputs if tensor.dtype != LOGICAL] if name in ("where", "masked_fill") else inputs
-    dtype = promoted(values or inputs)
+    dtype = promoted_dtype(values or inputs)
     if dtype is None or "float" in dtype or len(inputs) == len(call.shapes):
         return dtype
     return "float32" if name in ("div", "true_divide") else dtype
 
 
-def _models() -> dict[str, Model]:
-    found: dict[str, Model] = {}
+def _models() -> dict[str, CostModel]:
+    found: dict[str, CostModel] = {}
     for name, definition in DEFINITIONS.items():
         found[f"aten::{name}"] = _model(definition, name, is_in_place=False)
         found[f"aten::{name}{IN_PLACE}"] = _model(definition, name, is_in_place=True)
     return found
 
 
-ELEMENTWISE: Final[Mapping[str, Model]] = _models()
+ELEMENTWISE: Final[Mapping[str, CostModel]] = _models()
 
 
 # ---------------------------------------------------------------- optimizers
@@ -119,11 +128,11 @@ def _count(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.count for tensor in tensors)
 
 
-def _step(flop: float, parameters: list[Tensor], moved: Iterable[Tensor]) -> Work:
-    return Work(Weight.PASS, flop * _count(parameters), moved_bytes(moved), parameters[0].dtype)
+def _step(flop: float, parameters: list[Tensor], moved: Iterable[Tensor]) -> OperatorCost:
+    return OperatorCost(CostClass.PASS, flop * _count(parameters), moved_bytes(moved), parameters[0].dtype)
 
 
-def _adam(call: OperatorCall) -> Work | None:
+def _adam(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _fused_adam_ and _fused_adamw_.
 
     Inputs: parameters, gradients, m, v, largest v, steps, rate, beta1, beta2, decay, epsilon, …
@@ -143,7 +152,7 @@ def _adam(call: OperatorCall) -> Work | None:
     return _step(flop, parameters, (*both, *both, *(() if is_scaled else gradients), *steps))
 
 
-def _sgd(call: OperatorCall) -> Work | None:
+def _sgd(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _fused_sgd_.
 
     Inputs: parameters, gradients, buffers, decay, momentum, rate, dampening, nesterov, maximize, is first, scale, …
@@ -165,16 +174,16 @@ def _sgd(call: OperatorCall) -> Work | None:
     return _step(flop, parameters, moved)
 
 
-def _unscaling(call: OperatorCall) -> Work | None:
+def _unscaling(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse scale): one product per element."""
     gradients = call.tensors(0)
     return _step(1, gradients, (*gradients, *gradients)) if gradients else None
 
 
-def _foreach(flop: float, input_count: int) -> Model:
+def _foreach(flop: float, input_count: int) -> CostModel:
     """Return the model of an elementwise operator over lists; the first list is as long as the result."""
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         inputs = [call.tensors(index) for index in range(input_count)]
         if not inputs[0]:
             return None
@@ -185,15 +194,15 @@ def _foreach(flop: float, input_count: int) -> Model:
     return model
 
 
-def _foreach_fill(call: OperatorCall) -> Work | None:
+def _foreach_fill(call: OperatorCall) -> OperatorCost | None:
     targets = call.tensors(0)
-    return Work(Weight.MOVE, 0.0, moved_bytes(targets), targets[0].dtype) if targets else None
+    return OperatorCost(CostClass.MOVE, 0.0, moved_bytes(targets), targets[0].dtype) if targets else None
 
 
-def _foreach_copy(call: OperatorCall) -> Work | None:
+def _foreach_copy(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _foreach_copy_(targets, sources)."""
     targets, sources = call.tensors(0), call.tensors(1)
-    return Work(Weight.MOVE, 0.0, moved_bytes((*sources, *targets)), targets[0].dtype) if targets and sources else None
+    return OperatorCost(CostClass.MOVE, 0.0, moved_bytes((*sources, *targets)), targets[0].dtype) if targets and sources else None
 
 
 _FOREACH: Final = (
@@ -202,8 +211,8 @@ _FOREACH: Final = (
 )
 
 
-def _foreach_models() -> dict[str, Model]:
-    found: dict[str, Model] = {}
+def _foreach_models() -> dict[str, CostModel]:
+    found: dict[str, CostModel] = {}
     for name in _FOREACH:
         definition = DEFINITIONS[name]
         for suffix in ("", IN_PLACE):
@@ -211,7 +220,7 @@ def _foreach_models() -> dict[str, Model]:
     return found
 
 
-OPTIMIZERS: Final[Mapping[str, Model]] = {
+OPTIMIZERS: Final[Mapping[str, CostModel]] = {
     **_foreach_models(),
     "aten::_foreach_zero_": _foreach_fill,
     "aten::_foreach_copy_": _foreach_copy,

@@ -103,7 +103,7 @@ def broadcast(*shapes: Shape) -> Shape | None:
     return tuple(sizes)
 
 
-def promoted(tensors: Iterable[Tensor]) -> str | None:
+def promoted_dtype(tensors: Iterable[Tensor]) -> str | None:
     """Return the data type of a result by PyTorch's promotion rules, or None where one of the types is not known.
 
     Tensors without dimensions decide only if they are of a higher kind; float16 with bfloat16 makes float32.
@@ -234,7 +234,7 @@ MODELLED: Final = "op model"
 """Source of a cost that was computed from the shapes of a call, not counted."""
 
 
-class Weight(IntEnum):
+class CostClass(IntEnum):
     """The rank of an operator among those that it contains: only an inner one of the same rank replaces its cost.
 
     A convolution's gradient that fills a buffer or sums a bias along the way is still that gradient.
@@ -246,17 +246,17 @@ class Weight(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class OperatorCost:
     """The cost of one call: flop and bytes, None where unknown.
 
     bytes: every input is read and every output written once, whatever caches hold. dtype: of the arithmetic.
     """
 
-    weight: Weight
+    weight: CostClass
     flop: float | None
     bytes: float | None
     dtype: str | None
 
 
-Model = Callable[[OperatorCall], Work | None]
+CostModel = Callable[[OperatorCall], OperatorCost | None]
 """A cost model; it returns None where the shapes do not determine the cost."""

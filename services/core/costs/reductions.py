@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from kernalyse.services.core.costs.contractions import Geometry, result_shape
-from kernalyse.services.core.costs.operator import Model, OperatorCall, Shape, Tensor, Weight, Work, moved_bytes
+from kernalyse.services.core.costs.operator import CostClass, CostModel, OperatorCall, OperatorCost, Shape, Tensor, moved_bytes
 
 INDEX_DTYPE: Final = "int64"
 
 
-def _reduction(flop_per_input: int, flop_per_result: int, *, dimensions: int | None = 1, result_dtype: str | None = None) -> Model:
+def _reduction(flop_per_input: int, flop_per_result: int, *, dimensions: int | None = 1, result_dtype: str | None = None) -> CostModel:
     """Return the model of a reduction; `dimensions` is the index of the input that lists the reduced dimensions.
 
     Without that input, or with an empty one, all dimensions are reduced.
     """
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         values = call.tensor(0)
         count = None if values is None else _result_count(values.shape, call, dimensions)
         if values is None or count is None:
@@ -26,7 +26,7 @@ def _reduction(flop_per_input: int, flop_per_result: int, *, dimensions: int | N
         dtype = values.dtype
         flop = float(values.count * flop_per_input + count * flop_per_result) if dtype is not None and "float" in dtype else 0.0
         moved = moved_bytes((values, Tensor((count,), result_dtype or dtype)))
-        return None if moved is None else Work(Weight.PASS, max(flop, 0.0), moved, dtype)
+        return None if moved is None else OperatorCost(CostClass.PASS, max(flop, 0.0), moved, dtype)
 
     return model
 
@@ -46,7 +46,7 @@ def _result_count(shape: Shape, call: OperatorCall, dimensions: int | None) -> i
     return math.prod(shape[dimension] for dimension in remaining)
 
 
-def _cumulative(call: OperatorCall) -> Work | None:
+def _cumulative(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of cumsum(input, dimension): n - 1 additions per row."""
     values, dimension = call.tensor(0), call.integer(1)
     if values is None or dimension is None or not -len(values.shape) <= dimension < len(values.shape) or not values.count:
@@ -55,14 +55,14 @@ def _cumulative(call: OperatorCall) -> Work | None:
     return _pass(float(flop), (values, values), values)
 
 
-def _pooling(*, is_mean: bool) -> Model:
+def _pooling(*, is_mean: bool) -> CostModel:
     """Return the model of a pooling (input, kernel, stride, padding, …).
 
     max_poolNd has a dilation, and also writes the indices of the maxima. A mean of n takes n - 1 additions and a division; windows at
     the border count in full.
     """
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         values, kernel, padding = call.tensor(0), call.integers(1), call.integers(3)
         stride = call.integers(2) or kernel
         dilation = (1,) if is_mean else call.integers(4)
@@ -84,7 +84,7 @@ def _pooling(*, is_mean: bool) -> Model:
     return model
 
 
-def _pooling_backward(call: OperatorCall) -> Work | None:
+def _pooling_backward(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of max_poolNd_with_indices_backward(gradient, input, …, indices): one addition per element of the gradient."""
     gradient, values = call.tensor(0), call.tensor(1)
     if gradient is None or values is None:
@@ -92,15 +92,15 @@ def _pooling_backward(call: OperatorCall) -> Work | None:
     return _pass(float(gradient.count), (gradient, values, Tensor(gradient.shape, INDEX_DTYPE)), values)
 
 
-def _pass(flop: float, moved: tuple[Tensor | None, ...], values: Tensor) -> Work | None:
+def _pass(flop: float, moved: tuple[Tensor | None, ...], values: Tensor) -> OperatorCost | None:
     total = moved_bytes(moved)
-    return None if total is None else Work(Weight.PASS, flop, total, values.dtype)
+    return None if total is None else OperatorCost(CostClass.PASS, flop, total, values.dtype)
 
 
 _SUM: Final = _reduction(1, -1)
 _SELECTION: Final = _reduction(0, 0)
 
-REDUCTIONS: Final[Mapping[str, Model]] = {
+REDUCTIONS: Final[Mapping[str, CostModel]] = {
     "aten::sum": _SUM,
     "aten::mean": _reduction(1, 0),  # n - 1 additions and a division
     "aten::amax": _SELECTION,
@@ -150,7 +150,7 @@ def softmax_flop(row_count: int, length: int) -> float:
     return float(row_count * (4 * length - 1))
 
 
-def _layer_norm(call: OperatorCall) -> Work | None:
+def _layer_norm(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of native_layer_norm(input, normalized_shape, weight, bias, epsilon), which also writes the statistics."""
     values, scale, shift = call.tensor(0), call.tensor(2), call.tensor(3)
     length = _row_length(call.integers(1), scale)
@@ -161,7 +161,7 @@ def _layer_norm(call: OperatorCall) -> Work | None:
     return _pass(flop, (values, scale, shift, values, _statistics(values, rows)), values)
 
 
-def _layer_norm_backward(call: OperatorCall) -> Work | None:
+def _layer_norm_backward(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of native_layer_norm_backward(gradient, input, normalized_shape, mean, deviation, weight, bias, requested)."""
     gradient, values, scale, shift = (call.tensor(index) for index in (0, 1, 5, 6))
     length = _row_length(call.integers(2), scale)
@@ -174,7 +174,7 @@ def _layer_norm_backward(call: OperatorCall) -> Work | None:
     return _pass(flop, (gradient, values, _statistics(values, rows), scale, values, scale, shift), values)
 
 
-def _group_norm(call: OperatorCall) -> Work | None:
+def _group_norm(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of native_group_norm(input, weight, bias, batch, channels, size, groups, epsilon)."""
     values, scale, shift, groups = call.tensor(0), call.tensor(1), call.tensor(2), call.integer(6)
     if values is None or not groups or len(values.shape) < 2 or values.count % (values.shape[0] * groups or 1):
@@ -184,14 +184,14 @@ def _group_norm(call: OperatorCall) -> Work | None:
     return _pass(flop, (values, scale, shift, values, _statistics(values, rows)), values)
 
 
-def _batch_norm(training: int) -> Model:
+def _batch_norm(training: int) -> CostModel:
     """Return the model of a batch norm (input, weight, bias, running mean, running variance, …), in which a channel is a row.
 
     `training` is the index of the flag. In training the running statistics are read and written, and those of the batch written;
     else the former are read, and there remain epsilon and the inverse root per channel, a difference and a product per element.
     """
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         values, scale, shift, mean, variance = (call.tensor(index) for index in range(5))
         is_training = call.flag(training)
         if values is None or len(values.shape) < 2 or is_training is None or not values.shape[1]:
@@ -207,10 +207,10 @@ def _batch_norm(training: int) -> Model:
     return model
 
 
-def _batch_norm_backward(indices: tuple[int, int, int]) -> Model:
+def _batch_norm_backward(indices: tuple[int, int, int]) -> CostModel:
     """Return the model of a batch norm's gradient; `indices` are those of gradient, input and weight."""
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         gradient, values, scale = (call.tensor(index) for index in indices)
         if gradient is None or values is None or len(values.shape) < 2 or not values.shape[1]:
             return None
@@ -232,10 +232,10 @@ def rms_norm_flop(row_count: int, length: int, *, has_scale: bool) -> float:
     return float(row_count * (3 * length + 2 + length * has_scale))
 
 
-def _rms_norm(indices: tuple[int, int]) -> Model:
+def _rms_norm(indices: tuple[int, int]) -> CostModel:
     """Return the model of an RMS norm; `indices` are those of input and weight."""
 
-    def model(call: OperatorCall) -> Work | None:
+    def model(call: OperatorCall) -> OperatorCost | None:
         values, scale = (call.tensor(index) for index in indices)
         if values is None or scale is None or not scale.count or values.count % scale.count:
             return None
@@ -245,7 +245,7 @@ def _rms_norm(indices: tuple[int, int]) -> Model:
     return model
 
 
-def _added_rms_norm(call: OperatorCall) -> Work | None:
+def _added_rms_norm(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of vLLM's fused_add_rms_norm(input, residual, weight, epsilon).
 
     The sum replaces the residual, and its norm the input.
@@ -257,19 +257,19 @@ def _added_rms_norm(call: OperatorCall) -> Work | None:
     return _pass(float(flop), (values, residual, scale, values, residual), values)
 
 
-def _softmax(call: OperatorCall) -> Work | None:
+def _softmax(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of a softmax (input, dimension, …)."""
     values, length = call.tensor(0), _dimension_size(call, 0, 1)
     return None if values is None or not length else _pass(softmax_flop(values.count // length, length), (values, values), values)
 
 
-def _log_softmax(call: OperatorCall) -> Work | None:
+def _log_softmax(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _log_softmax; per row n differences, n exponentials, sum and logarithm n, n differences."""
     values, length = call.tensor(0), _dimension_size(call, 0, 1)
     return None if values is None or not length else _pass(4.0 * values.count, (values, values), values)
 
 
-def _softmax_backward(call: OperatorCall) -> Work | None:
+def _softmax_backward(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of _softmax_backward_data(gradient, output, dimension, …) and of log_softmax's: 4n - 1 flop per row.
 
     Softmax: y (dy - sum(dy y)); its logarithm: dy - exp(y) sum(dy).
@@ -298,7 +298,7 @@ def _statistics(values: Tensor, row_count: int) -> Tensor:
     return Tensor((_STATISTICS_PER_ROW * row_count,), dtype)
 
 
-NORMS: Final[Mapping[str, Model]] = {
+NORMS: Final[Mapping[str, CostModel]] = {
     "aten::native_layer_norm": _layer_norm,
     "aten::native_layer_norm_backward": _layer_norm_backward,
     "aten::native_group_norm": _group_norm,

@@ -346,7 +346,7 @@ REPLAYING: Final = ("NV_TPS_LAUNCH_", "NV_COMPUTE_PROFILER_", "NV_NSIGHT_INJECTI
 and then a held stream waits for work that never gets to it."""
 
 
-def may_hold_streams(environment: Mapping[str, str]) -> bool:
+def can_block_streams(environment: Mapping[str, str]) -> bool:
     """Return whether the stream may be blocked: not under a tool or setting that makes every launch wait for the one before."""
     if any(environment.get(name, "0") not in ("", "0") for name in (UNDER_PROFILER, "CUDA_LAUNCH_BLOCKING")):
         return False

@@ -40,7 +40,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
         case BackendName.OPENCL:
             from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 
-            return OpenCLBackend(wanted_runtime())
+            return OpenCLBackend(requested_runtime())
         case BackendName.NVCC:
             from kernalyse.services.profiler.backends.cuda.nvcc_backend import NvccBackend
 
@@ -82,7 +82,7 @@ def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Pat
             )
 
 
-def wanted_runtime() -> str | None:
+def requested_runtime() -> str | None:
     """Return the OpenCL runtime that the environment selects: "intel", "pocl", or None for all installed ones."""
     return os.environ.get("OPENCL") or None
 

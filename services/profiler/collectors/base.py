@@ -30,7 +30,7 @@ class CollectorContext:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolEnd:
+class ToolExit:
     """How a process of the tool has ended.
 
     exit_code: None when a signal ended it. output: its last lines, and the program's. is_over_time: it was ended for that.
@@ -42,7 +42,7 @@ class ToolEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFile:
+class ArtifactFile:
     """A file that becomes an artifact of the run."""
 
     artifact_name: str
@@ -50,7 +50,7 @@ class KeptFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectorResult:
     """The traces and files of a collector.
 
     traces: names of the artifacts of each trace, the one to read first in front.
@@ -58,7 +58,7 @@ class Collected:
     again: asks the tool for less than it refused; the program has to be started once more for it.
     """
 
-    files: tuple[KeptFile, ...] = ()
+    files: tuple[ArtifactFile, ...] = ()
     traces: tuple[tuple[str, ...], ...] = ()
     problem: KernalyseError | None = None
     is_within_program: bool = False
@@ -66,10 +66,10 @@ class Collected:
     again: Collector | None = None
 
 
-class Toolbox(Protocol):
+class ToolRunner(Protocol):
     """The means to run a tool again on the collected data: supervised, within the run's time limit, with its status shown."""
 
-    def run(self, command: Sequence[str], activity: str) -> ToolEnd:
+    def run(self, command: Sequence[str], activity: str) -> ToolExit:
         """Run the command to its end. activity: the status message that the service shows meanwhile."""
         ...
 
@@ -94,7 +94,7 @@ class Collector(Protocol):
         """Return whether a process of the program is writing its trace, and so gets more time after SIGTERM."""
         ...
 
-    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+    def collect(self, end: ToolExit, toolbox: ToolRunner) -> CollectorResult:
         """Return the traces and files that are there after the program's end, however it ended."""
         ...
 
@@ -105,7 +105,7 @@ def last_lines(output: str) -> str:
     return "\n".join(lines[-SHOWN_LINE_COUNT:])
 
 
-def no_trace(collector: str, end: ToolEnd, found: str, remedy: str) -> CollectorFailedError:
+def no_trace(collector: str, end: ToolExit, found: str, remedy: str) -> CollectorFailedError:
     """Return the error of a collector that has left no trace, with its last lines."""
     ending = (
         "was ended for the time limit"

@@ -15,7 +15,15 @@ from kernalyse.services.core.errors import CollectorUnavailableError, UnmetCondi
 from kernalyse.services.core.external_programs import find_ncu
 from kernalyse.services.core.model import CacheMode, CommandProfile
 from kernalyse.services.profiler.backends.base import UNDER_PROFILER
-from kernalyse.services.profiler.collectors.base import PROGRAM_MARK, Collected, CollectorContext, KeptFile, Toolbox, ToolEnd, no_trace
+from kernalyse.services.profiler.collectors.base import (
+    PROGRAM_MARK,
+    ArtifactFile,
+    CollectorContext,
+    CollectorResult,
+    ToolExit,
+    ToolRunner,
+    no_trace,
+)
 
 DRIVER_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 PROCESSES: Final = Path("/proc")
@@ -68,7 +76,7 @@ class NcuCall:
         ]
 
 
-def cache_control_of(cache_mode: CacheMode) -> str:
+def ncu_cache_control(cache_mode: CacheMode) -> str:
     """Return ncu's --cache-control: caches are flushed before each replay of a cold launch, and left alone for a hot one."""
     return "all" if cache_mode is CacheMode.COLD else "none"
 
@@ -248,7 +256,7 @@ NAMED_METRIC: Final = re.compile(r"Failed to find metric (?:regex:\^?)?([A-Za-z]
 LISTED_METRICS: Final = re.compile(r"Failed to access the following \d+ metrics?: ([^\n]+)")
 
 
-def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
+def counter_error(output: str, exit_code: int | None) -> UnmetConditionError:
     """Return the error that explains the output of ncu and the command under it.
 
     Args:
@@ -264,17 +272,17 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
     return UnmetConditionError("hardware counters", found=f"{said_by}: {found}", expected="a report", remedy=remedy)
 
 
-def not_counted(refused: Iterable[str]) -> str:
+def skipped_metrics_notice(refused: Iterable[str]) -> str:
     """Return the notice that names the skipped metrics."""
     return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
 
 
-def is_refused_for_good(said: str) -> bool:
+def is_permanent_failure(said: str) -> bool:
     """Return whether ncu's output names a reason that lies in the machine and so holds for every kernel."""
     return any(words in said for words in REMEDIES if words != NOTHING_PROFILED)
 
 
-def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
+def rejected_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
     """Return those of the requested metrics that ncu's message names as unknown."""
     named = {found[1] for found in NAMED_METRIC.finditer(output)}
     for listed in LISTED_METRICS.finditer(output):
@@ -350,19 +358,19 @@ class NcuProfile:
         """Return False: ncu writes its report within its own process."""
         return False
 
-    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+    def collect(self, end: ToolExit, toolbox: ToolRunner) -> CollectorResult:
         """Print the report as CSV with a second call of ncu, and return both files, or the reason why there is none."""
-        unknown = refused_metrics(end.output, self.metrics)
-        notices = (not_counted(unknown),) if unknown else ()
+        unknown = rejected_metrics(end.output, self.metrics)
+        notices = (skipped_metrics_notice(unknown),) if unknown else ()
         if not self.report.is_file():
             if "==ERROR==" in end.output or "==WARNING==" in end.output:
                 rest = tuple(metric for metric in self.metrics if metric not in unknown)
                 again = replace(self, metrics=rest) if unknown else None
-                return Collected(problem=refusal(end.output, end.exit_code), notices=notices, again=again)
-            return Collected(
+                return CollectorResult(problem=counter_error(end.output, end.exit_code), notices=notices, again=again)
+            return CollectorResult(
                 problem=no_trace(NAME, end, "no report", "Look at the filter and the capture range: no launch may match them.")
             )
-        report = KeptFile(REPORT, self.report)
+        report = ArtifactFile(REPORT, self.report)
         table = self.context.collected / TABLE
         printing = toolbox.run(
             [
@@ -377,8 +385,8 @@ class NcuProfile:
         )
         if printing.exit_code != 0 or not table.is_file() or TABLE_MARK not in table.read_bytes():
             remedy = "The report is stored as an artifact; it may be cut short. Try to open it by hand."
-            return Collected((report,), problem=no_trace("ncu --import", printing, "a report that it does not print", remedy))
-        return Collected((report, KeptFile(TABLE, table)), ((TABLE,),), notices=notices)
+            return CollectorResult((report,), problem=no_trace("ncu --import", printing, "a report that it does not print", remedy))
+        return CollectorResult((report, ArtifactFile(TABLE, table)), ((TABLE,),), notices=notices)
 
 
 def open_ncu(

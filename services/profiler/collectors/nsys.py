@@ -16,11 +16,11 @@ from kernalyse.services.core.external_programs import find_nsys
 from kernalyse.services.core.model import CommandProfile
 from kernalyse.services.profiler.collectors.base import (
     PROGRAM_MARK,
-    Collected,
+    ArtifactFile,
     CollectorContext,
-    KeptFile,
-    Toolbox,
-    ToolEnd,
+    CollectorResult,
+    ToolExit,
+    ToolRunner,
     files_below,
     no_trace,
 )
@@ -113,11 +113,11 @@ class Nsys:
         """Return False: nsys writes its report within its own process."""
         return False
 
-    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+    def collect(self, end: ToolExit, toolbox: ToolRunner) -> CollectorResult:
         """Export the report with a second call of nsys, and return both, or what a failed nsys has left."""
         if not self.report.is_file() or self.report.stat().st_size == 0:
             return self._leftovers(end)
-        report = KeptFile(REPORT, self.report)
+        report = ArtifactFile(REPORT, self.report)
         export_type = self.program.export_type
         target = self.context.collected / f"export.{export_type}"
         exporting = toolbox.run(
@@ -132,11 +132,11 @@ class Nsys:
                 f"a report of {self.report.stat().st_size} bytes that it does not export",
                 "The report is stored as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
             )
-            return Collected(files=(report,), problem=problem)
-        files = tuple(KeptFile(str(path.relative_to(self.context.collected)), path) for path in found)
-        return Collected(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
+            return CollectorResult(files=(report,), problem=problem)
+        files = tuple(ArtifactFile(str(path.relative_to(self.context.collected)), path) for path in found)
+        return CollectorResult(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
 
-    def _leftovers(self, end: ToolEnd) -> Collected:
+    def _leftovers(self, end: ToolExit) -> CollectorResult:
         """Return the error of an nsys that made no report, with its raw file if the importer failed or was not reached."""
         folders = (self.context.collected, self.context.temporary)
         raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
@@ -150,17 +150,17 @@ class Nsys:
             problem = no_trace(
                 NAME, end, "no report", "Run the same under nsys in a shell of that node; `kernalyse doctor` looks at it too."
             )
-        return Collected(files=tuple(KeptFile(path.name, path) for path in raw), problem=problem)
+        return CollectorResult(files=tuple(ArtifactFile(path.name, path) for path in raw), problem=problem)
 
 
-def chosen_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+def locate_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the path of nsys by the node's setting, else on the path; None where there is none."""
     return find_nsys(environment) if setting is None else shutil.which(setting, path=environment.get("PATH"))
 
 
 def open_nsys(profile: CommandProfile, context: CollectorContext, setting: str | None) -> Nsys:
     """Open nsys. Raises CollectorUnavailableError: there is none, it does not start, or it may not sample the CPU."""
-    path = chosen_nsys(setting, context.environment)
+    path = locate_nsys(setting, context.environment)
     if path is None:
         raise CollectorUnavailableError(
             "collector nsys",

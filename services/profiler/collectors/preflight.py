@@ -109,7 +109,7 @@ def find_command(name: str, folder: Path, environment: Mapping[str, str]) -> str
 
 COLLECTORS: Final = ("nsys", "ncu", "kineto", "proton")
 
-CHOSEN: Final = ("nsys", "kineto")  # where a request names none
+AUTOMATIC: Final = ("nsys", "kineto")  # where a request names none
 
 OPTION_COLLECTORS: Final = {
     "capture_range": ("nsys", "ncu"),
@@ -161,7 +161,7 @@ def _check_environment(profile: CommandProfile) -> None:
 def _check_options(profile: CommandProfile) -> None:
     for name, collectors in OPTION_COLLECTORS.items():
         value = getattr(profile, name)
-        possible = (profile.collector,) if profile.collector else CHOSEN
+        possible = (profile.collector,) if profile.collector else AUTOMATIC
         if value != getattr(DEFAULTS, name) and not set(possible) & set(collectors):
             raise _invalid(
                 name,

@@ -14,7 +14,15 @@ from typing import Any, Final
 from kernalyse.services.core.errors import CollectorFailedError, CollectorUnavailableError, KernalyseError
 from kernalyse.services.core.model import CommandProfile
 from kernalyse.services.profiler.collectors import python_hook
-from kernalyse.services.profiler.collectors.base import PROGRAM_MARK, Collected, CollectorContext, KeptFile, Toolbox, ToolEnd, no_trace
+from kernalyse.services.profiler.collectors.base import (
+    PROGRAM_MARK,
+    ArtifactFile,
+    CollectorContext,
+    CollectorResult,
+    ToolExit,
+    ToolRunner,
+    no_trace,
+)
 
 PROBE_LIMIT_S: Final = 20.0
 INTERPRETER: Final = re.compile(r"python(\d+(\.\d+)*)?")
@@ -63,15 +71,15 @@ class PythonCollector:
         """Return whether a process of the program is writing its trace."""
         return any(note.get("state") == "finishing" for note in self._notes())
 
-    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+    def collect(self, end: ToolExit, toolbox: ToolRunner) -> CollectorResult:
         """Return the traces that the program's processes have written, or the reason why there is none."""
         found = next((paths for pattern in TRACE_PATTERNS[self.name] if (paths := self._files(pattern))), [])
         if not found:
             problem = self._problem(end)
-            return Collected(problem=problem, is_within_program=not isinstance(problem, CollectorUnavailableError))
-        files = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
+            return CollectorResult(problem=problem, is_within_program=not isinstance(problem, CollectorUnavailableError))
+        files = tuple(ArtifactFile(self._artifact_name(path, len(found)), path) for path in found)
         failures = tuple(str(note["error"]) for note in self._notes() if note.get("state") == "failed")
-        return Collected(files, tuple((file.artifact_name,) for file in files), is_within_program=True, notices=failures)
+        return CollectorResult(files, tuple((file.artifact_name,) for file in files), is_within_program=True, notices=failures)
 
     def install(self) -> None:
         """Put the hook where the program's PYTHONPATH has it."""
@@ -98,7 +106,7 @@ class PythonCollector:
                 notes.append({**json.loads(path.read_text()), "process_id": path.stem})
         return notes
 
-    def _problem(self, end: ToolEnd) -> KernalyseError:
+    def _problem(self, end: ToolExit) -> KernalyseError:
         notes = self._notes()
         failed = [note for note in notes if note.get("state") == "failed"]
         if failed:
@@ -109,7 +117,7 @@ class PythonCollector:
                 remedy="The program itself ran on. Try another version of it, or another collector.",
             )
         if f"No module named '{self.module_name}'" in end.output:
-            return absent(self.name, self.module_name, "the Python that the command started")
+            return missing_module_error(self.name, self.module_name, "the Python that the command started")
         if not (self.context.collected / python_hook.SEEN_FILE).exists():
             return no_trace(
                 self.name,
@@ -149,12 +157,12 @@ def open_python_collector(profile: CommandProfile, context: CollectorContext) ->
     collector = PythonCollector(profile, context)
     program = profile.arguments[0]
     if INTERPRETER.fullmatch(Path(program).name) and _lacks(program, collector.module_name, context):
-        raise absent(collector.name, collector.module_name, program)
+        raise missing_module_error(collector.name, collector.module_name, program)
     collector.install()
     return collector
 
 
-def absent(collector: str, module_name: str, python: str) -> CollectorUnavailableError:
+def missing_module_error(collector: str, module_name: str, python: str) -> CollectorUnavailableError:
     """Return the error for a module that the command's Python lacks."""
     return CollectorUnavailableError(
         f"collector {collector}",

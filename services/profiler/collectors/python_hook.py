@@ -32,7 +32,7 @@ EMPTY = "empty"  # state of a process that used the module, and did nothing with
 TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
-class Note:
+class StatusFile:
     """A status file from which the profiler's worker learns of this process."""
 
     def __init__(self, folder: str, module_name: str) -> None:
@@ -110,7 +110,7 @@ class ModuleRanges:
 class Kineto:
     """The collector torch.profiler, around the rest of the program or around some of its optimizer steps."""
 
-    def __init__(self, folder: str, note: Note) -> None:
+    def __init__(self, folder: str, note: StatusFile) -> None:
         self._path = os.path.join(folder, f"trace-{os.getpid()}.json")
         self._note = note
         steps = os.environ.get(STEPS_VARIABLE)
@@ -181,7 +181,7 @@ class Kineto:
 class Proton:
     """The collector of Triton, around the rest of the program."""
 
-    def __init__(self, folder: str, note: Note) -> None:
+    def __init__(self, folder: str, note: StatusFile) -> None:
         self._name = os.path.join(folder, f"profile-{os.getpid()}")
         self._note = note
         self._proton: Any = None
@@ -204,10 +204,10 @@ class Proton:
         self._note.report("stored", file_name=os.path.basename(self._name) + ".hatchet")
 
 
-class Beginning(importlib.abc.MetaPathFinder):
+class CollectorImportHook(importlib.abc.MetaPathFinder):
     """An import hook that starts the collector when a module has been imported."""
 
-    def __init__(self, module_name: str, collector: Any, note: Note) -> None:
+    def __init__(self, module_name: str, collector: Any, note: StatusFile) -> None:
         self._module_name = module_name
         self._collector = collector
         self._note = note
@@ -264,9 +264,9 @@ def watch() -> None:
     folder, collector_name = os.environ[FOLDER_VARIABLE], os.environ[COLLECTOR_VARIABLE]
     with open(os.path.join(folder, SEEN_FILE), "a", encoding="utf-8"):
         pass
-    note = Note(folder, MODULES[collector_name])
+    note = StatusFile(folder, MODULES[collector_name])
     collector = Kineto(folder, note) if collector_name == "kineto" else Proton(folder, note)
-    sys.meta_path.insert(0, Beginning(MODULES[collector_name], collector, note))
+    sys.meta_path.insert(0, CollectorImportHook(MODULES[collector_name], collector, note))
 
 
 def load_hidden_sitecustomize() -> None:

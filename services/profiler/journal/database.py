@@ -108,7 +108,7 @@ def read_frames(connection: sqlite3.Connection, position: int, run_id: str | Non
     frames: list[bytes] = []
     size_bytes = 0
     for event_index, event in rows:
-        frame = framed(event)
+        frame = encode_frame(event)
         if frames and size_bytes + len(frame) > limit_bytes:
             rows.close()
             return frames, position, False
@@ -214,7 +214,7 @@ class JournalEvent:
     frame: bytes = field(repr=False)
 
 
-def framed(event_data: bytes) -> bytes:
+def encode_frame(event_data: bytes) -> bytes:
     """Return a serialized RunEvent as element of `events`; frames joined parse as one response."""
     size = len(event_data)
     length = bytearray()

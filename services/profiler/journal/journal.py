@@ -35,7 +35,7 @@ MIN_FREE_BYTES: Final = 4 * 1024 * 1024
 _READER_COUNT: Final = 2
 
 
-class News:
+class ChangeNotifier:
     """A change notification. Those it wakes look up for themselves what has changed."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Cursor:
 class Journal:
     """The journal of one node: `open` it, and `close` it at the end."""
 
-    def __init__(self, folder: Path, limits: JournalLimits, news: News, forget: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> None:
         self._path = folder / "journal.sqlite"
         self._lock_file = _locked(folder / "journal.lock")
         self._writer = JournalWriter(self._path, limits, publish=self._publish, forget=forget)
@@ -74,7 +74,7 @@ class Journal:
         self._reading = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="journal-reader")
 
     @classmethod
-    async def open(cls, folder: Path, limits: JournalLimits, news: News, forget: Callable[[str], None]) -> Self:
+    async def open(cls, folder: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> Self:
         """Open the journal in `folder`, which is made where it is missing.
 
         Args:

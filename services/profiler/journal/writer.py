@@ -23,7 +23,7 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import Run
 from kernalyse.services.profiler.journal import database
-from kernalyse.services.profiler.journal.database import JournalEvent, framed
+from kernalyse.services.profiler.journal.database import JournalEvent, encode_frame
 from kernalyse.v1 import run_pb2
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class JournalWriter(threading.Thread):
                     message.event_unix_ns = now_ns
                     data = message.SerializeToString()
                     rows.append((next_index, request.run_id, data))
-                    events.append(JournalEvent(next_index, request.run_id, framed(data)))
+                    events.append(JournalEvent(next_index, request.run_id, encode_frame(data)))
                     next_index += 1
             for request in requests:
                 if request.run is not None:

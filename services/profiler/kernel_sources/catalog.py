@@ -275,7 +275,7 @@ class SourceKernels:
     notices: tuple[str, ...]
 
 
-def kernels_of_source(source: KernelSource) -> SourceKernels:
+def source_kernels(source: KernelSource) -> SourceKernels:
     """Return a derived definition for every __global__ function; for a template, of its explicit instance if it has one.
 
     Raises:

@@ -16,7 +16,7 @@ from kernalyse.services.core.errors import (
     UnsupportedConstructError,
 )
 from kernalyse.services.core.expressions import parse_expression
-from kernalyse.services.core.kernel_categories import CATALOG_CATEGORIES, category_of_name
+from kernalyse.services.core.kernel_categories import CATALOG_CATEGORIES, infer_category
 from kernalyse.services.core.model import (
     ArgumentDefinition,
     BufferDefinition,
@@ -34,7 +34,7 @@ from kernalyse.services.profiler.kernel_sources.functions import SourceFunction,
 
 BLOCK_NAMES: Final = ("block_x", "block_y", "block_z")
 PATHS: Final = ("", "fma", "tensor")
-WHOLE_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UINT8, DataType.UINT32, DataType.UINT64)
+INTEGER_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UINT8, DataType.UINT32, DataType.UINT64)
 
 
 def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expected: str) -> InvalidCatalogError:
@@ -60,7 +60,7 @@ def check_definition(
     _check_names(definition, file_name)
     constants = {} if source is None else parse_kernel_source(source).constants
     parameters = [*(parameter.name for parameter in definition.parameters), *dict.fromkeys((*constants, *macro_names))]
-    for field, texts in expressions_of(definition):
+    for field, texts in iterate_expressions(definition):
         for text in texts:
             _check_expression(file_name, name, field, text, parameters if field == "block" else [*parameters, *BLOCK_NAMES])
     for field, extents in (("block", definition.launch.block), ("grid", definition.launch.grid)):
@@ -87,7 +87,7 @@ def check_definition(
         _check_signature(definition, source, file_name)
 
 
-def expressions_of(definition: KernelDefinition) -> Iterator[tuple[str, Iterable[str]]]:
+def iterate_expressions(definition: KernelDefinition) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield every field that is an expression, or several, with its texts."""
     launch = definition.launch
     yield "block", launch.block
@@ -140,7 +140,7 @@ def _check_signature(definition: KernelDefinition, source: KernelSource, file_na
         if parameter.is_pointer:
             _check_buffer(definition, parameter, source, file_name)
         elif parameter.name not in scalars | parameters:
-            is_whole = parameter.dtype in WHOLE_TYPES
+            is_whole = parameter.dtype in INTEGER_TYPES
             raise catalog_error(
                 file_name,
                 name,
@@ -150,7 +150,7 @@ def _check_signature(definition: KernelDefinition, source: KernelSource, file_na
             )
         elif parameter.dtype is None or parameter.component_count != 1:
             raise catalog_error(file_name, name, "source", f"{parameter.name} of type {parameter.type_name}", "a pointer or a number")
-        elif parameter.name in parameters and parameter.dtype not in WHOLE_TYPES:
+        elif parameter.name in parameters and parameter.dtype not in INTEGER_TYPES:
             raise catalog_error(file_name, name, f"parameters.{parameter.name}", parameter.type_name, "an integer type, or an argument")
     pointers = {parameter.name for parameter in signature if parameter.is_pointer}
     values = {parameter.name for parameter in signature if not parameter.is_pointer}
@@ -185,7 +185,7 @@ def _one_of(name: str, known: Iterable[str]) -> str:
 # For a kernel outside the catalog, the definition is derived from its signature, the user's options and simple assumptions. Each
 # assumption is reported in a notice, because a wrong one shows only as a wrong result or a crash.
 
-NONE: Final[Mapping[str, str]] = {}
+NO_OVERRIDES: Final[Mapping[str, str]] = {}
 NO_VALUES: Final[Mapping[str, tuple[int, ...]]] = {}
 
 
@@ -194,8 +194,8 @@ def derive_definition(
     function_name: str,
     *,
     values: Mapping[str, tuple[int, ...]] = NO_VALUES,
-    buffers: Mapping[str, str] = NONE,
-    arguments: Mapping[str, str] = NONE,
+    buffers: Mapping[str, str] = NO_OVERRIDES,
+    arguments: Mapping[str, str] = NO_OVERRIDES,
     flop: str | None = None,
     bytes: str | None = None,
     macro_names: tuple[str, ...] = (),
@@ -236,7 +236,7 @@ def derive_definition(
         buffers=tuple(_buffers(kernel, whole, buffers, notices)),
         arguments=tuple(_arguments(kernel, whole, arguments, notices)),
         description=f"{function_name} of {source.file_name}",
-        category=category_of_name(function_name),
+        category=infer_category(function_name),
         dtype=_arithmetic_type(kernel),
         flop=flop,
         bytes=bytes,
@@ -249,7 +249,7 @@ def derive_definition(
 
 
 def _is_whole(parameter: SourceParameter) -> bool:
-    return not parameter.is_pointer and parameter.dtype in WHOLE_TYPES
+    return not parameter.is_pointer and parameter.dtype in INTEGER_TYPES
 
 
 def _check_types(kernel: SourceFunction, source: KernelSource) -> None:

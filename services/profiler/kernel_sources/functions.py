@@ -21,11 +21,11 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     function_declarator,
     has_qualifier,
     is_dynamic_shared,
-    line_of,
+    line_number,
     node_text,
     open_constants,
     parse_text,
-    root_of,
+    tree_root,
     type_node,
 )
 from kernalyse.services.profiler.kernel_sources.syntax import replace as replace_text
@@ -132,7 +132,7 @@ def read_function(node: Node) -> SourceFunction:
     return SourceFunction(
         name="".join(node_text(name).split()),
         namespace=_namespace(node),
-        line=line_of(node),
+        line=line_number(node),
         parameters=read_parameters(declarator),
         template_parameters=tuple(" ".join(node_text(parameter).split()) for parameter in template_parameter_nodes(node)),
         uses_dynamic_shared_memory=any(is_dynamic_shared(child) for child in descendants(node)),
@@ -194,7 +194,7 @@ def _read_parameter(node: Node, index: int) -> SourceParameter:
         is_const=has_qualifier(node, "const"),
         dtype=element if len(pointers) <= 1 else None,
         component_count=component_count,
-        line=line_of(node),
+        line=line_number(node),
     )
 
 
@@ -243,7 +243,7 @@ class ParsedSource:
                 return self._sole_instance(kernel)
         for kernel in self.kernels:
             if name.arguments is not None and name.function_name in (kernel.name, kernel.qualified_name):
-                return instance_of(kernel, name.arguments, self.source.file_name)
+                return instantiate_template(kernel, name.arguments, self.source.file_name)
         if self.problems:
             first = self.problems[0]
             raise InvalidSourceError(
@@ -266,7 +266,7 @@ class ParsedSource:
             return kernel
         made = explicit_instances(kernel, self.tree.root_node)
         arguments = next(iter(made)) if len(made) == 1 else None
-        return kernel if arguments is None else instance_of(kernel, arguments, self.source.file_name)
+        return kernel if arguments is None else instantiate_template(kernel, arguments, self.source.file_name)
 
 
 @lru_cache(maxsize=64)
@@ -310,9 +310,9 @@ def _problems(root: Node) -> Iterator[SyntaxProblem]:
         return
     for node in descendants(root):
         if node.is_missing:
-            yield SyntaxProblem(line_of(node), f"a missing {node.type}")
+            yield SyntaxProblem(line_number(node), f"a missing {node.type}")
         elif node.type == "ERROR":
-            yield SyntaxProblem(line_of(node), node_text(node).strip().split("\n")[0][:80])
+            yield SyntaxProblem(line_number(node), node_text(node).strip().split("\n")[0][:80])
 
 
 # ---------------------------------------------------------------- template instances
@@ -374,7 +374,7 @@ def _split_arguments(text: str) -> tuple[list[str], bool]:
     return arguments, False
 
 
-def instance_of(function: SourceFunction, arguments: tuple[str, ...], file_name: str) -> SourceFunction:
+def instantiate_template(function: SourceFunction, arguments: tuple[str, ...], file_name: str) -> SourceFunction:
     """Return the function with its template parameters bound, defaults included, and the types of its parameters filled in.
 
     Raises:
@@ -459,7 +459,7 @@ def _read_template_parameter(node: Node, file_name: str) -> _TemplateParameter:
     text = " ".join(node_text(node).split())
     if node.type not in TYPE_PARAMETERS | VALUE_PARAMETERS:
         raise UnsupportedConstructError(
-            f"{file_name}, line {line_of(node)}",
+            f"{file_name}, line {line_number(node)}",
             found=f"the template parameter {text}",
             expected="types and numbers",
             remedy="Write a kernel with plain template parameters that calls this one's code.",
@@ -513,7 +513,7 @@ def _bound_parameters(instance: SourceFunction, subject: str) -> tuple[SourcePar
     declarator = function_declarator(instance.node)
     assert declarator is not None
     edits = argument_edits(instance, declarator)
-    text = apply_edits(root_of(declarator).text or b"", declarator.start_byte, declarator.end_byte, edits)
+    text = apply_edits(tree_root(declarator).text or b"", declarator.start_byte, declarator.end_byte, edits)
     bound = next((node for node in descendants(parse_text(f"void {text} {{}}".encode()).root_node) if node.type == declarator.type), None)
     parameters = () if bound is None else read_parameters(bound)
     if len(parameters) != len(instance.parameters):

@@ -25,7 +25,7 @@ from kernalyse.services.core.artifacts import FOLDER_LIST
 from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
 from kernalyse.services.core.model import KernelSource
 from kernalyse.services.profiler.kernel_sources.functions import MAX_SOURCE_BYTES
-from kernalyse.services.profiler.kernel_sources.syntax import Edit, apply_edits, descendants, line_of, node_text, parse_text, remove
+from kernalyse.services.profiler.kernel_sources.syntax import Edit, apply_edits, descendants, line_number, node_text, parse_text, remove
 
 CONDITIONALS: Final = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef"})
 NOT_DEFINED: Final = re.compile(r"#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w+)")
@@ -41,7 +41,7 @@ class Include:
     is_conditional: bool  # within an #if other than the file's own guard
 
 
-def includes_of(root: Node) -> Iterator[Include]:
+def find_includes(root: Node) -> Iterator[Include]:
     """Yield the #include lines of a text. Those that name no file (#include MACRO) are skipped."""
     guard = _guard(root)
     for node in descendants(root):
@@ -90,11 +90,11 @@ class _Expansion:
         data = text.encode()
         root = parse_text(data).root_node
         edits: list[Edit] = [remove(node) for node in descendants(root) if _is_pragma_once(node)]
-        for include in includes_of(root):
+        for include in find_includes(root):
             path = None if include.header in self.known and not include.is_quoted else find_header(include, folder, self.folders)
             if path is not None:
                 header_text = self._header(path, include, file_name, is_certain=is_certain and not include.is_conditional)
-                behind = f'#line {line_of(include.node) + 1} "{_quoted(file_name)}"\n'
+                behind = f'#line {line_number(include.node) + 1} "{_quoted(file_name)}"\n'
                 edits.append(remove(include.node) if header_text is None else Edit(*_span(include.node), f"{header_text}{behind}"))
         return apply_edits(data, 0, len(data), edits)
 
@@ -108,7 +108,7 @@ class _Expansion:
             return None
         if path in self.including:
             raise InvalidSourceError(
-                f"{file_name}, line {line_of(include.node)}",
+                f"{file_name}, line {line_number(include.node)}",
                 found=f"an #include of {include.header}, which is being included",
                 expected="headers without a circle",
                 remedy="Put #pragma once into it.",
@@ -234,7 +234,7 @@ def bundle_folder(run_folder: Path, digest: str) -> Path:
     return run_folder / "bundles" / digest.removeprefix("sha256:")
 
 
-def include_folders_of(bundle: Path) -> tuple[Path, ...]:
+def bundle_include_folders(bundle: Path) -> tuple[Path, ...]:
     """Return the folders of an unpacked bundle to search: those it lists, else the bundle itself.
 
     Raises InvalidBundleError for a folder outside it.
@@ -256,7 +256,7 @@ def _headers(source_file: Path, own_folder: Path, folders: Sequence[Path]) -> It
     waiting = [(source_file, own_folder)]
     while waiting:
         path, folder = waiting.pop()
-        for include in includes_of(parse_text(path.read_bytes()).root_node):
+        for include in find_includes(parse_text(path.read_bytes()).root_node):
             header = find_header(include, folder, (own_folder, *folders) if include.is_quoted else folders)
             if header is not None and header not in found:
                 found.add(header)

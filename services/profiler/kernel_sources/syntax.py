@@ -34,7 +34,7 @@ def parse_text(text: bytes) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A line of a file, as compilers name it."""
 
     file_name: str
@@ -44,17 +44,17 @@ class Place:
         return f"{self.file_name}, line {self.line}"
 
 
-def place_of(node: Node, file_name: str) -> Place:
+def source_location(node: Node, file_name: str) -> SourceLocation:
     """Return where `node` begins: by the last #line before it, which expanded headers have, else in `file_name`."""
-    lines = (root_of(node).text or b"")[: node.start_byte].split(b"\n")
+    lines = (tree_root(node).text or b"")[: node.start_byte].split(b"\n")
     for distance, line in enumerate(reversed(lines[:-1])):
         found = LINE_DIRECTIVE.match(line)
         if found is not None:
-            return Place(found[2].decode(errors="replace"), int(found[1]) + distance)
-    return Place(file_name, line_of(node))
+            return SourceLocation(found[2].decode(errors="replace"), int(found[1]) + distance)
+    return SourceLocation(file_name, line_number(node))
 
 
-def root_of(node: Node) -> Node:
+def tree_root(node: Node) -> Node:
     """Return the root of the tree that `node` is in."""
     while node.parent is not None:
         node = node.parent
@@ -66,7 +66,7 @@ def node_text(node: Node) -> str:
     return (node.text or b"").decode(errors="replace")
 
 
-def line_of(node: Node) -> int:
+def line_number(node: Node) -> int:
     """Return the line, from 1, as editors count."""
     return int(node.start_point[0]) + 1
 
@@ -188,7 +188,7 @@ def fixed_line(root: Node, name: str) -> int | None:
     """Return the line that defines `name` unconditionally, and so overrides any -D; None where there is none."""
     for node in descendants(root):
         if node.type == "preproc_def" and _name(node) == name and _guard(node) is None:
-            return line_of(node)
+            return line_number(node)
     return None
 
 

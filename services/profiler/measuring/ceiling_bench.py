@@ -83,19 +83,19 @@ class CeilingPlan(Protocol):
         """Return the kernel variants that compete for the ceiling."""
         ...
 
-    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+    def measure(self, bench: CeilingContext) -> dict[str, Rate]:
         """Return the rates by the name of the variant. Raises KernalyseError: none of them works on this device."""
         ...
 
 
-def takes_cuda(device: Device) -> bool:
+def compiles_with_nvcc(device: Device) -> bool:
     """Return whether the backend compiles with nvcc, so that kernels may contain PTX and CUDA's own functions."""
     return bool({BackendName.PYCUDA, BackendName.NVCC} & set(device.backends))
 
 
-def capability_of(device: Device) -> tuple[int, int]:
+def capability_numbers(device: Device) -> tuple[int, int]:
     """Return the compute capability as numbers: (9, 0) for "9.0"; (0, 0) for devices without CUDA."""
-    if not takes_cuda(device) or device.compute_capability is None:
+    if not compiles_with_nvcc(device) or device.compute_capability is None:
         return (0, 0)
     major, _, minor = device.compute_capability.partition(".")
     return int(major), int(minor or 0)
@@ -105,7 +105,7 @@ AnyVariant = TypeVar("AnyVariant", bound=KernelVariant)
 
 
 @dataclass(slots=True)
-class CeilingBench:
+class CeilingContext:
     """An open device and the kernels to measure it with. problems: why variants have no rate, one sentence each."""
 
     session: DeviceSession

@@ -19,13 +19,13 @@ from kernalyse.services.core.model import Ceiling, DataType, Device, DeviceKind
 from kernalyse.services.profiler.backends.base import Argument, DeviceBuffer, DeviceSession, PreparedLaunch
 from kernalyse.services.profiler.measuring.ceiling_bench import (
     BLOCK_THREAD_COUNT,
-    CeilingBench,
+    CeilingContext,
     CeilingPlan,
     CeilingSources,
     KernelVariant,
     Rate,
-    capability_of,
-    takes_cuda,
+    capability_numbers,
+    compiles_with_nvcc,
 )
 from kernalyse.services.profiler.measuring.device_state import ClockMeter
 
@@ -42,8 +42,8 @@ FLOAT4_BYTES: Final = 16
 DRAM_ARRAY_BYTES: Final = 256 * 2**20
 GPU_CACHE_MULTIPLE: Final = 20  # of a GPU's L2 in one array: what stays in it from the launch before is under 5 % of the bytes
 L2_ARRAY_BYTES: Final = 4 * 2**20  # three of them are beyond a CPU core's own caches, and within any last-level cache
-MAX_MEMORY_SHARE: Final = 16  # one array takes at most this fraction of a device's memory
-STRETCH_BYTES: Final = BLOCK_THREAD_COUNT * 16 * FLOAT4_BYTES  # of the block that reads most: arrays are multiples of it
+MAX_MEMORY_FRACTION: Final = 16  # one array takes at most this fraction of a device's memory
+CHUNK_BYTES: Final = BLOCK_THREAD_COUNT * 16 * FLOAT4_BYTES  # of the block that reads most: arrays are multiples of it
 
 BLOCKS_PER_COMPUTE_UNIT: Final = 32  # enough threads to fill every unit of a GPU several times over
 CPU_WINDOW_BYTES: Final = 8 * BLOCK_THREAD_COUNT * FLOAT_BYTES  # 8 KiB, as in ceiling_window
@@ -51,7 +51,7 @@ CPU_WINDOW_COUNT: Final = 2  # 16 KiB lie within the L1 of every core
 GLANCE_FLOATS: Final = 16  # of a thread, as in ceiling_glance
 GLANCE_BLOCK_COUNT: Final = 16_384
 GPU_WINDOW_BYTES: Final = 4 * BLOCK_THREAD_COUNT * FLOAT4_BYTES  # 16 KiB, as in ceiling_window_float4: within every L1
-L2_SHARE: Final = 4  # a region is this fraction of an L2, whose halves may each keep a copy of what all read
+L2_FRACTION: Final = 4  # a region is this fraction of an L2, whose halves may each keep a copy of what all read
 OWN_WINDOW_COUNT: Final = 4  # of a block, where each has its own
 SHARED_WINDOW_BYTES: Final = GPU_WINDOW_BYTES // 2
 
@@ -103,13 +103,13 @@ class StreamPlan:
     unit: str = "bytes_per_s"
     path: str = "copy"
 
-    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+    def measure(self, bench: CeilingContext) -> dict[str, Rate]:
         """Return the rates in bytes per second by the name of the variant."""
-        array_bytes = self.array_bytes // STRETCH_BYTES * STRETCH_BYTES
+        array_bytes = self.array_bytes // CHUNK_BYTES * CHUNK_BYTES
         return bench.rates(self.variants, lambda variant: _stream(bench, variant, array_bytes))
 
 
-def _stream(bench: CeilingBench, variant: StreamVariant, array_bytes: int) -> Rate:
+def _stream(bench: CeilingContext, variant: StreamVariant, array_bytes: int) -> Rate:
     """Return the rate of one variant, in arrays of its own.
 
     What another variant left in them is worth nothing, and moving gigabytes from one program to the next, as the NVCC backend
@@ -125,7 +125,7 @@ def _stream(bench: CeilingBench, variant: StreamVariant, array_bytes: int) -> Ra
         return bench.best(launch, moved_bytes + (thread_count * FLOAT_BYTES if variant.writes_sums else 0))
 
 
-def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
+def _touch(bench: CeilingContext, arrays: tuple[DeviceBuffer, ...]) -> None:
     """Write every array once.
 
     Host memory that was never written is one shared page of zeros, which reads far too quickly.
@@ -156,12 +156,12 @@ class WindowPlan:
     unit: str = "bytes_per_s"
     path: str = "copy"
 
-    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+    def measure(self, bench: CeilingContext) -> dict[str, Rate]:
         """Return the rates in bytes per second by the name of the variant."""
         return bench.rates(self.variants, lambda variant: _windows(bench, variant))
 
 
-def _windows(bench: CeilingBench, variant: WindowVariant) -> Rate:
+def _windows(bench: CeilingContext, variant: WindowVariant) -> Rate:
     block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count() if variant.has_rounds else GLANCE_BLOCK_COUNT
     region_bytes = variant.window_bytes * variant.window_count
     with bench.buffers(region_bytes, block_count * BLOCK_THREAD_COUNT * FLOAT_BYTES) as (region, sums):
@@ -198,7 +198,7 @@ def _cpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
 
 
 def _gpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    with_cuda = takes_cuda(device)
+    with_cuda = compiles_with_nvcc(device)
     dram_bytes = max(DRAM_ARRAY_BYTES, GPU_CACHE_MULTIPLE * (device.l2_cache_bytes or 0))
     stream_variants = (*WIDE_STREAM_VARIANTS, *(CUDA_STREAM_VARIANTS if with_cuda else ()))
     plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, dram_bytes), stream_variants)]
@@ -211,7 +211,7 @@ def _gpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
 
 def _l2_variants(l2_cache_bytes: int, with_cuda: bool) -> tuple[WindowVariant, ...]:
     """Return variants with arguments block_stride, own_windows, last_window (cache.cu). Without CUDA nothing passes by L1; it is small."""
-    window_count = 1 << max(0, (l2_cache_bytes // L2_SHARE // GPU_WINDOW_BYTES).bit_length() - 1)
+    window_count = 1 << max(0, (l2_cache_bytes // L2_FRACTION // GPU_WINDOW_BYTES).bit_length() - 1)
     last = window_count - 1
     everything, own = (0, last, last), (OWN_WINDOW_COUNT, min(last, OWN_WINDOW_COUNT - 1), last)
     if not with_cuda:
@@ -223,8 +223,8 @@ def _l2_variants(l2_cache_bytes: int, with_cuda: bool) -> tuple[WindowVariant, .
 
 
 def _within_memory(device: Device, array_bytes: int) -> int:
-    limits = [device.memory_bytes // MAX_MEMORY_SHARE if device.memory_bytes is not None else None, device.max_buffer_bytes]
-    return max(STRETCH_BYTES, min(array_bytes, *(limit for limit in (*limits, array_bytes) if limit is not None)))
+    limits = [device.memory_bytes // MAX_MEMORY_FRACTION if device.memory_bytes is not None else None, device.max_buffer_bytes]
+    return max(CHUNK_BYTES, min(array_bytes, *(limit for limit in (*limits, array_bytes) if limit is not None)))
 
 
 # ---------------------------------------------------------------- multiply-add ceilings
@@ -251,7 +251,7 @@ class FmaPlan:
     unit: str = "flop_per_s"
     path: str = "fma"
 
-    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+    def measure(self, bench: CeilingContext) -> dict[str, Rate]:
         """Return the rates in flop per second by the name of the variant."""
         block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count()
         thread_count = block_count * BLOCK_THREAD_COUNT
@@ -274,7 +274,7 @@ def fma_plans(device: Device) -> tuple[CeilingPlan, ...]:
         FmaPlan(dtype.value, tuple(FmaVariant(name, FMA_FILE, f"ceiling_{name}_{dtype.value}") for name in names))
         for dtype in (DataType.FLOAT32, DataType.FLOAT64)
     ]
-    if capability_of(device) >= HALF2_CAPABILITY:
+    if capability_numbers(device) >= HALF2_CAPABILITY:
         half2 = FmaVariant("half2", FMA_FILE, "ceiling_half2_float16", values_per_register=2)
         plans.append(FmaPlan(DataType.FLOAT16.value, (half2,)))
     return tuple(plans)
@@ -371,14 +371,14 @@ class TensorPlan:
     unit: str = "flop_per_s"
     path: str = "tensor"
 
-    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+    def measure(self, bench: CeilingContext) -> dict[str, Rate]:
         """Return the rates in flop per second by the name of the variant."""
         return bench.rates(self.variants, lambda variant: _rate(bench, variant))
 
 
 def tensor_plans(device: Device) -> tuple[CeilingPlan, ...]:
     """Return one plan for each type of the device's tensor cores; none off NVIDIA or for unknown generations."""
-    capability = capability_of(device)
+    capability = capability_numbers(device)
     names = [name for name, first in FIRST_CAPABILITIES.items() if capability >= first and capability[0] not in TCGEN05_MAJORS]
     plans = [TensorPlan(name, tuple(_variants(name, capability))) for name in names]
     float64_variants = tuple(_float64_variants(capability))
@@ -419,7 +419,7 @@ def _float64_variants(capability: Capability) -> list[TensorVariant]:
     return variants
 
 
-def _rate(bench: CeilingBench, variant: TensorVariant) -> Rate:
+def _rate(bench: CeilingContext, variant: TensorVariant) -> Rate:
     block_count = variant.blocks_per_compute_unit * bench.unit_count()
     tile_count = block_count * (variant.block_thread_count // variant.tile_thread_count)
     tile_bytes = variant.rows * variant.columns * variant.sum_type.itemsize
@@ -509,7 +509,7 @@ def measure_ceilings(
     Raises:
         KernalyseError: nothing could be measured; the first reason.
     """
-    bench = CeilingBench(session, sources, clock_meter)
+    bench = CeilingContext(session, sources, clock_meter)
     measured: list[Ceiling] = []
     errors: list[KernalyseError] = []
     for index, plan in enumerate(plan_ceilings(session.device)):

@@ -262,7 +262,7 @@ def open_use_meter(device: Device) -> UseMeter:
         return NoUseMeter()
 
 
-class Neighbours:
+class ContentionCheck:
     """The check for other users of the device before and after each configuration, and the policy for a busy one."""
 
     def __init__(
@@ -282,7 +282,7 @@ class Neighbours:
         """Return the use by others, now or since the reading before."""
         return self._meter.read()
 
-    def wait_or_refuse(self, policy: BusyPolicy, on_activity: Callable[[str], None]) -> None:
+    def ensure_idle(self, policy: BusyPolicy, on_activity: Callable[[str], None]) -> None:
         """Wait for an idle device as the policy asks. Raises UnmetConditionError: busy under REFUSE, or busy for too long."""
         if policy is BusyPolicy.RECORD:  # a reading takes a tenth of what a short configuration costs; the one after it is enough
             return

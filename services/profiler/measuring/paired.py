@@ -9,14 +9,14 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from kernalyse.services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
+from kernalyse.services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, equality_margin
 from kernalyse.services.core.model import Device, DeviceKind, PairedComparison, StopReason
 from kernalyse.services.core.statistics import Samples
 from kernalyse.services.profiler.backends.base import TimedSamples
 from kernalyse.services.profiler.measuring.benchmark import Benchmark, throttled_error
 from kernalyse.services.profiler.measuring.stopping import StoppingRule
 
-TURN_NS: Final = 5_000_000
+TRIAL_NS: Final = 5_000_000
 """Wall clock of a trial. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
 sampling, trials of 5 ms gave intervals half as wide as trials of 60 ms on Intel's runtime, a third as wide on PoCL; one
 launch a trial, where launches are that long, was as good. Much shorter trials spend their time on the launch that warms the
@@ -30,13 +30,13 @@ without an undisturbed sample, longer ones leave too few blocks. A GPU runs one 
 median counts, for there a sample may also be too short by what the timer resolves."""
 
 MIN_LOOK_COUNT: Final = 3  # samples that say how long one takes: fewer may all have been disturbed
-TELL_NS: Final = 40_000_000  # of trials in one event: an event per trial would take time from the core that is measured
-SIGN_OF_LIFE_NS: Final = 5_000_000_000
+REPORT_INTERVAL_NS: Final = 40_000_000  # of trials in one event: an event per trial would take time from the core that is measured
+HEARTBEAT_INTERVAL_NS: Final = 5_000_000_000
 """Interval of status messages. A comparison after the measurements reports no samples, and a node takes a worker that is silent
 for a minute (its configuration_time_limit_s) for one that hangs."""
 
 LOOK_GROWTH: Final = 4  # look at the interval after a quarter more pairs: each look resamples all of them
-TARGET_MARGIN_SHARE: Final = 0.5
+TARGET_MARGIN_FRACTION: Final = 0.5
 """The interval is narrow enough at half the margin: two equal sides then come out SAME, for the ratio's own error is less
 than the other half. A target as wide as the margin would leave most of them UNDECIDED."""
 
@@ -76,7 +76,7 @@ class Contender(Protocol):
         ...
 
 
-class Turns:
+class InterleavedTrials:
     """Interleaved trials of two started configurations. `active` has the device; on_trial gets its index at each change."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Turns:
         self._on_activity = on_activity
         self._on_trial = on_trial
         self._clock_ns = clock_ns
-        self._margin_ratio = margin_of(baseline.device.kind)
+        self._margin_ratio = equality_margin(baseline.device.kind)
         self._usable_pair_count = 0
 
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
@@ -119,11 +119,11 @@ class Turns:
             now_ns = self._clock_ns()
             is_over = now_ns - start_ns >= max_duration_ns
             is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
-            if is_over or pair_count >= next_look_count or now_ns - last_report_ns >= TELL_NS:
+            if is_over or pair_count >= next_look_count or now_ns - last_report_ns >= REPORT_INTERVAL_NS:
                 baseline.report_blocks(trials_per_block)
                 candidate.report_blocks(trials_per_block)
                 last_report_ns = now_ns
-            if now_ns - last_heartbeat_ns >= SIGN_OF_LIFE_NS:
+            if now_ns - last_heartbeat_ns >= HEARTBEAT_INTERVAL_NS:
                 self._on_activity(activity)
                 last_heartbeat_ns = now_ns
             if is_over or pair_count >= next_look_count:
@@ -146,7 +146,7 @@ class Turns:
             if batching is not None and timing.method is not batching:
                 self._with_device(side).run.benchmark.change_method(batching)
         sample_ns = sum(self._with_device(side).time_sample() for side in sides) / len(sides)
-        samples_per_trial = max(1, round(TURN_NS / sample_ns))
+        samples_per_trial = max(1, round(TRIAL_NS / sample_ns))
         for side in sides:
             side.samples_per_trial = samples_per_trial
         return max(1, round(CPU_BLOCK_NS / (samples_per_trial * sample_ns))) if self._is_cpu else 1
@@ -168,7 +168,7 @@ class Turns:
         return compare_pairs(self._candidate.timings(usable), self._baseline.timings(usable), self._margin_ratio)
 
     def _is_narrow(self, ratio: RatioInterval) -> bool:
-        return ratio.half_width_ratio <= max(TARGET_MARGIN_SHARE * self._margin_ratio, abs(math.log(ratio.ratio)) / CLEAR_WIDTH_COUNT)
+        return ratio.half_width_ratio <= max(TARGET_MARGIN_FRACTION * self._margin_ratio, abs(math.log(ratio.ratio)) / CLEAR_WIDTH_COUNT)
 
     def _result(self, comparison: Comparison | None, is_over: bool) -> PairedComparison:
         if comparison is None:

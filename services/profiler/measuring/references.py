@@ -43,7 +43,7 @@ def add_residual(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 def gelu(inputs: Inputs, scalars: Scalars) -> Outputs:
     """Compute x = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), shapes (N,). Hendrycks & Gimpel, arXiv:1606.08415."""
-    return {"x": gelu_of(inputs["x"].astype(np.float64)).astype(inputs["x"].dtype)}
+    return {"x": apply_gelu(inputs["x"].astype(np.float64)).astype(inputs["x"].dtype)}
 
 
 def matmul_bias(inputs: Inputs, scalars: Scalars) -> Outputs:
@@ -53,7 +53,7 @@ def matmul_bias(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 def matmul_bias_gelu(inputs: Inputs, scalars: Scalars) -> Outputs:
     """Compute C = GELU(A @ B + bias); shapes (M, K), (K, N), (N,), (M, N)."""
-    return {"C": gelu_of(_product(inputs)).astype(inputs["A"].dtype)}
+    return {"C": apply_gelu(_product(inputs)).astype(inputs["A"].dtype)}
 
 
 def attention_scores(inputs: Inputs, scalars: Scalars) -> Outputs:
@@ -79,34 +79,34 @@ def attention_values(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 def causal_attention(inputs: Inputs, scalars: Scalars) -> Outputs:
     """Compute softmax(scale * q @ k^T, causal) @ v; output (B, T, H, D). Vaswani et al., arXiv:1706.03762, section 3.2.1."""
-    output = attention_of(inputs["qkv"].astype(np.float64), scalars["scale"])
+    output = apply_causal_attention(inputs["qkv"].astype(np.float64), scalars["scale"])
     return {"output": output.astype(inputs["qkv"].dtype)}
 
 
 def residual_layernorm(inputs: Inputs, scalars: Scalars) -> Outputs:
     """Compute x += delta, and y = (x - mean) / sqrt(variance + epsilon) * gamma + beta over each row; shapes (M, N), (N,)."""
     x = inputs["x"].astype(np.float64) + inputs["delta"]
-    y = layernorm_of(x, inputs["gamma"], inputs["beta"], scalars["epsilon"])
+    y = apply_layernorm(x, inputs["gamma"], inputs["beta"], scalars["epsilon"])
     return {"x": x.astype(inputs["x"].dtype), "y": y.astype(inputs["x"].dtype)}
 
 
 # ---------------------------------------------------------------- float64 helpers
 
 
-def gelu_of(x: Array) -> Array:
+def apply_gelu(x: Array) -> Array:
     """Compute GELU in its tanh form."""
     result: Array = 0.5 * x * (1 + np.tanh(GELU_FACTOR * (x + 0.044715 * x**3)))
     return result
 
 
-def layernorm_of(x: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
+def apply_layernorm(x: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
     """Normalize over the last axis, biased variance. Ba et al., arXiv:1607.06450."""
     scale = 1 / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
     result: Array = (x - x.mean(axis=-1, keepdims=True)) * scale * gamma + beta
     return result
 
 
-def attention_of(qkv: Array, scale: float) -> Array:
+def apply_causal_attention(qkv: Array, scale: float) -> Array:
     """Compute causal attention: (B, T, 3, H, D) to (B, T, H, D)."""
     queries, keys, values = _heads(qkv)
     scores = scale * (queries @ keys.swapaxes(-1, -2))

@@ -147,7 +147,7 @@ class StoppingCriterion:
             case CriterionName.NOISE:
                 return self._judge_ratio(noise(self.samples()), StopReason.NOISE_REACHED)
             case CriterionName.ENTROPY:
-                return StopReason.ENTROPY_SETTLED if is_entropy_settled(self.samples()) else None
+                return StopReason.ENTROPY_SETTLED if has_entropy_converged(self.samples()) else None
             case CriterionName.SAMPLE_COUNT:
                 return None
 
@@ -185,7 +185,7 @@ def noise(samples: Samples) -> float:
     return float(samples.std(ddof=1)) / mean if mean > 0 else math.inf
 
 
-def is_entropy_settled(samples: Samples) -> bool:
+def has_entropy_converged(samples: Samples) -> bool:
     """Return whether the samples' entropy no longer grows, and so their distribution is known.
 
     The entropy of a histogram of the first m samples is followed over m from half of them to all; it has settled when a

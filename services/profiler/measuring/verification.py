@@ -16,7 +16,7 @@ from kernalyse.services.profiler.measuring.buffers import Array
 
 SWITCHED_OFF: Final = Verification(VerificationState.SWITCHED_OFF, message="The request switched verification off.")
 NO_REFERENCE: Final = Verification(VerificationState.NO_REFERENCE, message="The kernel's definition names no reference.")
-MAX_KEPT_BYTES: Final = 256 * 2**20  # of reference results: enough for a sweep up to 4096 x 4096, little beside the buffers themselves
+MAX_CACHED_BYTES: Final = 256 * 2**20  # of reference results: enough for a sweep up to 4096 x 4096, little beside the buffers themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _largest_magnitude(reference: Array) -> float:
 class ReferenceResults:
     """A cache of reference outputs, the most recent ones: kernels that compute the same from the same inputs share one."""
 
-    def __init__(self, max_cached_bytes: int = MAX_KEPT_BYTES) -> None:
+    def __init__(self, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_cached_bytes = max_cached_bytes
         self._cache: OrderedDict[Hashable, Mapping[str, Array]] = OrderedDict()
         self._cached_bytes = 0
@@ -138,7 +138,7 @@ def _size_bytes(outputs: Mapping[str, Array]) -> int:
     return sum(output.nbytes for output in outputs.values())
 
 
-def joined(first: Verification, recheck: Verification | None) -> Verification:
+def worse_verification(first: Verification, recheck: Verification | None) -> Verification:
     """Return the worse of two verifications: a kernel that is right once and wrong with other inputs is wrong."""
     if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
         return first

@@ -129,7 +129,7 @@ class SupervisedProcess:
 
 SILENCE_LIMIT_VARIABLE: Final = "KERNALYSE_SILENCE_LIMIT_S"  # after which the service ends a worker that says nothing
 DEFAULT_SILENCE_LIMIT_S: Final = 60.0
-COMMAND_SHARE: Final = 0.5  # of it, for one command: a program that hangs has to be ended well before the worker is
+COMMAND_FRACTION: Final = 0.5  # of it, for one command: a program that hangs has to be ended well before the worker is
 
 END_LIMIT_S: Final = 2.0  # for a program that is asked to end, before it is killed: a few CUDA runtimes take a second
 KILL_LIMIT_S: Final = 10.0  # a driver that is still tearing down a kernel holds a killed process for so long at most
@@ -138,7 +138,7 @@ MAX_ANSWER_BYTES: Final = 65_536  # answers have a few numbers; whatever is long
 
 def command_limit_s(environment: Mapping[str, str]) -> float:
     """Return the time limit in seconds for one command of a program, short enough to report it before the worker counts as hung."""
-    return COMMAND_SHARE * float(environment.get(SILENCE_LIMIT_VARIABLE, DEFAULT_SILENCE_LIMIT_S))
+    return COMMAND_FRACTION * float(environment.get(SILENCE_LIMIT_VARIABLE, DEFAULT_SILENCE_LIMIT_S))
 
 
 class ProgramProcess:

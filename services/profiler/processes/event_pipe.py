@@ -139,11 +139,11 @@ def _garbage(found: str, expected: str) -> WorkerCrashedError:
 # A trial takes milliseconds. An event for each would cost a core that is needed for measuring; overwriting some bytes of a file takes
 # about a microsecond, and the bytes survive the process.
 
-TURN_FILE: Final = "turn"  # in the run's working folder
+CRASH_MARKER_FILE: Final = "turn"  # in the run's working folder
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class MarkedTrial:
     """A trial of one configuration on the device."""
 
     configuration_index: int
@@ -162,10 +162,10 @@ class CrashMarker:
         folder: of the run.
     """
 
-    def __init__(self, folder: Path, trials: Sequence[Turn]) -> None:
+    def __init__(self, folder: Path, trials: Sequence[MarkedTrial]) -> None:
         length = max(len(trial.record()) for trial in trials)
         self._records = {trial.configuration_index: trial.record().ljust(length) for trial in trials}  # each covers the other
-        self._file = folder / TURN_FILE
+        self._file = folder / CRASH_MARKER_FILE
         self._descriptor = -1
 
     def __enter__(self) -> Self:
@@ -181,10 +181,10 @@ class CrashMarker:
         os.pwrite(self._descriptor, self._records[configuration_index], 0)
 
 
-def read_crash_marker(folder: Path) -> Turn | None:
+def read_crash_marker(folder: Path) -> MarkedTrial | None:
     """Return the trial in which the run's worker ended; None where it was in none."""
     try:
-        index, is_measurement, label = (folder / TURN_FILE).read_text().split(maxsplit=2)
+        index, is_measurement, label = (folder / CRASH_MARKER_FILE).read_text().split(maxsplit=2)
     except (OSError, ValueError):
         return None
-    return Turn(int(index), label.rstrip(), is_measurement == "1")
+    return MarkedTrial(int(index), label.rstrip(), is_measurement == "1")

@@ -129,7 +129,7 @@ MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 100
 """Folders within each other. No project has as many; past some hundreds Python can no longer delete a folder, which it does recursively."""
 
-MIN_KEPT_S: Final = 600.0
+MIN_BUNDLE_AGE_S: Final = 600.0
 """After its last use: between an upload and the run that names it, or two attempts at that run, no bundle may go."""
 
 _COPY_BYTES: Final = 256 * 1024
@@ -203,12 +203,12 @@ class BundleStore:
         with self._lock:
             stored = sorted((_StoredBundle.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
             total_bytes = sum(one.size_bytes for one in stored)
-            to_delete: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
+            to_delete: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_BUNDLE_AGE_S]
             digests: list[str] = []
             for one in stored:
                 digest, unused_s = f"sha256:{one.path.name}", now_s() - one.used_s
                 is_over = unused_s > self._limits.max_age_s or total_bytes > self._limits.max_total_bytes
-                if is_over and unused_s > MIN_KEPT_S and digest not in in_use:
+                if is_over and unused_s > MIN_BUNDLE_AGE_S and digest not in in_use:
                     total_bytes -= one.size_bytes
                     digests.append(digest)
                     to_delete.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))

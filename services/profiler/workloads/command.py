@@ -12,14 +12,14 @@ from typing import Final
 
 from kernalyse.services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
 from kernalyse.services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
-from kernalyse.services.profiler.collectors.base import Collected, Collector, CollectorContext, ToolEnd, last_lines
+from kernalyse.services.profiler.collectors.base import Collector, CollectorContext, CollectorResult, ToolExit, last_lines
 from kernalyse.services.profiler.collectors.ncu import open_ncu
-from kernalyse.services.profiler.collectors.nsys import INSTALL_REMEDY, chosen_nsys, open_nsys
+from kernalyse.services.profiler.collectors.nsys import INSTALL_REMEDY, locate_nsys, open_nsys
 from kernalyse.services.profiler.collectors.preflight import check_command, check_folder, check_room, find_command
 from kernalyse.services.profiler.collectors.python_collector import INTERPRETER, open_python_collector
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE, command_limit_s
 from kernalyse.services.profiler.workloads.events import EventSink, keep_artifact
-from kernalyse.services.profiler.workloads.monitored_program import Cancelling, EndCause, ProgramEnd, TimeBudget, Watcher
+from kernalyse.services.profiler.workloads.monitored_program import Cancellation, EndCause, ProgramEnd, TimeBudget, ToolSupervisor
 
 MAX_LABEL_LENGTH: Final = 80
 MAX_HEARTBEAT_S: Final = 2.0
@@ -30,7 +30,7 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 
 
 @dataclass(frozen=True, slots=True)
-class CommandOrder:
+class CommandSettings:
     """The node's settings for commands.
 
     folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
@@ -45,7 +45,7 @@ class CommandOrder:
     is_cancelled: Callable[[], bool] = lambda: False
 
 
-def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
+def run_command(profile: CommandProfile, limits: RunLimits, order: CommandSettings, sink: EventSink) -> None:
     """Run the command; report its output, its artifacts, and TraceStored for each trace.
 
     Raises:
@@ -59,11 +59,11 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     context = _collector_context(profile, order)
     check_folder(order.folder)
     find_command(profile.arguments[0], context.program, context.environment)
-    profile = with_collector(profile, context.environment, order.nsys_program)
+    profile = select_collector(profile, context.environment, order.nsys_program)
     collector = _open_collector(profile, context, order, sink)
     assert limits.time_limit_ns is not None  # the service settles it
     budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)
-    watcher = Watcher(context, budget, sink, activity.report, Cancelling(order.is_cancelled, order.grace_s))
+    watcher = ToolSupervisor(context, budget, sink, activity.report, Cancellation(order.is_cancelled, order.grace_s))
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
     for _ in range(MAX_START_COUNT):
@@ -80,7 +80,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     activity.report("")
 
 
-def _collector_context(profile: CommandProfile, order: CommandOrder) -> CollectorContext:
+def _collector_context(profile: CommandProfile, order: CommandSettings) -> CollectorContext:
     """Create the private folders of the run; the bundle is copied, for the program may write into it."""
     program, collected = order.folder / "program", order.folder / "collected"
     if profile.bundle_digest is None:
@@ -97,7 +97,7 @@ def _collector_context(profile: CommandProfile, order: CommandOrder) -> Collecto
     return CollectorContext(program, collected, temporary, environment)
 
 
-def _open_collector(profile: CommandProfile, context: CollectorContext, order: CommandOrder, sink: EventSink) -> Collector:
+def _open_collector(profile: CommandProfile, context: CollectorContext, order: CommandSettings, sink: EventSink) -> Collector:
     match profile.collector:
         case "nsys":
             return open_nsys(profile, context, order.nsys_program)
@@ -120,7 +120,7 @@ def _compute_capability() -> str | None:
     return f"{major}.{minor}"
 
 
-def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, report_activity: Callable[[str], None]) -> None:
+def _store(collected: CollectorResult, collector: str, folder: Path, sink: EventSink, report_activity: Callable[[str], None]) -> None:
     for file in collected.files:
         report_activity("storing the report")
         try:
@@ -134,7 +134,7 @@ def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, 
     _warn(sink, collected.notices)
 
 
-def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
+def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: CollectorResult, folder: Path) -> KernalyseError | None:
     """Return the most important error of the run, or None."""
     if end.cause is EndCause.CANCELLED:
         return None
@@ -153,7 +153,7 @@ def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collecte
     return None
 
 
-def _time_limit(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected) -> TimeLimitError:
+def _time_limit(label: str, limits: RunLimits, end: ProgramEnd, collected: CollectorResult) -> TimeLimitError:
     limit_s = (limits.time_limit_ns or 0) / 1e9
     what = (
         "its collector, which did not end"
@@ -170,7 +170,7 @@ def _time_limit(label: str, limits: RunLimits, end: ProgramEnd, collected: Colle
     )
 
 
-def _command_failed(label: str, tool: ToolEnd, collected: Collected) -> CommandFailedError:
+def _command_failed(label: str, tool: ToolExit, collected: CollectorResult) -> CommandFailedError:
     status = tool.exit_code
     ending = "the end by a signal" if status is None else f"status {status}"
     if status is not None and status > SIGNAL_STATUS:
@@ -215,7 +215,7 @@ def _label(profile: CommandProfile) -> str:
 # ---------------------------------------------------------------- choice of a collector
 
 
-def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys_program: str | None) -> CommandProfile:
+def select_collector(profile: CommandProfile, environment: Mapping[str, str], nsys_program: str | None) -> CommandProfile:
     """Return the profile with a collector: nsys where the node has it, else kineto for a Python program.
 
     Args:
@@ -228,7 +228,7 @@ def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys
     """
     if profile.collector:
         return profile
-    chosen = replace(profile, collector=_chosen(profile.arguments, has_nsys=chosen_nsys(nsys_program, environment) is not None))
+    chosen = replace(profile, collector=_chosen(profile.arguments, has_nsys=locate_nsys(nsys_program, environment) is not None))
     check_command(chosen)
     return chosen
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from kernalyse.services.core.errors import InternalError, InvalidRequestError, KernalyseError
 from kernalyse.services.core.model import BackendName, KernelSweep, RunSpec
 from kernalyse.services.core.protobuf import decode_bytes
-from kernalyse.services.profiler.workloads.counters import LaunchNote, LaunchRecord, LaunchStep
+from kernalyse.services.profiler.workloads.counters import LaunchLog, LaunchLogEntry, LaunchStep
 from kernalyse.services.profiler.workloads.events import NullSink
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ CUDA_LIBRARY = "libcuda.so.1"
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchOrder:
+class LauncherArguments:
     """The command-line arguments of counted launches."""
 
     spec_file: Path
@@ -56,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
+def _launch_all(sweep: KernelSweep, order: LauncherArguments) -> None:
     from kernalyse.services.profiler.backends.discovery import open_backend_for
     from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
     from kernalyse.services.profiler.measuring.buffers import DeviceBuffers
-    from kernalyse.services.profiler.measuring.device_state import Neighbours, NoClockMeter, NoUseMeter
+    from kernalyse.services.profiler.measuring.device_state import ContentionCheck, NoClockMeter, NoUseMeter
     from kernalyse.services.profiler.workloads.sweeps.configuration import MeasurementContext
     from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
     from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
@@ -76,18 +76,18 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
         sink=NullSink(),
         folder=order.folder,
         clock_meter=NoClockMeter(),
-        contention=Neighbours(NoUseMeter()),
+        contention=ContentionCheck(NoUseMeter()),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.folder),
     )
-    record = LaunchRecord(order.record_file)
+    record = LaunchLog(order.record_file)
     for configuration_index in wanted:
         launch_once(planned_by_index[configuration_index], context, record, has_ranges=backend.name is BackendName.PYCUDA)
     context.buffers.release()
     session.close()
 
 
-def launch_once(planned: PlannedConfiguration, context: MeasurementContext, record: LaunchRecord, *, has_ranges: bool) -> None:
+def launch_once(planned: PlannedConfiguration, context: MeasurementContext, record: LaunchLog, *, has_ranges: bool) -> None:
     """Prepare one configuration and launch it once. Errors are recorded, not raised."""
     from kernalyse.services.profiler.workloads.sweeps.configuration import ConfigurationRun
 
@@ -95,7 +95,7 @@ def launch_once(planned: PlannedConfiguration, context: MeasurementContext, reco
     index, label = planned.configuration_index, planned.kernel.definition.kernel_name
     try:
         label = run.label
-        record.write(LaunchNote(index, LaunchStep.PREPARING, label))
+        record.write(LaunchLogEntry(index, LaunchStep.PREPARING, label))
         run.report_configuration()
         launch = run.prepare()
         if has_ranges:
@@ -105,9 +105,9 @@ def launch_once(planned: PlannedConfiguration, context: MeasurementContext, reco
         else:
             context.session.run(launch)
     except KernalyseError as error:
-        record.write(LaunchNote(index, LaunchStep.FAILED, label, error.message))
+        record.write(LaunchLogEntry(index, LaunchStep.FAILED, label, error.message))
     else:
-        record.write(LaunchNote(index, LaunchStep.LAUNCHED, label))
+        record.write(LaunchLogEntry(index, LaunchStep.LAUNCHED, label))
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def _check(status: int, function_name: str) -> None:
         raise InternalError(function_name, found=f"status {status} of the CUDA driver", expected="0")
 
 
-def _read_command_line(arguments: Sequence[str] | None) -> LaunchOrder:
+def _read_command_line(arguments: Sequence[str] | None) -> LauncherArguments:
     parser = argparse.ArgumentParser(prog="python -m kernalyse.services.profiler.workloads.counter_launcher", description=__doc__)
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec of the sweep")
     parser.add_argument("--configurations", type=Path, required=True, help="JSON file: indexes of configurations, in their order")
@@ -135,7 +135,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> LaunchOrder:
     parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
     parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
     parsed = parser.parse_args(arguments)
-    return LaunchOrder(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog, parsed.cache_folder)
+    return LauncherArguments(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog, parsed.cache_folder)
 
 
 if __name__ == "__main__":

@@ -37,14 +37,14 @@ from kernalyse.services.profiler.backends.base import UNDER_PROFILER
 from kernalyse.services.profiler.collectors.ncu import (
     DCGM_REMEDY,
     NcuCall,
-    cache_control_of,
     check_ncu,
+    counter_error,
     dcgm_process_id,
-    is_refused_for_good,
+    is_permanent_failure,
     metric_names,
-    not_counted,
-    refusal,
-    refused_metrics,
+    ncu_cache_control,
+    rejected_metrics,
+    skipped_metrics_notice,
 )
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 from kernalyse.services.profiler.processes.children import ProcessEnd, SupervisedProcess
@@ -55,13 +55,13 @@ CLOCK_CONTROL: Final = "none"  # as the sweep was timed; a clock locked to its b
 SILENCE_LIMIT_S: Final = 300.0  # replays of one launch with much memory take minutes; a tool that hangs must not hold the device
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0  # the service counts a worker without any event as hung
-MAX_REFUSAL_COUNT: Final = 12  # of metrics, one after the other; each costs a start of ncu
+MAX_REJECTION_COUNT: Final = 12  # of metrics, one after the other; each costs a start of ncu
 MAX_FAILURE_COUNT: Final = 10  # reported one by one; the rest are only counted
 TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowhere in its messages
 
 
 @dataclass(frozen=True, slots=True)
-class CountingFiles:
+class CounterFiles:
     """Input files of counted launches. spec_file: the run's. folder: the worker's working folder. cache_folder: of compiled kernels."""
 
     spec_file: Path
@@ -71,7 +71,7 @@ class CountingFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class CounterCollector:
     """The way hardware counters are collected, after checks that it can work.
 
     has_ranges: the launching process marks what counts, for it launches itself. The NVCC backend launches in a process of
@@ -83,13 +83,13 @@ class Counting:
     has_ranges: bool
     silence_limit_s: float
 
-    def of(self, metrics: tuple[str, ...]) -> Counting:
+    def of(self, metrics: tuple[str, ...]) -> CounterCollector:
         """Return the same counting for other metrics."""
         return replace(self, metrics=metrics)
 
 
 @dataclass(slots=True)
-class MeasuredLaunches:
+class MeasurementRecorder:
     """An event sink that passes everything on and remembers the measured configurations and the progress."""
 
     sink: EventSink
@@ -110,19 +110,19 @@ class MeasuredLaunches:
             self.sink.write(replace(self.progress, activity=activity))
 
 
-def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
+def prepare_counting(device: Device, sink: EventSink) -> CounterCollector | None:
     """Check that counting can work, and prepare it; return None after a warning where it cannot."""
     try:
-        metrics, program = metric_names(counted_capability(device)), check_ncu()
+        metrics, program = metric_names(check_countable_device(device)), check_ncu()
     except KernalyseError as error:
         _warn(sink, f"No counters, timings alone: {error.message}")
         return None
     if (process_id := dcgm_process_id()) is not None:
         _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU, ncu gets no counters. {DCGM_REMEDY}")
-    return Counting(program, metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
+    return CounterCollector(program, metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
 
 
-def counted_capability(device: Device) -> str:
+def check_countable_device(device: Device) -> str:
     """Return the compute capability of a device that ncu can count on. Raises UnmetConditionError for any other."""
     if device.compute_capability is None or BackendName.OPENCL in device.backends:
         raise UnmetConditionError(
@@ -134,7 +134,7 @@ def counted_capability(device: Device) -> str:
     return device.compute_capability
 
 
-def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
+def count_launches(counting: CounterCollector, plan: SweepPlan, measured: MeasurementRecorder, files: CounterFiles) -> None:
     """Count the measured configurations, cold and hot ones in separate reports. Reports ArtifactStored and CountersStored.
 
     Of several processes that measured the same configurations, those of the first are counted: they launch the same.
@@ -155,7 +155,9 @@ def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunch
     measured.report_activity("")
 
 
-def count_one(counting: Counting, cache_mode: CacheMode, function_name: str, measured: MeasuredLaunches, files: CountingFiles) -> None:
+def count_one(
+    counting: CounterCollector, cache_mode: CacheMode, function_name: str, measured: MeasurementRecorder, files: CounterFiles
+) -> None:
     """Count the first configuration of the sweep in `files`. Raises UnmetConditionError, TimeLimitError, OSError."""
     _Pass(counting, cache_mode, {0: function_name}, measured, files, "counters").run()
 
@@ -167,31 +169,31 @@ class _Pass:
     functions: name of the __global__ function by configuration_index, in the order of launching.
     """
 
-    counting: Counting
+    counting: CounterCollector
     cache_mode: CacheMode
     functions: dict[int, str]
-    measured: MeasuredLaunches
-    files: CountingFiles
+    measured: MeasurementRecorder
+    files: CounterFiles
     name: str
     launched: list[int] = field(default_factory=list)
-    failed: list[LaunchNote] = field(default_factory=list)
+    failed: list[LaunchLogEntry] = field(default_factory=list)
 
     def run(self) -> None:
         """Count the launches. Raises UnmetConditionError: ncu gave no report; TimeLimitError: it hung."""
         metrics = self.counting.metrics
-        for _ in range(MAX_REFUSAL_COUNT + 1):
+        for _ in range(MAX_REJECTION_COUNT + 1):
             folder = self._folder()
             call = self._call(metrics, folder)
             end = self._watch(call, folder)
             report = call.log_file.read_bytes() if call.log_file.exists() else b""
             output = (report + b"\n" + (folder / "output").read_bytes()).decode(errors="replace")
-            refused = frozenset[str]() if TABLE_MARK in report else refused_metrics(output, metrics)
+            refused = frozenset[str]() if TABLE_MARK in report else rejected_metrics(output, metrics)
             if not refused:
                 self._report(call, report, end, output)
                 return
             metrics = tuple(metric for metric in metrics if metric not in refused)
-            _warn(self.measured, not_counted(refused))
-        raise refusal(output, end.exit_code)
+            _warn(self.measured, skipped_metrics_notice(refused))
+        raise counter_error(output, end.exit_code)
 
     def _folder(self) -> Path:
         """Return a separate working folder, so that compiling again leaves no second artifacts in the run's own."""
@@ -207,7 +209,7 @@ class _Pass:
             program=self.counting.program,
             metrics=metrics,
             function_names=tuple(dict.fromkeys(map(base_name, self.functions.values()))),
-            cache_control=cache_control_of(self.cache_mode),
+            cache_control=ncu_cache_control(self.cache_mode),
             clock_control=CLOCK_CONTROL,
             has_ranges=self.counting.has_ranges,
             log_file=folder / "counters.csv",
@@ -216,7 +218,7 @@ class _Pass:
     def _watch(self, call: NcuCall, folder: Path) -> ProcessEnd:
         """Wait for the end of ncu, and report which launch is being counted. Raises TimeLimitError."""
         self.launched, self.failed = [], []
-        record = LaunchRecord(folder / "record")
+        record = LaunchLog(folder / "record")
         command = call.command(self._target(folder))
         environment = {**os.environ, UNDER_PROFILER: "1", "LC_ALL": "C.UTF-8"}  # numbers of another locale would be ambiguous
         with (
@@ -253,7 +255,7 @@ class _Pass:
             *("--record", str(folder / "record"), "--folder", str(folder), *catalog, *cache),
         ]
 
-    def _take(self, notes: Sequence[LaunchNote]) -> None:
+    def _take(self, notes: Sequence[LaunchLogEntry]) -> None:
         self.launched += [note.configuration_index for note in notes if note.step is LaunchStep.LAUNCHED]
         self.failed += [note for note in notes if note.step is LaunchStep.FAILED]
 
@@ -264,9 +266,9 @@ class _Pass:
         if len(self.failed) > MAX_FAILURE_COUNT:
             _warn(self.measured, f"No counters of {len(self.failed) - MAX_FAILURE_COUNT} further configurations.")
         if TABLE_MARK not in report or not self.launched:
-            raise refusal(output, end.exit_code)
+            raise counter_error(output, end.exit_code)
         if not end.is_success:
-            _warn(self.measured, f"ncu did not end well, so its report may be incomplete. {refusal(output, end.exit_code).message}")
+            _warn(self.measured, f"ncu did not end well, so its report may be incomplete. {counter_error(output, end.exit_code).message}")
         artifact_name = f"{self.name}.csv"
         self.measured.write(store_artifact(self.files.folder, artifact_name, report))
         names = tuple(self.functions[index] for index in self.launched)
@@ -313,7 +315,7 @@ SIZE: Final = 1_024
 METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other programs may hold; more would only cost replays
 
 
-def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: EventSink) -> Counting | None:
+def try_counting(counting: CounterCollector, sweep: KernelSweep, folder: Path, sink: EventSink) -> CounterCollector | None:
     """Count a small kernel; return the counting, or None after a warning where ncu fails for a permanent reason.
 
     Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
@@ -325,13 +327,13 @@ def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: Eve
     place = folder / "counting_trial"
     place.mkdir()
     trial = KernelSweep((KernelSelection(KERNEL_NAME),), (Axis("N", (SIZE,)),), backend=sweep.backend, device_id=sweep.device_id)
-    files = CountingFiles(place / "spec", place)
+    files = CounterFiles(place / "spec", place)
     files.spec_file.write_bytes(encode_bytes(RunSpec(trial)))
     function_name = load_catalog().definition(KERNEL_NAME).function
     try:
-        count_one(counting.of((METRIC,)), CacheMode.HOT, function_name, MeasuredLaunches(NullSink()), files)
+        count_one(counting.of((METRIC,)), CacheMode.HOT, function_name, MeasurementRecorder(NullSink()), files)
     except KernalyseError as error:
-        if is_refused_for_good(error.found):
+        if is_permanent_failure(error.found):
             sink.write(LogLines(LogLevel.WARNING, "worker", tuple(f"No counters, timings alone: {error.message}".splitlines())))
             return None
     except OSError:  # the program or the folder; the sweep's own counting says which
@@ -352,7 +354,7 @@ class LaunchStep(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchNote:
+class LaunchLogEntry:
     """One line of the launch log."""
 
     configuration_index: int
@@ -361,19 +363,19 @@ class LaunchNote:
     message: str = ""  # why it failed
 
 
-class LaunchRecord:
+class LaunchLog:
     """The log file of counted launches, which is read while it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
-    def write(self, note: LaunchNote) -> None:
+    def write(self, note: LaunchLogEntry) -> None:
         """Append one line."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(note)) + "\n")
 
-    def read(self) -> list[LaunchNote]:
+    def read(self) -> list[LaunchLogEntry]:
         """Return the lines added since the last call. A line that is still being written comes with the next call."""
         if not self._path.exists():
             return []
@@ -382,4 +384,4 @@ class LaunchRecord:
             whole, _, _ = file.read().rpartition(b"\n")
         self._position += len(whole) + 1 if whole else 0
         entries = [json.loads(line) for line in whole.splitlines()]
-        return [LaunchNote(**{**entry, "step": LaunchStep(entry["step"])}) for entry in entries]
+        return [LaunchLogEntry(**{**entry, "step": LaunchStep(entry["step"])}) for entry in entries]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kernalyse.services.core.model import LogLevel, LogLines
-from kernalyse.services.profiler.collectors.base import PROGRAM_MARK, Collector, CollectorContext, ToolEnd
+from kernalyse.services.profiler.collectors.base import PROGRAM_MARK, Collector, CollectorContext, ToolExit
 from kernalyse.services.profiler.processes import supervisor
 from kernalyse.services.profiler.processes.children import OutputLines, SupervisedProcess
 from kernalyse.services.profiler.workloads.events import EventSink
@@ -22,17 +22,17 @@ from kernalyse.services.profiler.workloads.events import EventSink
 POLL_S: Final = 0.1
 READ_BYTES: Final = 65_536
 
-FINISHING_SHARE: Final = 0.35
+FINISHING_FRACTION: Final = 0.35
 MAX_FINISHING_S: Final = 300.0
 """Of the run's time limit, kept for reports: of what is left out at the end something is known, of a run that is killed nothing."""
 
-CLOSING_SHARE: Final = 0.1
+CLOSING_FRACTION: Final = 0.1
 MAX_CLOSING_S: Final = 10.0  # of that, to end a tool that hangs and to keep what it has left
 
-CANCELLING_SHARE: Final = 0.75  # of the grace of a cancelled run, for its collector; the rest is for keeping what it has left
+CANCELLING_FRACTION: Final = 0.75  # of the grace of a cancelled run, for its collector; the rest is for keeping what it has left
 
 MAX_GRACE_S: Final = 5.0  # between TERM and KILL
-GRACE_SHARE: Final = 0.05  # of the time limit, where that is less
+GRACE_FRACTION: Final = 0.05  # of the time limit, where that is less
 
 SILENCE_LIMIT_S: Final = 300.0
 """For a tool whose files no longer change while no program runs. An importer of gigabytes writes now and then; one that
@@ -52,9 +52,9 @@ class TimeBudget:
         """Return the moments within a time limit that starts `now`."""
         end = now + time_limit_s
         return cls(
-            program_end=end - min(FINISHING_SHARE * time_limit_s, MAX_FINISHING_S),
-            tool_end=end - min(CLOSING_SHARE * time_limit_s, MAX_CLOSING_S),
-            grace_s=min(GRACE_SHARE * time_limit_s, MAX_GRACE_S),
+            program_end=end - min(FINISHING_FRACTION * time_limit_s, MAX_FINISHING_S),
+            tool_end=end - min(CLOSING_FRACTION * time_limit_s, MAX_CLOSING_S),
+            grace_s=min(GRACE_FRACTION * time_limit_s, MAX_GRACE_S),
         )
 
 
@@ -72,11 +72,11 @@ class ProgramEnd:
     """How the program, and the tool around it, have ended."""
 
     cause: EndCause
-    tool: ToolEnd
+    tool: ToolExit
 
 
 @dataclass(slots=True)
-class Cancelling:
+class Cancellation:
     """The state of a cancellation, and the short time that tools have left after it."""
 
     is_requested: Callable[[], bool]
@@ -86,11 +86,11 @@ class Cancelling:
     def limit(self, tool_end: float, now: float) -> float:
         """Return the deadline of the tools."""
         if self._tool_end is None and self.is_requested():
-            self._tool_end = now + CANCELLING_SHARE * self.grace_s
+            self._tool_end = now + CANCELLING_FRACTION * self.grace_s
         return tool_end if self._tool_end is None else min(tool_end, self._tool_end)
 
 
-class Watcher:
+class ToolSupervisor:
     """The supervisor of a command's tools, which run one after the other.
 
     Args:
@@ -98,7 +98,12 @@ class Watcher:
     """
 
     def __init__(
-        self, context: CollectorContext, budget: TimeBudget, sink: EventSink, report_activity: Callable[[str], None], cancelling: Cancelling
+        self,
+        context: CollectorContext,
+        budget: TimeBudget,
+        sink: EventSink,
+        report_activity: Callable[[str], None],
+        cancelling: Cancellation,
     ) -> None:
         self._context = context
         self._budget = budget
@@ -106,7 +111,7 @@ class Watcher:
         self._sink = sink
         self._report_activity = report_activity
 
-    def run(self, command: Sequence[str], activity: str) -> ToolEnd:
+    def run(self, command: Sequence[str], activity: str) -> ToolExit:
         """Run a tool alone, on what was collected."""
         with self._started(command, {}) as (process, output):
             silence = _Silence(self._context)
@@ -169,12 +174,12 @@ class Watcher:
             yield process, listener
         listener.join()
 
-    def _ended(self, process: SupervisedProcess, output: _Listener, *, is_over_time: bool = False) -> ToolEnd:
+    def _ended(self, process: SupervisedProcess, output: _Listener, *, is_over_time: bool = False) -> ToolExit:
         if is_over_time:
             process.end("over_time")
         end = process.result()
         output.join()
-        return ToolEnd(end.exit_code, "\n".join(output.tail), is_over_time)
+        return ToolExit(end.exit_code, "\n".join(output.tail), is_over_time)
 
 
 def _activity(collector: str, label: str, age_s: float | None, is_running: bool, cause: EndCause) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, ramp, tick_formatter
 from kernalyse.services.ui.state import LayerColor
@@ -268,7 +268,7 @@ def _name_columns(placed: pl.DataFrame, colors: list[str], color_by: LayerColor,
 
 
 def _fitting(row: dict[str, object], room: int, color_by: LayerColor) -> str:
-    name = name_inside(str(row["layer"]), row["parent_path"])  # type: ignore[arg-type]
+    name = relative_layer_name(str(row["layer"]), row["parent_path"])  # type: ignore[arg-type]
     time = theme.duration(row["time_ns"])  # type: ignore[arg-type]
     told = row["efficiency_ratio"] if color_by == "efficiency" else row[color_by]
     word = "" if told is None else theme.percent(told) if color_by == "efficiency" else str(told)  # type: ignore[arg-type]

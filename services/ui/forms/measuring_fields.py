@@ -6,7 +6,7 @@ from typing import Final
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import CacheMode, InputDistribution, MeasuringOptions
-from kernalyse.services.core.request_syntax import MeasuringWords, parse_ratio
+from kernalyse.services.core.request_syntax import MeasuringArguments, parse_ratio
 from kernalyse.services.ui.forms.form import Field, Problems, Values, number_of, option, text_of
 
 CACHES: Final = (
@@ -46,7 +46,7 @@ FIELD_OF_OPTION: Final = {
 """Fields by the names that the service has for them."""
 
 
-def measuring_words(values: Values, problems: Problems, max_duration_s: float | None = None) -> MeasuringWords:
+def measuring_words(values: Values, problems: Problems, max_duration_s: float | None = None) -> MeasuringArguments:
     """max_duration_s: where nothing is said."""
     target = text_of(values, "target")
     if target:
@@ -56,7 +56,7 @@ def measuring_words(values: Values, problems: Problems, max_duration_s: float | 
         name: number_of(values, name, problems, is_whole=True, smallest=low) for name, low in (("samples", 2), ("warm_up", 0), ("seed", 0))
     }
     shortest, longest = number_of(values, "min_time", problems), number_of(values, "max_time", problems)
-    words = MeasuringWords(
+    words = MeasuringArguments(
         cache_mode=CacheMode(values.get("cache", "default").upper()),
         target=target if "target" not in problems.found and target else None,
         max_sample_count=None if counts["samples"] is None else int(counts["samples"]),
@@ -71,7 +71,7 @@ def measuring_words(values: Values, problems: Problems, max_duration_s: float | 
         words.options()
     except KernalyseError as error:
         problems.say("min_time" if "--min-time" in error.subject else "max_time", f"Found {error.found}; expected {error.expected}.")
-        return MeasuringWords()
+        return MeasuringArguments()
     return words
 
 

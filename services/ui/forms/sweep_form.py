@@ -11,8 +11,8 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.expressions import parse_expression
 from kernalyse.services.core.model import KernelDefinition, KernelSelection, RunSpec, SearchStrategy
 from kernalyse.services.core.request_syntax import (
-    SearchWords,
-    SweepWords,
+    SearchOptions,
+    SweepOptions,
     parse_argument,
     parse_axes,
     parse_axis,
@@ -184,7 +184,7 @@ def _parameter_fields(values: Values, place: Place) -> Iterator[Field]:
         )
 
 
-def _words(values: Values, place: Place, problems: Problems) -> SweepWords:
+def _words(values: Values, place: Place, problems: Problems) -> SweepOptions:
     """Each field by itself, so that everything that is wrong is said beside it."""
     parameters = tuple(f"{name}={text}" for name, _ in _parameters_of(values, place) if (text := text_of(values, f"{PARAMETER}{name}")))
     tied = {tie.partition("=")[0].strip() for tie in _ties(values)}
@@ -212,7 +212,7 @@ def _words(values: Values, place: Place, problems: Problems) -> SweepWords:
     search = _search(values, problems)
     with problems.of("budget"):
         search.budget_ns()
-    return SweepWords(
+    return SweepOptions(
         parameters=parameters,
         macros=lines_of(values, "macros"),
         ties=_ties(values),
@@ -231,10 +231,10 @@ def _ties(values: Values) -> tuple[str, ...]:
     return tuple(part.strip() for part in text_of(values, "ties").split(",") if part.strip())
 
 
-def _search(values: Values, problems: Problems) -> SearchWords:
+def _search(values: Values, problems: Problems) -> SearchOptions:
     budget_s = number_of(values, "budget", problems)
     strategy = SearchStrategy(values.get("strategy", "all").upper())
-    return SearchWords(
+    return SearchOptions(
         is_shuffled="in_order" not in values,
         strategy=strategy,
         budget_s=budget_s,
@@ -245,7 +245,7 @@ def _search(values: Values, problems: Problems) -> SearchWords:
     )
 
 
-def _selection(name: str, values: Values, place: Place, words: SweepWords, problems: Problems) -> KernelSelection:
+def _selection(name: str, values: Values, place: Place, words: SweepOptions, problems: Problems) -> KernelSelection:
     """Of a source with the definition that was derived of it, and what the form says besides."""
     if place.source is None:
         return KernelSelection(name)
@@ -279,7 +279,7 @@ def _selection(name: str, values: Values, place: Place, words: SweepWords, probl
     return KernelSelection(name, place.source.source, described)
 
 
-def _command(names: tuple[str, ...], words: SweepWords, values: Values, place: Place) -> tuple[str, ...]:
+def _command(names: tuple[str, ...], words: SweepOptions, values: Values, place: Place) -> tuple[str, ...]:
     file_name = "" if place.source is None else f"{place.source.source.file_name}:"
     of_source = () if place.source is None else option_of_each("--buffer", lines_of(values, "buffers"))
     formulas = () if place.source is None else (*option("--flop", text_of(values, "flop")), *option("--bytes", text_of(values, "bytes")))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import holoviews as hv
 import polars as pl
 
-from kernalyse.services.core.formatting import notes
+from kernalyse.services.core.formatting import footnote_lines
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import filters, theme
 from kernalyse.services.ui.charts import compare, roofline
@@ -299,7 +299,7 @@ class ComparePage(PageBase):
             "compared_table.html",
             columns=heads,
             rows=[] if answer is None else table_rows(answer, page, marks, self.palette),
-            notes=(*notes(marks), *([] if answer is None else disturbances(answer.rows))),
+            notes=(*footnote_lines(marks), *([] if answer is None else disturbances(answer.rows))),
             problem=problem or self._rows.problem,
             is_loading=answer is None and not problem and not self._rows.problem,
             empty=empty,

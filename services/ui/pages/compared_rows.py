@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from kernalyse.services.core.disturbance import disturbed_sides
-from kernalyse.services.core.formatting import shared_reasons
+from kernalyse.services.core.disturbance import comparison_disturbance_notes
+from kernalyse.services.core.formatting import footnote_marks
 from kernalyse.services.core.model import ModelRun, Run, TableQuery
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import compare
@@ -173,12 +173,12 @@ def disturbances(rows: pl.DataFrame) -> tuple[str, ...]:
     """What disturbed the measuring of either side; traces tell of none."""
     if "disturbance" not in rows.columns:
         return ()
-    return disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
+    return comparison_disturbance_notes(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
 
 
 def reason_marks(rows: pl.DataFrame) -> dict[str, str]:
     """What stands in the table for reasons that several rows share."""
-    return shared_reasons(rows["reason"]) if "reason" in rows.columns else {}
+    return footnote_marks(rows["reason"]) if "reason" in rows.columns else {}
 
 
 def table_rows(answer: Compared, rows: pl.DataFrame, marks: Mapping[str, str], palette: Palette) -> list[dict[str, Any]]:

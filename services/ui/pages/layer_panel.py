@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from kernalyse.services.core.disturbance import disturbance_note
-from kernalyse.services.core.formatting import name_inside
+from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.core.model import Filter, Work
 from kernalyse.services.ui import filters, theme
@@ -107,7 +107,7 @@ class LayerPanel:
 
     def _crumbs(self) -> str:
         crumbs = [{"name": "All layers", "path": ""}]
-        crumbs += [{"name": name_inside(row["layer"], row["parent_path"]), "path": row["layer_path"]} for row in self._lineage]
+        crumbs += [{"name": relative_layer_name(row["layer"], row["parent_path"]), "path": row["layer_path"]} for row in self._lineage]
         missing = self._state.layer if self._state.layer and not self._lineage else ""
         return fragment("layer_crumbs.html", crumbs=crumbs, around=self.around, missing=missing)
 
@@ -197,7 +197,7 @@ class LayerPanel:
         inside = self.tree.filter(is_inside).sort("duration_sum_ns", descending=True)
         total_ns = around_ns or inside["duration_sum_ns"].sum() or 1
         rows = [
-            {**row, "name": name_inside(row["layer"], row["parent_path"]), "share": (row["duration_sum_ns"] or 0) / total_ns}
+            {**row, "name": relative_layer_name(row["layer"], row["parent_path"]), "share": (row["duration_sum_ns"] or 0) / total_ns}
             for row in inside.head(MAX_LISTED).to_dicts()
         ]
         return fragment("layer_parts.html", rows=rows, hidden_count=max(0, inside.height - MAX_LISTED))

@@ -8,7 +8,7 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
-from kernalyse.services.core.disturbance import disturbed_sides
+from kernalyse.services.core.disturbance import comparison_disturbance_notes
 from kernalyse.services.ui.charts import compare, roofline
 from kernalyse.services.ui.report.document import Chart, Key
 from kernalyse.services.ui.report.run_charts import Tables, roofline_of
@@ -36,7 +36,7 @@ def _speed_ups(tables: Tables) -> Iterator[Chart]:
     element = compare.speedup_chart(points, whiskers, LIGHT, compare.chart_height_px(len(names)))
     note = "Above ×1 the judged run is faster; whiskers are the interval of the ratio. Hollow: undecided."
     sides = (rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", ""))
-    note = " ".join((note, *disturbed_sides(*sides)))
+    note = " ".join((note, *comparison_disturbance_notes(*sides)))
     key = [Key(*entry) for entry in compare.legend_of(shown, LIGHT)]
     yield Chart("Speed-up of each configuration", _with_places(element, names), "wide", note + _left_out(rows, shown.height), key)
 

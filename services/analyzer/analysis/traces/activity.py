@@ -9,16 +9,16 @@ import numpy.typing as npt
 import polars as pl
 
 from kernalyse.services.analyzer.numeric import jit
-from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Indexes, Integers, coded, coded_pairs
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Factorization, Indexes, Integers, factorize, factorize_pairs
 from kernalyse.services.analyzer.numeric.intervals import (
     REASONS,
-    Calls,
+    ApiCalls,
+    DeviceOperations,
     Intervals,
-    Work,
-    causes_of,
     coverage,
-    covered_within,
-    idle_stretches,
+    explain_gaps,
+    find_idle_gaps,
+    measure_overlap,
 )
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
 from kernalyse.services.analyzer.tables.traces import GAPS
@@ -87,7 +87,7 @@ SUMMED: Final = {
 def _summed(kernels: pl.DataFrame, memory: pl.DataFrame, communicating: pl.DataFrame) -> pl.DataFrame:
     """Return one row of sums per process and device; operations without a start are ignored."""
     kernels, memory = kernels.drop_nulls("start_ns"), memory.drop_nulls("start_ns")
-    of_kernels, of_memory = coded(_device_keys(kernels), _device_keys(memory))
+    of_kernels, of_memory = factorize(_device_keys(kernels), _device_keys(memory))
     found = coverage(
         _intervals(kernels, of_kernels, _kinds(kernels["name_index"], communicating["name_index"])),
         _intervals(memory, of_memory, np.full(memory.height, MEMORY | ANY, dtype=np.uint8)),
@@ -122,7 +122,7 @@ def _kinds(name_index: pl.Series, communicating: pl.Series) -> npt.NDArray[np.ui
     return found
 
 
-def _intervals(work: pl.DataFrame, device: Coded, kinds: npt.NDArray[np.uint8]) -> Intervals:
+def _intervals(work: pl.DataFrame, device: Factorization, kinds: npt.NDArray[np.uint8]) -> Intervals:
     """Return the operations as intervals. One of unknown duration covers nothing, but extends the span to its start."""
     return Intervals(device.codes, kinds, work["start_ns"].to_numpy(), work["duration_ns"].fill_null(0).to_numpy())
 
@@ -152,7 +152,7 @@ def trace_gaps(
     """Return table gaps: one row per period in which a device ran no kernel, longest first.
 
     Gaps lie between the first start and the last end of the operations of one process on one device, so that those of a
-    device sum to idle_ns of table breakdown. The reason is defined by kernalyse.services.analyzer.numeric.intervals.causes_of.
+    device sum to idle_ns of table breakdown. The reason is defined by kernalyse.services.analyzer.numeric.intervals.explain_gaps.
 
     Args:
         launches, memory_ops, calls, ranges, names: the tables kernel_launches, memory_ops, api_calls, ranges and trace_names of
@@ -190,15 +190,15 @@ def trace_gap_reasons(gaps: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _gaps(kernels: pl.DataFrame, memory_ops: pl.DataFrame, calls: pl.DataFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
-    of_kernels, of_memory = coded_pairs("process_id", "device_index", kernels, memory_ops)
-    memory = Work(of_memory.codes, *_times(memory_ops))
-    gaps = idle_stretches(Work(of_kernels.codes, *_times(kernels)), memory, of_memory.count)
-    memory_ns = covered_within(gaps, memory, of_memory.count)
+    of_kernels, of_memory = factorize_pairs("process_id", "device_index", kernels, memory_ops)
+    memory = DeviceOperations(of_memory.codes, *_times(memory_ops))
+    gaps = find_idle_gaps(DeviceOperations(of_kernels.codes, *_times(kernels)), memory, of_memory.count)
+    memory_ns = measure_overlap(gaps, memory, of_memory.count)
     found_names = names.select("name").collect()["name"]
-    (of_calls,) = coded_pairs("process_id", "thread_id", calls)
+    (of_calls,) = factorize_pairs("process_id", "thread_id", calls)
     is_sync = _is_sync(found_names).gather(calls["name_index"]).fill_null(False)
-    host = Calls(of_calls.codes, *_times(calls), is_sync.to_numpy())
-    gap_causes = causes_of(gaps, memory_ns, kernels["api_call_index"].fill_null(NONE).to_numpy(), host)
+    host = ApiCalls(of_calls.codes, *_times(calls), is_sync.to_numpy())
+    gap_causes = explain_gaps(gaps, memory_ns, kernels["api_call_index"].fill_null(NULL_INDEX).to_numpy(), host)
 
     order = np.lexsort((gaps.start_ns, -gaps.duration_ns))
     process_id, device_index = of_memory.series(gaps.device[order])
@@ -241,7 +241,7 @@ def _is_sync(names: pl.Series) -> pl.Series:
 
 def _index(rows: Indexes) -> pl.Series:
     series = pl.Series(rows, dtype=INDEX)
-    return series.set(series == NONE, None)
+    return series.set(series == NULL_INDEX, None)
 
 
 # ---------------------------------------------------------------- collectives

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.expressions import share_of
+from kernalyse.services.analyzer.analysis.expressions import null_safe_ratio
 from kernalyse.services.analyzer.hardware.datasheets import THREADS_PER_WARP, sm_limits
 from kernalyse.services.analyzer.tables.base import COUNT, NUMBER
 from kernalyse.services.core.costs.operator import MODELLED
@@ -35,7 +35,7 @@ def trace_kernels(launches: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
         )
         .join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
         .with_columns(duration_sum_ns=pl.when(pl.col("duration_min_ns").is_not_null()).then("duration_sum_ns"))  # the sum of nulls is 0
-        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
+        .with_columns(share_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
         .sort("duration_sum_ns", "kernel_name", descending=[True, False])
         .select("kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_min_ns", "duration_median_ns", "duration_max_ns")
     )
@@ -223,7 +223,7 @@ def trace_occupancy(launches: pl.LazyFrame, names: pl.LazyFrame, devices: pl.Laz
         .join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
         .select(
             *("kernel_name", *_OF_DEVICE, *_CONFIGURATION, "launch_count", "duration_sum_ns", "blocks_per_sm_count"),
-            share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()),
+            share_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()),
             limiting_resource=_limiting_resource(),
             theoretical_occupancy_ratio=pl.col("blocks_per_sm_count") * _warps() * THREADS_PER_WARP / pl.col("max_threads_per_sm"),
             wave_count=pl.col("grid_block_count") / (pl.col("blocks_per_sm_count") * pl.col("sm_count")),
@@ -309,7 +309,7 @@ def counter_coverage(launches: pl.LazyFrame, launch_work: pl.LazyFrame) -> pl.La
         .agg(launch_count=pl.len().cast(COUNT), duration_sum_ns=pl.when(duration_ns.count() > 0).then(duration_ns.sum()))
         .with_columns(
             launch_ratio=pl.col("launch_count") / pl.col("launch_count").sum(),
-            duration_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()),
+            duration_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()),
         )
         .sort("work_source", nulls_last=True)
         .select("work_source", "launch_count", "launch_ratio", "duration_sum_ns", "duration_ratio")

@@ -11,25 +11,25 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.expressions import share_of
+from kernalyse.services.analyzer.analysis.expressions import null_safe_ratio
 from kernalyse.services.analyzer.analysis.traces import layers
-from kernalyse.services.analyzer.analysis.traces.layers import GUESSED, guessed_layer
-from kernalyse.services.analyzer.analysis.traces.roofline import RATES, placed_points
+from kernalyse.services.analyzer.analysis.traces.layers import INFERRED, infer_layer
+from kernalyse.services.analyzer.analysis.traces.roofline import RATES, place_points
 from kernalyse.services.analyzer.analysis.traces.work import (
     FIGURES,
     KINDS,
     TraceFrames,
-    points_of,
-    sums_of_launches,
-    sums_of_totals,
-    worked_launches,
-    worked_totals,
+    launches_with_costs,
+    make_points,
+    sum_launches,
+    sum_totals,
+    totals_with_costs,
 )
-from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Indexes
 from kernalyse.services.analyzer.readers.base import WORK
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, NUMBER, TEXT, DataType
 from kernalyse.services.analyzer.tables.derived import LAYER_KERNELS, LAYER_TREE
-from kernalyse.services.analyzer.tables.traces import WORK_COLUMNS
+from kernalyse.services.analyzer.tables.traces import COST_INPUT_COLUMNS
 from kernalyse.services.core.formatting import PATH_SEPARATOR
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
@@ -41,7 +41,7 @@ INPUT: Final = {
     "kernel_launches": ("range_index", "duration_ns", "layer_source", "name_index"),
     "ranges": ("range_index", "name_index", "parent_range_index", "depth"),
     **layers.LAYERS_INPUT,
-    "launch_work": WORK_COLUMNS["launch_work"],
+    "launch_work": COST_INPUT_COLUMNS["launch_work"],
     WORK: (),
 }
 OWN: Final = pl.col("node") == pl.col("ancestor")
@@ -81,7 +81,7 @@ def _layer_tree(trace: TraceFrames) -> pl.DataFrame:
     found = (
         nodes.join(nodes.select(parent_node="node", parent_path="layer_path"), on="parent_node", how="left")
         .join(summed, on="node")
-        .with_columns(share_ratio=share_of(duration_ns, duration_ns.filter(pl.col("depth") == 0).sum()))
+        .with_columns(share_ratio=null_safe_ratio(duration_ns, duration_ns.filter(pl.col("depth") == 0).sum()))
         .join(data.work(()).rename({"name": "layer_path"}), on="layer_path", how="left")
         .sort(duration_ns, paths, descending=[True, False], nulls_last=True)
     )
@@ -97,7 +97,7 @@ def _layer_kernels(trace: TraceFrames) -> pl.DataFrame:
         .agg(pl.col("launch_count").sum(), _known_sum("duration_sum_ns"), own_launch_count=pl.col("launch_count").filter(OWN).sum())
         .join(data.tree.nodes.lazy().select("layer", "layer_path", "depth", ancestor="node"), on="ancestor")
         .join(data.names.select("name_index", "kernel_name", "category"), on="name_index")
-        .with_columns(share_ratio=share_of(duration_ns, duration_ns.sum().over("ancestor")))
+        .with_columns(share_ratio=null_safe_ratio(duration_ns, duration_ns.sum().over("ancestor")))
         .join(data.work(("kernel_name",)).rename({"name": "layer_path"}), on=["layer_path", "kernel_name"], how="left")
         .sort(duration_ns, "layer_path", "kernel_name", descending=[True, False, False], nulls_last=True)
     )
@@ -124,7 +124,7 @@ class _LayerSums:
     def __init__(self, trace: TraceFrames) -> None:
         self._trace = trace
         name = pl.col("name")
-        inferred = guessed_layer(name)
+        inferred = infer_layer(name)
         self.names = trace["trace_names"].select(
             "name_index", kernel_name="name", inferred=inferred, category=inferred.str.replace(KERNELS_SUFFIX, "")
         )
@@ -168,7 +168,7 @@ class _LayerSums:
         is_outside = pl.col("node").is_null()
         found = found.join(self._inferred, on="name_index", how="left", maintain_order="left")
         if "layer_source" in found.columns:
-            source = pl.when(is_outside & pl.col("is_known")).then(pl.lit(GUESSED)).when(~is_outside).then("layer_source")
+            source = pl.when(is_outside & pl.col("is_known")).then(pl.lit(INFERRED)).when(~is_outside).then("layer_source")
             found = found.with_columns(layer_source=source)
         return found.with_columns(node=pl.coalesce("node", "inferred_node")).drop("inferred_node", "is_known")
 
@@ -180,15 +180,15 @@ class _LayerSums:
         columns = ["name", *further_keys, "dtype", *RATES, "flop_sum", "bytes_sum", "duration_sum_ns"]
         keys = (*OWN_KEYS, *KINDS, "device_id")
         sums = []
-        worked = worked_launches(self._trace, ("range_index", "name_index"), None)
+        worked = launches_with_costs(self._trace, ("range_index", "name_index"), None)
         if worked.height:
             communicating = self.names.filter(pl.col("kernel_name").str.contains(COMMUNICATION)).select("name_index").collect()
             worked = worked.join(communicating, on="name_index", how="anti", maintain_order="left")
-            sums.append(sums_of_launches(self._in_nodes(worked, "range_index"), keys))
-        totals = worked_totals(self._trace)
+            sums.append(sum_launches(self._in_nodes(worked, "range_index"), keys))
+        totals = totals_with_costs(self._trace)
         if totals.height:
             in_ranges = totals.with_columns(range_index=pl.col("scope_index") + self._first_scope)
-            sums.append(sums_of_totals(self._in_nodes(in_ranges, "range_index"), keys))
+            sums.append(sum_totals(self._in_nodes(in_ranges, "range_index"), keys))
         schema: dict[str, DataType] = {"name": TEXT, **dict.fromkeys(further_keys, TEXT), **FIGURES}
         points = pl.DataFrame(schema=schema)
         if any(part.height for part in sums):
@@ -199,9 +199,9 @@ class _LayerSums:
                 .join(self.tree.nodes.lazy().select(name="layer_path", ancestor="node"), on="ancestor")
                 .join(self.names.select("name_index", "kernel_name"), on="name_index")
             )
-            points = points_of(rows, ("name", *further_keys), schema)
+            points = make_points(rows, ("name", *further_keys), schema)
         return (
-            placed_points(self._trace, points.lazy())
+            place_points(self._trace, points.lazy())
             .select(columns)
             .rename({"flop_sum": "flop", "bytes_sum": "bytes", "duration_sum_ns": "worked_ns"})
         )
@@ -295,19 +295,19 @@ def range_tree(ranges: pl.DataFrame, names: pl.Series, launching: pl.Series) -> 
     layers = layer_names(names)
     codes = layers.rank("dense").to_numpy().astype(np.int64)
     order = _rows_by_depth(parent, depth, launching.to_numpy())
-    node_of = np.full(parent.size, NONE, dtype=np.int32)
+    node_of = np.full(parent.size, NULL_INDEX, dtype=np.int32)
     levels: list[pl.DataFrame] = []
     paths = pl.Series("layer_path", [], dtype=pl.String)
     count = 0
     for level, rows in enumerate(order):
-        around = np.where(parent[rows] == NONE, NONE, node_of[parent[rows]]).astype(np.int64)
+        around = np.where(parent[rows] == NULL_INDEX, NULL_INDEX, node_of[parent[rows]]).astype(np.int64)
         code = codes[name[rows]]
         _, first, inverse, calls = np.unique(
             (around + 1) * (codes.size + 1) + code, return_index=True, return_inverse=True, return_counts=True
         )
         node_of[rows] = count + inverse
         own_names = layers.gather(name[rows[first]])
-        holders = pl.Series(around[first], dtype=INDEX).replace(NONE, None)
+        holders = pl.Series(around[first], dtype=INDEX).replace(NULL_INDEX, None)
         own_paths = own_names if level == 0 else paths.gather(holders - (count - paths.len())) + PATH_SEPARATOR + own_names
         levels.append(
             pl.DataFrame(
@@ -333,18 +333,18 @@ def _rows_by_depth(parent: Indexes, depth: Indexes, launching: Indexes) -> list[
     has_launches = np.zeros(parent.size, dtype=np.bool_)
     has_launches[launching] = True
     by_depth = np.argsort(depth, kind="stable")
-    ends = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=NONE)) + 2))
+    ends = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=NULL_INDEX)) + 2))
     rows: list[npt.NDArray[np.int64]] = []
     for start, end in reversed(list(itertools.pairwise(ends))):
         at_depth = by_depth[start:end]
         launching_rows = at_depth[has_launches[at_depth]]
         around = parent[launching_rows]
-        has_launches[around[around != NONE]] = True
+        has_launches[around[around != NULL_INDEX]] = True
         rows.append(launching_rows)
     return [found for found in reversed(rows) if found.size]
 
 
 def _indexes(indexes: pl.Series) -> Indexes:
     """Return a column of indexes as an array, NONE for null."""
-    found: Indexes = indexes.cast(INDEX).fill_null(NONE).to_numpy()
+    found: Indexes = indexes.cast(INDEX).fill_null(NULL_INDEX).to_numpy()
     return found

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.expressions import share_of
-from kernalyse.services.analyzer.numeric.correlation import NONE, ancestors
+from kernalyse.services.analyzer.analysis.expressions import null_safe_ratio
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, ancestors
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
 from kernalyse.services.core.kernel_categories import NAME_PATTERNS
 
@@ -47,7 +47,7 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
         named(summed, names)
         .group_by("layer", "source")
         .agg(pl.col("launch_count", "duration_sum_ns", "call_count").sum())
-        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
+        .with_columns(share_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
         .sort("duration_sum_ns", "layer", "source", descending=[True, False, False])
         .select("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source")
     )
@@ -74,7 +74,7 @@ def layer_keys(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) 
         range_index = launches["range_index"]
     else:
         found = ranges.select("name_index", "parent_range_index", "depth").collect()
-        rows = ancestors(found["parent_range_index"].fill_null(NONE).to_numpy(), found["depth"].to_numpy(), depth)
+        rows = ancestors(found["parent_range_index"].fill_null(NULL_INDEX).to_numpy(), found["depth"].to_numpy(), depth)
         range_index = pl.Series("range_index", rows, dtype=INDEX).gather(launches["range_index"])
     name_index = found["name_index"].gather(range_index)
     if range_index.null_count():
@@ -93,10 +93,10 @@ def named(keyed: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
             is_of_kernel=is_of_kernel, name_index=pl.when(is_of_kernel).then(-1 - pl.col("name_index")).otherwise("name_index")
         )
         .join(names.select("name_index", "name"), on="name_index", how="left", maintain_order="left")
-        .with_columns(inferred=guessed_layer(pl.when("is_of_kernel").then("name")))
+        .with_columns(inferred=infer_layer(pl.when("is_of_kernel").then("name")))
         .with_columns(
             layer=pl.when("is_of_kernel").then("inferred").otherwise("name"),
-            source=pl.when(pl.col("inferred").is_not_null()).then(pl.lit(GUESSED)).otherwise("layer_source"),
+            source=pl.when(pl.col("inferred").is_not_null()).then(pl.lit(INFERRED)).otherwise("layer_source"),
         )
         .drop("name_index", "layer_source", "is_of_kernel", "name", "inferred")
     )
@@ -108,15 +108,15 @@ def named(keyed: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
 PATTERNS: Final = tuple((f"{category} kernels", pattern) for category, pattern in NAME_PATTERNS)
 """Layers and the patterns of names of their kernels. Kernels of other names stay without a layer."""
 
-GUESSED: Final = "guessed"
+INFERRED: Final = "guessed"
 
 
-def guessed_layer(kernel_name: pl.Expr) -> pl.Expr:
+def infer_layer(kernel_name: pl.Expr) -> pl.Expr:
     """Return the layer inferred from a kernel's name; null where the name is not recognized."""
     return pl.coalesce(pl.when(kernel_name.str.contains(pattern)).then(pl.lit(layer)) for layer, pattern in PATTERNS)
 
 
-def guessed_category(kernel_name: pl.Expr) -> pl.Expr:
+def infer_category(kernel_name: pl.Expr) -> pl.Expr:
     """Return the category inferred from a kernel's name, such as matmul; null where the name is not recognized."""
     return pl.coalesce(pl.when(kernel_name.str.contains(pattern)).then(pl.lit(category)) for category, pattern in NAME_PATTERNS)
 
@@ -137,7 +137,7 @@ SCOPE: Final = "scope"
 """Source of the layers of sums."""
 
 
-def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
+def kernels_from_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row per kernel with the metrics of table kernels that sums provide, without minimum, maximum and median.
 
     Args:
@@ -146,7 +146,7 @@ def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame
     return totals.group_by("name_index").agg(_sums()).join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
 
 
-def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
+def layers_from_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
     """Return one row per scope name with the metrics of table layers that sums provide, without the number of calls.
 
     Args:
@@ -181,7 +181,7 @@ def with_totals(of_launches: pl.LazyFrame, of_totals: pl.LazyFrame, order: Seque
         of_totals: rows from sums, which may lack columns.
         order: columns that break ties.
     """
-    share_ratio = share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum())
+    share_ratio = null_safe_ratio(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum())
     return (
         pl.concat([of_launches, of_totals], how="diagonal")
         .with_columns(share_ratio=share_ratio)
@@ -199,6 +199,6 @@ def _names_at(scopes: pl.DataFrame, depth: int | None) -> pl.DataFrame:
     """Return the name that each scope counts for. A scope's index is its row."""
     rows = scopes["scope_index"]
     if depth is not None and scopes.height > 0:
-        found = ancestors(scopes["parent_scope_index"].fill_null(NONE).to_numpy(), scopes["depth"].to_numpy(), depth)
+        found = ancestors(scopes["parent_scope_index"].fill_null(NULL_INDEX).to_numpy(), scopes["depth"].to_numpy(), depth)
         rows = pl.Series(found, dtype=INDEX)
     return pl.DataFrame({"scope_index": scopes["scope_index"], "scope_name_index": scopes["name_index"].gather(rows)})

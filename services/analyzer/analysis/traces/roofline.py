@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.expressions import share_of
-from kernalyse.services.analyzer.analysis.roofline import Roofs, placed
-from kernalyse.services.analyzer.analysis.traces.layers import guessed_category
+from kernalyse.services.analyzer.analysis.expressions import null_safe_ratio
+from kernalyse.services.analyzer.analysis.roofline import RooflineModel, place_under_ceilings
+from kernalyse.services.analyzer.analysis.traces.layers import infer_category
 from kernalyse.services.analyzer.analysis.traces.work import (
     TraceFrames,
+    compute_launch_costs,
     counted_layer_points,
     counted_points,
     device_id,
     kernel_points,
     layer_points,
-    work_of_launches,
 )
 from kernalyse.services.analyzer.hardware.datasheets import device_peaks
 from kernalyse.services.analyzer.tables.base import COUNT, NUMBER, TEXT, DataType
@@ -29,7 +29,7 @@ from kernalyse.services.analyzer.tables.derived import (
     OPPORTUNITIES,
     ROOFLINE,
 )
-from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_of
+from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_from_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, THRESHOLDS
 from kernalyse.services.analyzer.tables.traces import HOST_DEVICE
 from kernalyse.services.core.formatting import LAYER_PARTS, MODULE_PREFIX
@@ -46,7 +46,7 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "stated_flop_per_byte": NUMBER,
     "disturbance": TEXT,
 }
-"""Columns of measurements that `placed` requires and traces lack. Only counted points have a level."""
+"""Columns of measurements that `place_under_ceilings` requires and traces lack. Only counted points have a level."""
 
 UNDER_CEILINGS: Final = (
     *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
@@ -64,29 +64,29 @@ RATES: Final = (
 
 
 def trace_roofline(trace: TraceFrames) -> pl.LazyFrame:
-    """Return table roofline of a trace: one row per kernel name, data type, path and device. See `placed`.
+    """Return table roofline of a trace: one row per kernel name, data type, path and device. See `place_under_ceilings`.
 
     flop, bytes and duration_mean_ns are means per launch, so that rates are ratios of sums.
     """
     label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
-    return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
+    return ROOFLINE.conform(place_kernels(trace).with_columns(kernel_name="name", label=label, category=infer_category(pl.col("name"))))
 
 
 def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
     """Return table counted_roofline of a trace: one row per kernel name, data type, path, device and counted memory level."""
     label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
-    found = _without_links(placed_points(trace, counted_points(trace)))
-    return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
+    found = _without_links(place_points(trace, counted_points(trace)))
+    return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label, category=infer_category(pl.col("name"))))
 
 
 def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
     """Return table layer_roofline: one row per layer and source with known costs. depth: see `layer_points`."""
-    return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label=_layer_label()))
+    return LAYER_ROOFLINE.conform(place_layers(trace, depth).with_columns(layer="name", label=_layer_label()))
 
 
 def counted_layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
     """Return table counted_layer_roofline: one row per layer and counted memory level. depth: see `layer_points`."""
-    found = placed_points(trace, counted_layer_points(trace, depth))
+    found = place_points(trace, counted_layer_points(trace, depth))
     return COUNTED_LAYER_ROOFLINE.conform(found.with_columns(layer="name", label=_layer_label()))
 
 
@@ -107,7 +107,7 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
         trace: the tables of the trace.
         depth: see `layer_points`.
     """
-    points = placed_layers(trace, depth).select(
+    points = place_layers(trace, depth).select(
         "source", *RATES, layer="name", flop="flop_sum", bytes="bytes_sum", worked_ns="duration_sum_ns"
     )
     return (
@@ -122,9 +122,9 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
     )
 
 
-def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
-    """Return `kernel_points` with the columns that `placed` adds."""
-    return _without_links(placed_points(trace, kernel_points(trace, work)))
+def place_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
+    """Return `kernel_points` with the columns that `place_under_ceilings` adds."""
+    return _without_links(place_points(trace, kernel_points(trace, work)))
 
 
 def _without_links(points: pl.LazyFrame) -> pl.LazyFrame:
@@ -132,13 +132,13 @@ def _without_links(points: pl.LazyFrame) -> pl.LazyFrame:
     return points.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
 
 
-def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
-    """Return `layer_points` with the columns that `placed` adds."""
-    return placed_points(trace, layer_points(trace, depth, work))
+def place_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
+    """Return `layer_points` with the columns that `place_under_ceilings` adds."""
+    return place_points(trace, layer_points(trace, depth, work))
 
 
-def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
-    """Return points of a trace with the columns that `placed` adds, and their fraction of the time of all kernels."""
+def place_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
+    """Return points of a trace with the columns that `place_under_ceilings` adds, and their fraction of the time of all kernels."""
     durations = [trace["kernel_launches"].select("duration_ns")]
     if "kernel_totals" in trace:
         durations.append(trace["kernel_totals"].select(duration_ns="duration_sum_ns"))
@@ -159,9 +159,9 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     )
     overrides, limits = (trace.get(table.table_name, table.empty().lazy()) for table in (CEILINGS, THRESHOLDS))
     return (
-        placed(measured, Roofs.of(pl.concat([trace_ceilings(trace["trace_devices"]), overrides]), limits))
+        place_under_ceilings(measured, RooflineModel.of(pl.concat([trace_ceilings(trace["trace_devices"]), overrides]), limits))
         .join(kernels, how="cross", maintain_order="left")
-        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("kernels_ns")))
+        .with_columns(share_ratio=null_safe_ratio(pl.col("duration_sum_ns"), pl.col("kernels_ns")))
     )
 
 
@@ -186,7 +186,7 @@ def trace_ceilings(devices: pl.LazyFrame) -> pl.LazyFrame:
 def _ceiling_rows(devices: pl.LazyFrame) -> pl.DataFrame:
     kinds = devices.select(*_DESCRIPTION, device_id=device_id()).unique("device_id", keep="first", maintain_order=True).collect()
     found = [ceiling for kind in kinds.iter_rows(named=True) for ceiling in _ceilings(kind)]
-    return frame_of(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in found])
+    return frame_from_rows(CEILINGS, [ceiling_row("", None, ceiling) for ceiling in found])
 
 
 def _ceilings(kind: dict[str, Any]) -> Iterator[Ceiling]:
@@ -236,11 +236,11 @@ def opportunities(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFram
 
 
 def _opportunity_rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, breakdown: pl.LazyFrame) -> pl.DataFrame:
-    work = work_of_launches(trace)
-    of_kernels, of_layers = pl.collect_all([placed_kernels(trace, work), placed_layers(trace, work=work)])
+    work = compute_launch_costs(trace)
+    of_kernels, of_layers = pl.collect_all([place_kernels(trace, work), place_layers(trace, work=work)])
     rows = [
-        subjects_of("kernel", of_kernels.lazy(), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
-        subjects_of("layer", of_layers.lazy(), layers.select("launch_count", "duration_sum_ns", subject="layer")),
+        subject_rows("kernel", of_kernels.lazy(), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
+        subject_rows("layer", of_layers.lazy(), layers.select("launch_count", "duration_sum_ns", subject="layer")),
         _idle(breakdown),
     ]
     return (
@@ -250,12 +250,12 @@ def _opportunity_rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.Lazy
     )
 
 
-def subjects_of(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
+def subject_rows(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
     """Return the rows of one kind of subject: for each the part with known costs, and the rest.
 
     Args:
         kind: subject_kind of the rows.
-        points: points of the subjects, as `placed` returns them, with their name.
+        points: points of the subjects, as `place_under_ceilings` returns them, with their name.
         subjects: subject, launch_count and duration_sum_ns of all subjects.
     """
     subjects = subjects.group_by("subject").agg(pl.col("launch_count", "duration_sum_ns").sum())

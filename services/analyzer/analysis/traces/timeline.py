@@ -11,9 +11,9 @@ import polars as pl
 
 from kernalyse.services.analyzer.analysis.traces.activity import ANY as WORKED
 from kernalyse.services.analyzer.analysis.traces.activity import COMMUNICATES, COMPUTE, KERNEL, MEMORY, UNIONS
-from kernalyse.services.analyzer.analysis.traces.layers import guessed_layer
+from kernalyse.services.analyzer.analysis.traces.layers import infer_layer
 from kernalyse.services.analyzer.numeric.correlation import Integers
-from kernalyse.services.analyzer.numeric.timeline import Intervals, Window, WindowSums, pixels_of, window_sums, within
+from kernalyse.services.analyzer.numeric.timeline import Intervals, Window, WindowSums, draw_pixels, sum_window, within
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, NUMBER, TEXT
 from kernalyse.services.analyzer.tables.traces import TIMELINE, WINDOW_SUMMARY
 from kernalyse.services.core.errors import InvalidRequestError
@@ -185,7 +185,7 @@ class Timeline:
         )
 
     def _pixels(self, lanes: Integers, ranges: Integers, window: Window) -> pl.DataFrame:
-        found = pixels_of(self.intervals, window, lanes.astype(np.int32), ranges)
+        found = draw_pixels(self.intervals, window, lanes.astype(np.int32), ranges)
         edges = window.edges()
         length_ns = edges[found.pixel + 1] - edges[found.pixel]
         none = pl.Series([None], dtype=INDEX).new_from_index(0, found.lane.size)
@@ -220,7 +220,7 @@ class Timeline:
 
 def _categories(names: pl.Series) -> pl.Series:
     """Return the categories of kernels of these names, as they are inferred for layers."""
-    words = guessed_layer(pl.col("name")).str.strip_suffix(" kernels")
+    words = infer_layer(pl.col("name")).str.strip_suffix(" kernels")
     return names.to_frame().select(words.alias("category")).to_series()
 
 
@@ -329,9 +329,7 @@ def window_summary(timeline: Timeline, window_start_ns: int | None, window_end_n
     parts = []
     for (process_id, device_index), lanes in devices.group_by(*DEVICE, maintain_order=True):
         is_memory = (lanes["track"] == "memory").to_numpy()
-        found = window_sums(
-            timeline.intervals, window, ranges, lanes["lane"].to_numpy().astype(np.int64), is_memory, kinds, MEMORY | WORKED
-        )
+        found = sum_window(timeline.intervals, window, ranges, lanes["lane"].to_numpy().astype(np.int64), is_memory, kinds, MEMORY | WORKED)
         rows = _rows(timeline, found, window.end_ns - window.start_ns)
         parts.append(rows.with_columns(process_id=pl.lit(process_id, dtype=COUNT), device_index=pl.lit(device_index, dtype=INDEX)))
     together = pl.concat(parts).select(pl.col(name).cast(dtype) for name, dtype in SUMMARY_SCHEMA.items())

@@ -12,10 +12,10 @@ import polars as pl
 
 from kernalyse.services.analyzer.analysis.traces.layers import in_layers, layer_keys, named
 from kernalyse.services.analyzer.numeric import jit
-from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Indexes
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, NUMBER, TEXT, DataType
-from kernalyse.services.core.costs.operator import ELEMENT_BYTES, MODELLED, Weight
-from kernalyse.services.core.costs.registry import work_of_call
+from kernalyse.services.core.costs.operator import ELEMENT_BYTES, MODELLED, CostClass
+from kernalyse.services.core.costs.registry import recorded_call_cost
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
 # ---------------------------------------------------------------- costs of operators
@@ -40,7 +40,7 @@ _WORK: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorWork:
+class OperatorCosts:
     """The costs of the operators of a trace.
 
     calls: one row per distinct call: weight, flop, bytes, dtype, work_source. call: row of `calls` for each range, NONE where its
@@ -57,7 +57,7 @@ class OperatorWork:
         return found
 
 
-def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorWork:
+def operator_costs(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorCosts:
     """Return the costs of the operators, as recorded by the profiler, else by the cost model of the operator.
 
     A model is evaluated once for all calls of the same name, shapes, types and values.
@@ -79,24 +79,24 @@ def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorWork:
     texts = known.join(name_of, on="name_index", how="left", maintain_order="left").select("name", *_CALL[1:])
     costs = [_cost_row(*call) for call in texts.iter_rows()]
     is_known = pl.Series([row is not None for row in costs], dtype=pl.Boolean)
-    call = np.full(count.item(), NONE, dtype=np.int32)
+    call = np.full(count.item(), NULL_INDEX, dtype=np.int32)
     rows = known["range_row"].filter(is_known)
     call[rows.explode().to_numpy()] = np.repeat(np.arange(rows.len(), dtype=np.int32), rows.list.len().to_numpy())
-    return OperatorWork(pl.DataFrame([row for row in costs if row is not None], schema=_WORK, orient="row"), call)
+    return OperatorCosts(pl.DataFrame([row for row in costs if row is not None], schema=_WORK, orient="row"), call)
 
 
 def _cost_row(
     name: str | None, shapes: str | None, dtypes: str | None, values: str | None, flop: float | None
 ) -> tuple[int, float | None, float | None, str | None, str] | None:
     """Return a row of `OperatorWork.calls`; None if the cost is not known."""
-    cost = work_of_call(name, shapes, dtypes, values)
+    cost = recorded_call_cost(name, shapes, dtypes, values)
     if cost is None:
-        return None if flop is None else (int(Weight.PRODUCT), flop, None, None, RECORDED)
+        return None if flop is None else (int(CostClass.PRODUCT), flop, None, None, RECORDED)
     source = MODELLED if flop is None else RECORDED
     return int(cost.weight), cost.flop if flop is None else flop, cost.bytes, cost.dtype, source
 
 
-def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexes) -> Indexes:
+def attribute_operators(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexes) -> Indexes:
     """Return for each launch the innermost operator around it with a known cost, unless an inner operator counts instead; NONE without.
 
     An operator does not count if an operator inside of it that is at least as heavy has launched kernels: both describe the same
@@ -108,7 +108,7 @@ def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexe
         operator_index: the innermost operator around each launch; NONE for none.
     """
     nearest, heaviest_inside = np.empty(parent.size, dtype=np.int32), np.zeros(parent.size, dtype=np.int8)
-    found = np.full(operator_index.size, NONE, dtype=np.int32)
+    found = np.full(operator_index.size, NULL_INDEX, dtype=np.int32)
     _attribute(parent, weight, operator_index, nearest, heaviest_inside, np.zeros(parent.size, dtype=np.bool_), found)
     return found
 
@@ -124,7 +124,7 @@ def _attribute(
     found: Indexes,
 ) -> None:
     for row in range(parent.size):
-        nearest[row] = row if weight[row] > 0 else nearest[parent[row]] if parent[row] >= 0 else NONE
+        nearest[row] = row if weight[row] > 0 else nearest[parent[row]] if parent[row] >= 0 else NULL_INDEX
     for launch in range(operator_index.size):
         if operator_index[launch] >= 0:
             found[launch] = nearest[operator_index[launch]]
@@ -137,7 +137,7 @@ def _attribute(
             heaviest_inside[above] = max(heaviest_inside[above], heaviest_inside[row], own)
     for launch in range(found.size):
         if found[launch] >= 0 and heaviest_inside[found[launch]] >= weight[found[launch]]:
-            found[launch] = NONE
+            found[launch] = NULL_INDEX
 
 
 # ---------------------------------------------------------------- costs of launches
@@ -167,7 +167,7 @@ def launch_work(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFram
     """Return the launches with known costs, in order: launch_index, flop, bytes, dtype, path, work_source.
 
     Costs by counters override those of operators. The cost of an operator is divided among its kernels in proportion to their
-    durations; nothing counts twice (`claims`).
+    durations; nothing counts twice (`attribute_operators`).
 
     Args:
         launches, ranges, names: the tables kernel_launches, ranges and trace_names of one trace.
@@ -184,13 +184,13 @@ def launch_work(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFram
 
 
 def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
-    known = operator_work(ranges, names)
+    known = operator_costs(ranges, names)
     if known.calls.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     parent, launched = pl.collect_all([ranges.select("parent_range_index"), launches.select("name_index", "duration_ns", "operator_index")])
-    operator = claims(_indexes(parent.to_series()), known.weight, _indexes(launched["operator_index"]))
-    rows = np.flatnonzero(operator != NONE)
-    fraction = shares(operator[rows], launched["duration_ns"].gather(rows).fill_null(0).to_numpy())
+    operator = attribute_operators(_indexes(parent.to_series()), known.weight, _indexes(launched["operator_index"]))
+    rows = np.flatnonzero(operator != NULL_INDEX)
+    fraction = duration_fractions(operator[rows], launched["duration_ns"].gather(rows).fill_null(0).to_numpy())
     costs = known.calls[known.call[operator[rows]]]
     kernels = launched["name_index"].gather(rows)
     return costs.select(
@@ -202,7 +202,7 @@ def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFr
     )
 
 
-def shares(operator: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
+def duration_fractions(operator: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
     """Return each launch's fraction of the total duration of its operator's launches; equal fractions if they took no time."""
     return (
         pl.DataFrame({"operator": operator, "duration_ns": duration_ns})
@@ -226,7 +226,9 @@ def _dtypes_and_paths(costs: pl.DataFrame, kernels: pl.Series, names: pl.DataFra
     dtype = pl.col("dtype")
     is_tfloat32 = (dtype == "float32") & pl.col("is_tfloat32")
     is_double = (dtype == "float64") & pl.col("is_double_tensor")
-    is_tensor = (pl.col("weight") == int(Weight.PRODUCT)) & ((dtype.is_in(TENSOR_DTYPES) & ~pl.col("is_vector")) | is_tfloat32 | is_double)
+    is_tensor = (pl.col("weight") == int(CostClass.PRODUCT)) & (
+        (dtype.is_in(TENSOR_DTYPES) & ~pl.col("is_vector")) | is_tfloat32 | is_double
+    )
     found = (
         costs.select("dtype", "weight", kernels.alias("name_index"))
         .join(marks, on="name_index", how="left", maintain_order="left")
@@ -240,7 +242,7 @@ def _dtypes_and_paths(costs: pl.DataFrame, kernels: pl.Series, names: pl.DataFra
 
 def _indexes(indexes: pl.Series) -> Indexes:
     """Return a column of indexes as an array, NONE for null."""
-    found: Indexes = indexes.cast(INDEX).fill_null(NONE).to_numpy()
+    found: Indexes = indexes.cast(INDEX).fill_null(NULL_INDEX).to_numpy()
     return found
 
 
@@ -290,7 +292,7 @@ def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.La
 
     Args:
         trace: the tables of the trace.
-        work: the result of `work_of_launches` for the trace, if it was computed already.
+        work: the result of `compute_launch_costs` for the trace, if it was computed already.
     """
     return pl.defer(lambda: _kernel_points(trace, work), schema=KERNEL_POINT)
 
@@ -322,19 +324,21 @@ def counted_layer_points(trace: TraceFrames, depth: int | None = None) -> pl.Laz
     return pl.defer(lambda: _at_levels(trace, lambda launched, work: _layer_points(launched, depth, work)), schema=COUNTED_LAYER_POINT)
 
 
-def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
+def compute_launch_costs(trace: TraceFrames) -> pl.DataFrame:
     """Return `launch_work` of the trace."""
     return launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
 
 
 def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFrame:
     keys = ("name_index", "dtype", "path", "device_id", "work_source")
-    worked, totals = worked_launches(trace, ("name_index",), work), worked_totals(trace)
-    sums = [summed(part, keys) for part, summed in ((worked, sums_of_launches), (totals, sums_of_totals)) if part.height]
+    worked, totals = launches_with_costs(trace, ("name_index",), work), totals_with_costs(trace)
+    sums = [summed(part, keys) for part, summed in ((worked, sum_launches), (totals, sum_totals)) if part.height]
     if not sums:
         return pl.DataFrame(schema=KERNEL_POINT)
     names = trace["trace_names"].select("name_index", "name")
-    return points_of(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
+    return make_points(
+        pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT
+    )
 
 
 def _at_levels(trace: TraceFrames, points: Callable[[TraceFrames, pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
@@ -352,24 +356,24 @@ def _at_levels(trace: TraceFrames, points: Callable[[TraceFrames, pl.DataFrame],
 
 def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:
     keys = ("name_index", "layer_source", *KINDS, "device_id")
-    worked, totals = worked_launches(trace, ("range_index", "name_index", "layer_source"), work), worked_totals(trace)
+    worked, totals = launches_with_costs(trace, ("range_index", "name_index", "layer_source"), work), totals_with_costs(trace)
     sums = []
     if worked.height:
         names = trace["trace_names"].select("name_index", "name")
         communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index").collect()
         worked = worked.join(communicating, on="name_index", how="anti", maintain_order="left")
     if worked.height:
-        sums.append(sums_of_launches(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
+        sums.append(sum_launches(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
     if totals.height:
-        sums.append(sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
+        sums.append(sum_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
     if not sums:
         return pl.DataFrame(schema=LAYER_POINT)
-    return points_of(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
+    return make_points(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
 
 
-def worked_launches(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
+def launches_with_costs(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
     """Return the launches with known costs, with the given columns of kernel_launches, duration_ns and device_id."""
-    work = work_of_launches(trace) if work is None else work
+    work = compute_launch_costs(trace) if work is None else work
     requested = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
     if work.is_empty():
         return work
@@ -378,8 +382,8 @@ def worked_launches(trace: TraceFrames, columns: Sequence[str], work: pl.DataFra
     return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
 
 
-def worked_totals(trace: TraceFrames) -> pl.DataFrame:
-    """Return the sums with known costs of profilers that record no single launches, in the form of `worked_launches`."""
+def totals_with_costs(trace: TraceFrames) -> pl.DataFrame:
+    """Return the sums with known costs of profilers that record no single launches, in the form of `launches_with_costs`."""
     if "kernel_totals" not in trace:
         return pl.DataFrame()
     return (
@@ -400,19 +404,19 @@ def _devices(trace: TraceFrames) -> pl.LazyFrame:
     return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
 
 
-def sums_of_launches(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the sums of launches by these keys, see `sums_of_totals`."""
+def sum_launches(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the sums of launches by these keys, see `sum_totals`."""
     timed = worked.with_columns(launch_count=pl.lit(1, COUNT), duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0))
-    return sums_of_totals(timed, keys)
+    return sum_totals(timed, keys)
 
 
-def sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the sums by these keys as input of `points_of`: known flop and bytes, and the time of the launches that have each."""
+def sum_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the sums by these keys as input of `make_points`: known flop and bytes, and the time of the launches that have each."""
     known_ns = {f"{name}_known_ns": pl.when(pl.col(name).is_not_null()).then("duration_sum_ns") for name in WORK}
     return totals.with_columns(**known_ns).group_by(keys).agg(pl.col(*WORK, *known_ns, "launch_count", "duration_sum_ns").sum())
 
 
-def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
+def make_points(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
     """Return one point per value of the keys, the longest first, with the columns of the schema."""
     heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
     return (

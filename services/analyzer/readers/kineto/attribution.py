@@ -15,11 +15,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from kernalyse.services.analyzer.numeric import jit
-from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes, Integers, coded, nested
-from kernalyse.services.analyzer.readers.kineto.clock import Program
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Indexes, Integers, factorize, find_nesting
+from kernalyse.services.analyzer.readers.kineto.clock import KinetoTrace
 from kernalyse.services.analyzer.readers.kineto.events import EventKind, Field
-from kernalyse.services.core.costs.operator import Weight
-from kernalyse.services.core.costs.registry import work_of_call
+from kernalyse.services.core.costs.operator import CostClass
+from kernalyse.services.core.costs.registry import recorded_call_cost
 
 NO_SOURCE: Final = 0
 MODULE: Final = 1
@@ -86,7 +86,7 @@ class HostRanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class ForwardLinks:
     """Flow events from forward to backward operators, one row per end. key: equal for both ends of a link."""
 
     key: Integers
@@ -96,7 +96,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class Attribution:
     """The nesting of ranges and the attribution of launches.
 
     parent, depth, is_backward (1, 0, NONE for unknown): of each range. range_index, source (index in SOURCES), operator_index: of
@@ -111,7 +111,7 @@ class Placing:
     operator_index: Indexes
 
 
-def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: Integers) -> Placing:
+def attribute_launches(ranges: HostRanges, links: ForwardLinks, launch_thread: Indexes, launch_ns: Integers) -> Attribution:
     """Attribute each launch to the innermost module or optimizer, else to the forward operator's module, else to the innermost range.
 
     Args:
@@ -121,47 +121,47 @@ def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: 
         launch_ns: time of the launches, in any order.
     """
     everything = np.ones(ranges.start_ns.size, dtype=np.bool_)
-    is_called = np.flatnonzero(launch_thread != NONE)
+    is_called = np.flatnonzero(launch_thread != NULL_INDEX)
     moments = is_called[np.argsort(launch_ns[is_called], kind="stable")]
     around, innermost = _nested(ranges, everything, launch_thread[moments], launch_ns[moments])
     _, owner = _nested(ranges, ranges.is_module | ranges.is_optimizer, launch_thread[moments], launch_ns[moments])
     _, operator = _nested(ranges, ranges.is_operator, launch_thread[moments], launch_ns[moments])
     forward = _forward_modules(ranges, links, around)
-    backward_module = np.where(innermost >= 0, forward[innermost], NONE) if forward.size > 0 else innermost
-    range_index = np.full(launch_ns.size, NONE, dtype=np.int32)
+    backward_module = np.where(innermost >= 0, forward[innermost], NULL_INDEX) if forward.size > 0 else innermost
+    range_index = np.full(launch_ns.size, NULL_INDEX, dtype=np.int32)
     source = np.zeros(launch_ns.size, dtype=np.int8)
-    operator_index = np.full(launch_ns.size, NONE, dtype=np.int32)
+    operator_index = np.full(launch_ns.size, NULL_INDEX, dtype=np.int32)
     operator_index[moments] = operator
     range_index[moments] = np.select([owner >= 0, backward_module >= 0], [owner, backward_module], innermost)
     is_of_module = (owner >= 0) & np.append(ranges.is_module, False)[owner]
-    is_of_gradient = (owner == NONE) & (backward_module >= 0)
+    is_of_gradient = (owner == NULL_INDEX) & (backward_module >= 0)
     source[moments] = np.select([is_of_module, is_of_gradient, range_index[moments] >= 0], [MODULE, FORWARD, RANGE], NO_SOURCE)
     parent, depth = around
-    backward = np.where(ranges.is_backward, 1, NONE)
+    backward = np.where(ranges.is_backward, 1, NULL_INDEX)
     _inherit(backward, parent)
-    is_backward = np.where((backward == NONE) & ranges.is_forward, 0, backward).astype(np.int8)
-    return Placing(parent, depth, is_backward, range_index, source, operator_index)
+    is_backward = np.where((backward == NULL_INDEX) & ranges.is_forward, 0, backward).astype(np.int8)
+    return Attribution(parent, depth, is_backward, range_index, source, operator_index)
 
 
 def _nested(
     ranges: HostRanges, selected: NDArray[np.bool_], thread: Indexes, moment_ns: Integers
 ) -> tuple[tuple[Indexes, Indexes], Indexes]:
     """Return parent and depth of the selected ranges, and the innermost one around each moment."""
-    found = nested(ranges.thread, ranges.start_ns, ranges.end_ns, selected, thread, moment_ns)
+    found = find_nesting(ranges.thread, ranges.start_ns, ranges.end_ns, selected, thread, moment_ns)
     return (found.parent, found.depth), found.innermost
 
 
-def _forward_modules(ranges: HostRanges, links: Links, around: tuple[Indexes, Indexes]) -> Indexes:
+def _forward_modules(ranges: HostRanges, links: ForwardLinks, around: tuple[Indexes, Indexes]) -> Indexes:
     """Return for each range the module of the forward operator whose gradient it helps to compute; NONE for others."""
-    forward = np.full(ranges.start_ns.size, NONE, dtype=np.int64)
+    forward = np.full(ranges.start_ns.size, NULL_INDEX, dtype=np.int64)
     _by_sequence_number(ranges, forward)
     _by_links(ranges, links, forward)
     _inherit(forward, around[0])
     # The module of an operator is the innermost one at its start.
-    linked = np.flatnonzero(forward != NONE)
+    linked = np.flatnonzero(forward != NULL_INDEX)
     targets = np.unique(forward[linked])
     _, module = _nested(ranges, ranges.is_module, ranges.thread[targets], ranges.start_ns[targets])
-    module_of = np.full(ranges.start_ns.size + 1, NONE, dtype=np.int32)
+    module_of = np.full(ranges.start_ns.size + 1, NULL_INDEX, dtype=np.int32)
     module_of[targets] = module
     return module_of[forward]
 
@@ -196,12 +196,12 @@ def _last_before(number: Integers, origins: Integers, ends: Integers, forward: I
                 forward[end] = row
 
 
-def _by_links(ranges: HostRanges, links: Links, forward: Integers) -> None:
+def _by_links(ranges: HostRanges, links: ForwardLinks, forward: Integers) -> None:
     """Pair operators by links, from the start of the forward one to the start of the backward one; they override sequence numbers."""
     order = np.argsort(links.time_ns, kind="stable")
     is_operator = ~ranges.is_module
     _, innermost = _nested(ranges, is_operator, links.thread[order], links.time_ns[order])
-    found = np.full(order.size, NONE, dtype=np.int64)
+    found = np.full(order.size, NULL_INDEX, dtype=np.int64)
     found[order] = innermost
     starts = {key: row for key, row in zip(links.key[links.is_start].tolist(), found[links.is_start].tolist(), strict=True) if row >= 0}
     for key, row in zip(links.key[~links.is_start].tolist(), found[~links.is_start].tolist(), strict=True):
@@ -213,14 +213,14 @@ def _by_links(ranges: HostRanges, links: Links, forward: Integers) -> None:
 def _inherit(values: Integers, parent: Indexes) -> None:
     """Give each range without a value the one of its parent. Parents precede their children."""
     for row in range(values.size):
-        if values[row] == NONE and parent[row] >= 0:
+        if values[row] == NULL_INDEX and parent[row] >= 0:
             values[row] = values[parent[row]]
 
 
 # ------------------------------------------------------------ traces of the CPU alone
 
 
-def is_of_host_alone(trace: Program) -> bool:
+def ran_on_host_only(trace: KinetoTrace) -> bool:
     """Return whether the trace has operators, but no device and no device events: otherwise operators may only launch device work."""
     events = trace.events
     has_other = any(category is not None and category.endswith(OTHER_RUNTIMES) for category, _ in events.dropped_counts)
@@ -228,7 +228,7 @@ def is_of_host_alone(trace: Program) -> bool:
     return not has_device and trace.find_rows(EventKind.OPERATOR).size > 0
 
 
-def working_operators(ranges: Program) -> Integers:
+def select_working_operators(ranges: KinetoTrace) -> Integers:
     """Return the rows of the operators that count as kernels, none of them within another.
 
     They call no other operator, or only lighter ones: an addmm that copies its bias still counts as that addmm.
@@ -238,16 +238,16 @@ def working_operators(ranges: Program) -> Integers:
     """
     column = ranges.events.column
     is_operator = column(Field.KIND) == EventKind.OPERATOR
-    (thread,) = coded(ranges.thread_code)
+    (thread,) = factorize(ranges.thread_code)
     end_ns = ranges.start_ns + ranges.duration_ns
-    parent = nested(thread.codes, ranges.start_ns, end_ns, is_operator, *NO_MOMENTS).parent
+    parent = find_nesting(thread.codes, ranges.start_ns, end_ns, is_operator, *NO_MOMENTS).parent
     weight = np.where(is_operator, _weights(ranges), np.int8(NEVER))
     is_working = np.zeros(parent.size, dtype=np.bool_)
     _select(parent, weight, np.zeros(parent.size, dtype=np.int8), np.zeros(parent.size, dtype=np.bool_), is_working)
     return np.flatnonzero(is_working)
 
 
-def _weights(ranges: Program) -> NDArray[np.int8]:
+def _weights(ranges: KinetoTrace) -> NDArray[np.int8]:
     """Return the weight of each range as an operator, 0 without a cost model. Equal calls are computed once."""
     texts = ranges.events.texts
     all_calls = pl.DataFrame({field.name: ranges.events.column(field) for field in CALL_FIELDS})
@@ -261,9 +261,9 @@ def _weights(ranges: Program) -> NDArray[np.int8]:
 def _weight(name: str | None, shapes: str | None, dtypes: str | None, values: str | None, flop: str | None) -> int:
     if name is None or not DISPATCHED.match(name):
         return NEVER
-    cost = work_of_call(name, shapes, dtypes, values)
+    cost = recorded_call_cost(name, shapes, dtypes, values)
     if cost is None:
-        return 0 if flop is None else Weight.PRODUCT
+        return 0 if flop is None else CostClass.PRODUCT
     return cost.weight
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernalyse.services.analyzer.numeric.correlation import coded
+from kernalyse.services.analyzer.numeric.correlation import factorize
 from kernalyse.services.analyzer.readers.kineto.events import BEGIN, COMPLETE, END, NULL, EventKind, Field, KinetoEvents
 from kernalyse.services.core.errors import InvalidTraceError
 
@@ -55,7 +55,7 @@ class KinetoFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class AnomalyCounts:
     """Numbers of events with anomalies: without counterpart, with a negative duration, without a duration."""
 
     unpaired: int = 0
@@ -64,7 +64,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Program:
+class KinetoTrace:
     """A trace, or a selection of its events, with times in nanoseconds since its first event.
 
     process_number, thread_number: of each event; numbers from TEXT_BASE on stand for text. thread_code: one number for each
@@ -77,14 +77,14 @@ class Program:
     thread_number: Integers
     thread_code: Integers
     origin_ns: int
-    counts: Counts
+    counts: AnomalyCounts
 
     @property
     def session_start_unix_ns(self) -> int | None:
         """Unix time of the first event; None if the clock of the trace has another epoch."""
         return self.origin_ns if self.origin_ns >= EARLIEST_UNIX_NS else None
 
-    def select_kinds(self, *kinds: EventKind) -> Program:
+    def select_kinds(self, *kinds: EventKind) -> KinetoTrace:
         """Return the events of these kinds, in the order of the file."""
         return self.at(self.find_rows(*kinds))
 
@@ -97,9 +97,9 @@ class Program:
         """The EventKind of each event."""
         return self.events.column(Field.KIND).astype(np.int8)
 
-    def at(self, rows: Integers) -> Program:
+    def at(self, rows: Integers) -> KinetoTrace:
         """Return the events at these rows."""
-        return Program(
+        return KinetoTrace(
             self.file,
             self.events.where(rows),
             self.process_number[rows],
@@ -120,7 +120,7 @@ class Program:
         return self.events.column(Field.DURATION_NS)
 
 
-def program(file: KinetoFile) -> Program:
+def build_trace(file: KinetoFile) -> KinetoTrace:
     """Return the trace of a file, whose columns it takes over and modifies.
 
     Raises:
@@ -146,10 +146,10 @@ def program(file: KinetoFile) -> Program:
     duration_ns[without] = 0
     origin_ns = int(columns[Field.TIME_NS].min()) if columns[Field.TIME_NS].size > 0 else 0
     columns[Field.TIME_NS] -= origin_ns
-    counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
-    (processes,), (threads,) = coded(process_number), coded(thread_number)
+    counts = AnomalyCounts(unpaired, int(negative.sum()), int(without.sum()))
+    (processes,), (threads,) = factorize(process_number), factorize(thread_number)
     thread_code = processes.codes * np.int64(threads.keys.size) + threads.codes
-    return Program(file, events, process_number, thread_number, thread_code, origin_ns, counts)
+    return KinetoTrace(file, events, process_number, thread_number, thread_code, origin_ns, counts)
 
 
 def _set_times_of_names(columns: Sequence[Integers]) -> None:

@@ -16,8 +16,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kernalyse.services.analyzer.readers.kineto.decompress import TraceBytes
-from kernalyse.services.analyzer.readers.kineto.events import EventColumns, EventDecoder, KinetoEvents, joined
-from kernalyse.services.analyzer.readers.kineto.workers import EVENT_START, EventsPart, WorkerProcess, cut, decode_part
+from kernalyse.services.analyzer.readers.kineto.events import EventColumns, EventDecoder, KinetoEvents, join_chunks
+from kernalyse.services.analyzer.readers.kineto.workers import EVENT_START, DecodedChunk, WorkerProcess, cut, decode_chunk
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
 EVENTS_MEMBER: Final = "traceEvents"
@@ -63,7 +63,7 @@ def read_events(source: TraceBytes, file_name: str) -> KinetoEvents:
         for process_count in dict.fromkeys((_process_count(closing.position - opening.position), 1)):
             parts = _decode(source, opening.position, closing.position, process_count)
             if parts is not None:
-                return joined(parts, members)
+                return join_chunks(parts, members)
     return _read_as_document(source, file_name, opening)
 
 
@@ -150,7 +150,7 @@ def _decode(source: TraceBytes, start: int, stop: int, process_count: int) -> li
     return parts if len(parts) == 1 + len(others) else None
 
 
-def _decode_here(source: TraceBytes, start: int, stop: int) -> EventsPart:
+def _decode_here(source: TraceBytes, start: int, stop: int) -> DecodedChunk:
     position = start
 
     def read(byte_count: int) -> bytes:
@@ -159,7 +159,7 @@ def _decode_here(source: TraceBytes, start: int, stop: int) -> EventsPart:
         position += len(block)
         return block
 
-    return decode_part(read, stop - start)
+    return decode_chunk(read, stop - start)
 
 
 def _parts(source: TraceBytes, start: int, stop: int, count: int) -> list[tuple[int, int]]:
@@ -210,7 +210,7 @@ def _read_as_document(source: TraceBytes, file_name: str, opening: _End | None) 
     members = {key: value for key, value in document.items() if key != EVENTS_MEMBER} if isinstance(document, dict) else {}
     decoder = EventDecoder()
     decoder.add_values(events)
-    return joined([decoder.columns()], json.loads(json.dumps(members, default=float)))
+    return join_chunks([decoder.columns()], json.loads(json.dumps(members, default=float)))
 
 
 def _find_damage(source: TraceBytes, opening: _End | None) -> tuple[int, int]:

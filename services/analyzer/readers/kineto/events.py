@@ -37,7 +37,7 @@ NULL: Final = -(2**63)
 ABSENT: Final = NULL + 1
 """In unfinished columns: the member is missing, while NULL stands for a JSON null."""
 
-WHOLE_LIMIT: Final = 10**18
+INTEGER_LIMIT: Final = 10**18
 """Integers are less, with either sign: more digits may not fit 64 bits."""
 
 TIME_LIMIT_NS: Final = 2**62
@@ -141,7 +141,7 @@ TOKEN_FIELDS: Final = (
 
 # ------------------------------------------------------------ Structs for msgspec
 
-Whole = int | float | str | None
+IntegerValue = int | float | str | None
 """An integer or a string of its digits; other values become null."""
 
 NOTHING: Final = Raw(b"")
@@ -150,17 +150,17 @@ NOTHING: Final = Raw(b"")
 class Args(Struct, gc=False):
     """The required arguments of an event. If a member is there in two spellings, the second one wins."""
 
-    correlation: Whole = NULL
-    external_id: Whole = msgspec.field(default=NULL, name="External id")
-    external_id_lower: Whole = msgspec.field(default=ABSENT, name="external id")
-    device: Whole = NULL
-    stream: Whole = NULL
-    bytes: Whole = NULL
-    registers: Whole = msgspec.field(default=NULL, name="registers per thread")
-    shared_memory: Whole = msgspec.field(default=NULL, name="shared memory")
-    sequence_number: Whole = msgspec.field(default=NULL, name="Sequence number")
-    forward_thread: Whole = msgspec.field(default=NULL, name="Fwd thread id")
-    graph_node: Whole = msgspec.field(default=NULL, name="graph node id")
+    correlation: IntegerValue = NULL
+    external_id: IntegerValue = msgspec.field(default=NULL, name="External id")
+    external_id_lower: IntegerValue = msgspec.field(default=ABSENT, name="external id")
+    device: IntegerValue = NULL
+    stream: IntegerValue = NULL
+    bytes: IntegerValue = NULL
+    registers: IntegerValue = msgspec.field(default=NULL, name="registers per thread")
+    shared_memory: IntegerValue = msgspec.field(default=NULL, name="shared memory")
+    sequence_number: IntegerValue = msgspec.field(default=NULL, name="Sequence number")
+    forward_thread: IntegerValue = msgspec.field(default=NULL, name="Fwd thread id")
+    graph_node: IntegerValue = msgspec.field(default=NULL, name="graph node id")
     input_dims: Raw = msgspec.field(default=NOTHING, name="Input Dims")
     input_dims_lower: Raw = msgspec.field(default=NOTHING, name="Input dims")
     input_type: Raw = msgspec.field(default=NOTHING, name="Input type")
@@ -179,7 +179,7 @@ class _Event(Struct, gc=False):
     name: str | None = None
     pid: int | str | None = None
     tid: int | str | None = None
-    id: Whole = NULL
+    id: IntegerValue = NULL
     args: Args | None = None
 
 
@@ -265,14 +265,14 @@ class KinetoEvents:
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The tokens as text: strings without quotes, other values as they are written."""
-        return tuple(text_of(token) for token in self.tokens)
+        return tuple(token_text(token) for token in self.tokens)
 
 
-def text_of(token: Token) -> str:
+def token_text(token: Token) -> str:
     """Return a token as text: a string without quotes, other values as they are written."""
     if isinstance(token, bytes):
         token = decoded(token) if token.startswith(b'"') else token.decode("utf-8", "replace")
-    return whole_characters(str(token))
+    return replace_surrogates(str(token))
 
 
 def decoded(token: bytes) -> Any:
@@ -280,7 +280,7 @@ def decoded(token: bytes) -> Any:
     return json.loads(token.decode("utf-8", "replace"), strict=False)
 
 
-def whole_characters(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return the text with lone surrogates replaced, which JSON escapes can produce and no table can hold."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -295,7 +295,7 @@ class EventColumns:
     dropped_counts: Counter[tuple[str | None, str | None]]
 
 
-def joined(parts: list[EventColumns], document: Mapping[str, Any]) -> KinetoEvents:
+def join_chunks(parts: list[EventColumns], document: Mapping[str, Any]) -> KinetoEvents:
     """Join the chunks of a trace. It removes their columns one by one, to limit the peak memory."""
     indexes: dict[Token, int] = {}
     tables = [np.array([*(indexes.setdefault(token, len(indexes)) for token in part.tokens), NULL], dtype=np.int64) for part in parts]
@@ -523,26 +523,26 @@ def nanoseconds(token: bytes) -> int:
         return NULL
 
 
-def _integer_column(values: list[Whole]) -> Integers:
+def _integer_column(values: list[IntegerValue]) -> Integers:
     if set(map(type, values)) <= {int}:
         with suppress(OverflowError):
             column = np.array(values, dtype=np.int64)
-            is_large = (column >= WHOLE_LIMIT) | ((column <= -WHOLE_LIMIT) & (column > ABSENT))
+            is_large = (column >= INTEGER_LIMIT) | ((column <= -INTEGER_LIMIT) & (column > ABSENT))
             return np.where(is_large, NULL, column) if is_large.any() else column
     return np.array([_integer(value) for value in values], dtype=np.int64)
 
 
-def _integer(value: Whole) -> int:
+def _integer(value: IntegerValue) -> int:
     if isinstance(value, str):
         digits = value.removeprefix("-")
         return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else NULL
-    is_known = isinstance(value, int) and (abs(value) < WHOLE_LIMIT or value in (NULL, ABSENT))
+    is_known = isinstance(value, int) and (abs(value) < INTEGER_LIMIT or value in (NULL, ABSENT))
     return int(value) if is_known and value is not None else NULL
 
 
 def _triple(token: bytes) -> tuple[int, int, int]:
     values = decoded(token)
-    if isinstance(values, list) and len(values) == 3 and all(type(value) is int and abs(value) < WHOLE_LIMIT for value in values):
+    if isinstance(values, list) and len(values) == 3 and all(type(value) is int and abs(value) < INTEGER_LIMIT for value in values):
         return values[0], values[1], values[2]
     return NULL, NULL, NULL
 
@@ -570,7 +570,7 @@ def _event(value: Any) -> Event:
 
 def _args(value: dict[str, Any]) -> Args:
     found: dict[str, Any] = {
-        field.name: _number(value[field.encode_name]) if field.type == Whole else _raw(value[field.encode_name])
+        field.name: _number(value[field.encode_name]) if field.type == IntegerValue else _raw(value[field.encode_name])
         for field in msgspec.structs.fields(Args)
         if field.encode_name in value
     }
@@ -587,7 +587,7 @@ def _identity(value: Any) -> int | str | None:
     return str(value) if isinstance(value, Decimal) else value if isinstance(value, int | str) else None
 
 
-def _number(value: Any) -> Whole:
+def _number(value: Any) -> IntegerValue:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 

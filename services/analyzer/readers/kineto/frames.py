@@ -13,19 +13,28 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from kernalyse.services.analyzer.numeric.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
+from kernalyse.services.analyzer.numeric.correlation import (
+    NO_ID,
+    NULL_INDEX,
+    Indexes,
+    Integers,
+    factorize,
+    match_calls,
+    range_order,
+    start_order,
+)
 from kernalyse.services.analyzer.readers.kineto.attribution import (
     HOST_INDEX,
     SOURCES,
+    Attribution,
+    ForwardLinks,
     HostRanges,
-    Links,
-    Placing,
-    is_of_host_alone,
-    placed,
-    working_operators,
+    attribute_launches,
+    ran_on_host_only,
+    select_working_operators,
 )
-from kernalyse.services.analyzer.readers.kineto.clock import TEXT_BASE, Program
-from kernalyse.services.analyzer.readers.kineto.events import FLOW_START, NULL, EventKind, Field, decoded, whole_characters
+from kernalyse.services.analyzer.readers.kineto.clock import TEXT_BASE, KinetoTrace
+from kernalyse.services.analyzer.readers.kineto.events import FLOW_START, NULL, EventKind, Field, decoded, replace_surrogates
 from kernalyse.services.analyzer.tables.base import FLAG, NUMBER, TEXT, Column, Table
 from kernalyse.services.analyzer.tables.traces import (
     API_CALLS,
@@ -37,7 +46,7 @@ from kernalyse.services.analyzer.tables.traces import (
     TRACE_NAMES,
     TRACE_PROCESSES,
 )
-from kernalyse.services.core.costs.data_movement import NAME_PLACE
+from kernalyse.services.core.costs.data_movement import NAME_INDEX
 
 RANGE_KINDS: Final = {EventKind.OPERATOR: "operator", EventKind.ANNOTATION: "annotation", EventKind.MODULE: "module"}
 OPTIMIZER_PREFIX: Final = "Optimizer."  # of annotations that PyTorch sets itself, such as Optimizer.step#AdamW.step
@@ -81,43 +90,43 @@ DTYPES: Final = {
 class KinetoFrames:
     """The frames of one trace, whose kernels, calls, memory operations and ranges are each in order of start."""
 
-    trace: Program
+    trace: KinetoTrace
 
     # ------------------------------------------------------------ events by table
 
     @cached_property
-    def kernels(self) -> Program:
+    def kernels(self) -> KinetoTrace:
         """The kernels; in a trace of the CPU alone, the operators that count as kernels."""
         return self.ranges.at(self._working_operators) if self.is_host_only else self._by_start(EventKind.KERNEL)
 
     @cached_property
     def is_host_only(self) -> bool:
         """Whether the trace is of the CPU alone."""
-        return is_of_host_alone(self.trace)
+        return ran_on_host_only(self.trace)
 
     @cached_property
     def _working_operators(self) -> Integers:
-        return working_operators(self.ranges)
+        return select_working_operators(self.ranges)
 
     @cached_property
-    def calls(self) -> Program:
+    def calls(self) -> KinetoTrace:
         """The calls of the runtime and the driver."""
         return self._by_start(EventKind.CALL)
 
     @cached_property
-    def memory(self) -> Program:
+    def memory(self) -> KinetoTrace:
         """The copies and fills."""
         return self._by_start(EventKind.COPY, EventKind.SET)
 
     @cached_property
-    def ranges(self) -> Program:
+    def ranges(self) -> KinetoTrace:
         """The operators, annotations and modules, of equal starts the longer first."""
         rows = self.trace.find_rows(*RANGE_KINDS)
         start_ns = self.trace.start_ns[rows]
         order = range_order(start_ns, start_ns + self.trace.duration_ns[rows])
         return self.trace.at(rows if order is None else rows[order])
 
-    def _by_start(self, *kinds: EventKind) -> Program:
+    def _by_start(self, *kinds: EventKind) -> KinetoTrace:
         rows = self.trace.find_rows(*kinds)
         order = start_order(self.trace.start_ns[rows])
         return self.trace.at(rows if order is None else rows[order])
@@ -129,20 +138,20 @@ class KinetoFrames:
         """The call that launched each kernel; NONE where it is not known."""
         return self._launching_calls(self.kernels)
 
-    def _launching_calls(self, operations: Program) -> Indexes:
+    def _launching_calls(self, operations: KinetoTrace) -> Indexes:
         """Return the call that launched each operation, the first of several; NONE without one. A file is of one process."""
         calls = self.calls
         count = calls.process_number.size
         operation_process, call_process = (np.zeros(part.process_number.size, dtype=np.int32) for part in (operations, calls))
-        found = causes(operation_process, _ids(operations), call_process, _ids(calls)[::-1].copy())
-        return np.where(found == NONE, NONE, count - 1 - found).astype(np.int32)
+        found = match_calls(operation_process, _ids(operations), call_process, _ids(calls)[::-1].copy())
+        return np.where(found == NULL_INDEX, NULL_INDEX, count - 1 - found).astype(np.int32)
 
     @cached_property
-    def placing(self) -> Placing:
+    def placing(self) -> Attribution:
         """The nesting of the ranges and the attribution of the kernels."""
         ranges, calls = self.ranges, self.calls
         links = self.trace.select_kinds(EventKind.FORWARD_LINK)
-        of_ranges, of_calls, of_links = coded(ranges.thread_code, calls.thread_code, links.thread_code)
+        of_ranges, of_calls, of_links = factorize(ranges.thread_code, calls.thread_code, links.thread_code)
         column = ranges.events.column
         host = HostRanges(
             thread=of_ranges.codes,
@@ -153,7 +162,7 @@ class KinetoFrames:
             sequence_number=column(Field.SEQUENCE_NUMBER),
             forward_thread=column(Field.FORWARD_THREAD),
         )
-        flow = Links(
+        flow = ForwardLinks(
             key=links.events.column(Field.FLOW_ID),
             is_start=links.events.column(Field.PHASE) == FLOW_START,
             thread=of_links.codes,
@@ -161,8 +170,12 @@ class KinetoFrames:
         )
         if self.is_host_only:
             rows = self._working_operators
-            return replace(placed(host, flow, of_ranges.codes[rows], ranges.start_ns[rows]), operator_index=rows.astype(np.int32))
-        return placed(host, flow, _gather(of_calls.codes, self.kernel_calls, NONE), _gather(calls.start_ns, self.kernel_calls, NULL))
+            return replace(
+                attribute_launches(host, flow, of_ranges.codes[rows], ranges.start_ns[rows]), operator_index=rows.astype(np.int32)
+            )
+        return attribute_launches(
+            host, flow, _gather(of_calls.codes, self.kernel_calls, NULL_INDEX), _gather(calls.start_ns, self.kernel_calls, NULL)
+        )
 
     # ------------------------------------------------------------ processes and names
 
@@ -186,13 +199,13 @@ class KinetoFrames:
             for number, label in zip(events.process_number.tolist(), events.events.column(Field.LABEL).tolist(), strict=True)
         }
 
-    def _process_ids(self, part: Program) -> Integers:
+    def _process_ids(self, part: KinetoTrace) -> Integers:
         """Return the process of each host event."""
         return np.where(part.process_number == NULL, self._main_process, part.process_number)
 
     def _launching_process_ids(self, call_indexes: Indexes) -> Integers:
         """Return the process of each device operation, whose event names the device instead: that of its call, else the main one."""
-        return np.where(call_indexes == NONE, self._main_process, _gather(self._process_ids(self.calls), call_indexes, 0))
+        return np.where(call_indexes == NULL_INDEX, self._main_process, _gather(self._process_ids(self.calls), call_indexes, 0))
 
     @cached_property
     def _names(self) -> tuple[Indexes, tuple[str, ...]]:
@@ -214,7 +227,7 @@ class KinetoFrames:
         """Whether each name is of PyTorch's own range around an optimizer."""
         return np.fromiter((name.startswith(OPTIMIZER_PREFIX) for name in self._names[1]), dtype=np.bool_, count=len(self._names[1]))
 
-    def _name_indexes(self, part: Program) -> Indexes:
+    def _name_indexes(self, part: KinetoTrace) -> Indexes:
         found: Indexes = self._names[0][part.events.column(Field.NAME)]
         return found
 
@@ -375,7 +388,7 @@ class KinetoFrames:
 
     def _tokens(self, tokens: Integers, read: Any, dtype: Any) -> pl.Series:
         """Return a column of values read from tokens, each token once."""
-        (column,) = coded(tokens)
+        (column,) = factorize(tokens)
         raw = self.trace.events.tokens
         values = [None if token < 0 else read(raw[token]) for token in column.keys.tolist()]
         return pl.Series(values, dtype=dtype, strict=False).gather(column.codes)
@@ -397,12 +410,12 @@ def _frame(table: Table, columns: Mapping[str, NDArray[Any] | pl.Series]) -> pl.
 def _series(column: Column, values: NDArray[Any] | pl.Series) -> pl.Series:
     found = pl.Series(column.name, values)
     if isinstance(values, np.ndarray) and values.dtype != np.bool_:
-        is_null = values == (NONE if values.dtype == np.int32 else NULL)
+        is_null = values == (NULL_INDEX if values.dtype == np.int32 else NULL)
         found = found.set(pl.Series(is_null), None) if bool(is_null.any()) else found
     return found.cast(column.dtype, strict=False)
 
 
-def _device(operations: Program) -> dict[str, Integers]:
+def _device(operations: KinetoTrace) -> dict[str, Integers]:
     """Return device and stream of the operations by their arguments, else by process and thread of their events."""
     device, stream = operations.events.column(Field.DEVICE_INDEX), operations.events.column(Field.STREAM_INDEX)
     device = np.where(operations.events.column(Field.KIND) == EventKind.OPERATOR, HOST_INDEX, device)
@@ -412,16 +425,16 @@ def _device(operations: Program) -> dict[str, Integers]:
     return {"device_index": device, "stream_index": stream}
 
 
-def _times(part: Program) -> dict[str, Integers]:
+def _times(part: KinetoTrace) -> dict[str, Integers]:
     return {"start_ns": part.start_ns, "duration_ns": part.duration_ns}
 
 
-def _ids(part: Program) -> Integers:
+def _ids(part: KinetoTrace) -> Integers:
     column = part.events.column(Field.CORRELATION_ID)
     return np.where(column == NULL, NO_ID, column)
 
 
-def _thread_ids(part: Program) -> Integers:
+def _thread_ids(part: KinetoTrace) -> Integers:
     return np.where(part.thread_number >= TEXT_BASE, NULL, part.thread_number)
 
 
@@ -429,7 +442,7 @@ def _gather(values: NDArray[Any], indexes: Indexes, default: int) -> NDArray[Any
     """Return the values at these indexes, with a default where the index is NONE."""
     if values.size == 0:
         return np.full(indexes.size, default, dtype=values.dtype)
-    return np.where(indexes == NONE, default, values[indexes]).astype(values.dtype)
+    return np.where(indexes == NULL_INDEX, default, values[indexes]).astype(values.dtype)
 
 
 # ------------------------------------------------------------ values of tokens; None for values of another type
@@ -483,7 +496,7 @@ def _host_name(document: Mapping[str, Any]) -> str | None:
 
 
 def _text(value: object) -> str | None:
-    return whole_characters(value) if isinstance(value, str) else None
+    return replace_surrogates(value) if isinstance(value, str) else None
 
 
 def _integer(value: object, limit: int) -> int | None:
@@ -499,7 +512,7 @@ def _integer(value: object, limit: int) -> int | None:
 
 def _with_names(input_values: pl.Series, collectives: pl.Series) -> pl.Series:
     """Insert the names of collectives into input_values (JSON). collectives: name of each row's collective, null if it is none."""
-    return _insert(input_values, collectives, NAME_PLACE, lambda recorded, name: name if recorded == "" else recorded)
+    return _insert(input_values, collectives, NAME_INDEX, lambda recorded, name: name if recorded == "" else recorded)
 
 
 def _with_dtypes(input_dtypes: pl.Series, collectives: pl.Series, dtypes: pl.Series) -> pl.Series:

@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from kernalyse.services.analyzer.numeric.correlation import NONE
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.kineto.attribution import FORWARD, MODULE
-from kernalyse.services.analyzer.readers.kineto.clock import KinetoFile, Program, program
+from kernalyse.services.analyzer.readers.kineto.clock import KinetoFile, KinetoTrace, build_trace
 from kernalyse.services.analyzer.readers.kineto.decompress import trace_bytes, unpacked_head
 from kernalyse.services.analyzer.readers.kineto.document import read_events
 from kernalyse.services.analyzer.readers.kineto.events import Field, KinetoEvents, Token
@@ -57,18 +57,18 @@ class KinetoReader:
         head = unpacked_head(head, HEAD_BYTES)
         return OPENING.match(head) is not None and SIGN.search(head) is not None and OTHER_SIGN.search(head) is None
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Read the trace.
 
         Raises:
             InvalidTraceError: the file is damaged or no trace.
             LimitReachedError: it unpacks to more than fits in memory.
         """
-        trace = program(_file(files))
+        trace = build_trace(_file(files))
         frames = KinetoFrames(trace)
         start_ns = trace.session_start_unix_ns
         last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0))
-        return ImportedTables(
+        return ReadResult(
             frames=frames.all(),
             notes="\n".join(_notes(trace, frames)),
             start_time=None if start_ns is None else _time(start_ns),
@@ -103,7 +103,7 @@ def _time(unix_ns: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=unix_ns // 1000)
 
 
-def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
+def _notes(trace: KinetoTrace, frames: KinetoFrames) -> Iterator[str]:
     events = trace.events
     yield f"Kineto trace of {events.event_count} events."
     kernel_count = frames.kernel_calls.size
@@ -111,7 +111,7 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
         yield "It has no kernels: no device was traced, or nothing ran on one."
     if frames.is_host_only:
         yield OPERATORS_FOR_KERNELS
-    without_call = int((frames.kernel_calls == NONE).sum())
+    without_call = int((frames.kernel_calls == NULL_INDEX).sum())
     if without_call and not frames.is_host_only:
         yield f"{without_call} of {kernel_count} kernels have no runtime call: their thread and range are not known."
     sources = frames.placing.source

@@ -41,7 +41,7 @@ SEARCHED_BYTES: Final = (64 * 1024, 1024 * 1024, MAX_RANGE_BYTES)
 kilobytes."""
 
 
-class EventsPart:
+class DecodedChunk:
     """A decoded chunk of the list of events.
 
     decoder: holds the events. decoded_bytes: length of the decoded text, less than the chunk's if something else follows.
@@ -52,7 +52,7 @@ class EventsPart:
         self.decoded_bytes = decoded_bytes
 
 
-def decode_part(read: Callable[[int], bytes], byte_count: int, is_wanted: Callable[[], bool] = lambda: True) -> EventsPart:
+def decode_chunk(read: Callable[[int], bytes], byte_count: int, is_wanted: Callable[[], bool] = lambda: True) -> DecodedChunk:
     """Decode events and the commas between them.
 
     Args:
@@ -78,7 +78,7 @@ def decode_part(read: Callable[[int], bytes], byte_count: int, is_wanted: Callab
                 failure_count += 1
         if unread_bytes == 0 or failure_count == MAX_FAILURES or len(text) > MAX_RANGE_BYTES:
             break
-    return EventsPart(decoder, decoded_bytes)
+    return DecodedChunk(decoder, decoded_bytes)
 
 
 def cut(text: bytes) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def main() -> None:
     """Decode standard input, whose length and the id of the parent process are the arguments."""
     byte_count, parent = int(sys.argv[1]), int(sys.argv[2])
     with suppress(BrokenPipeError):
-        part = decode_part(sys.stdin.buffer.read, byte_count, lambda: os.getppid() == parent)
+        part = decode_chunk(sys.stdin.buffer.read, byte_count, lambda: os.getppid() == parent)
         pickle.dump(part.decoder.columns() if part.decoded_bytes == byte_count else None, sys.stdout.buffer, protocol=5)
         sys.stdout.buffer.flush()
 

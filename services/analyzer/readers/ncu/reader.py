@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from kernalyse.services.analyzer.readers.base import ImportedTables, TraceFiles, TraceNames
+from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles, TraceNames
 from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport, decode_report, read_ncu_report
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX
 from kernalyse.services.analyzer.tables.runs import COUNTERS
@@ -53,7 +53,7 @@ class NcuReader:
         """Return whether the file begins like a report of ncu."""
         return head.startswith(STORED_OPENING) or SIGN.search(decode_report(head)) is not None
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Read a report as a trace. Raises the errors of `read_report`."""
         return report_tables(read_report(files), files.file_name)
 
@@ -71,7 +71,7 @@ def read_report(files: TraceFiles) -> NcuReport:
         is_stored = file.read(len(STORED_OPENING)) == STORED_OPENING
     if not is_stored:
         return _read_csv(files)
-    with printed(files.path, files.file_name) as path:
+    with print_report(files.path, files.file_name) as path:
         return _read_csv(replace(files, path=path))
 
 
@@ -90,7 +90,7 @@ def _read_csv(files: TraceFiles) -> NcuReport:
         raise InvalidTraceError(f"file {files.file_name}", found=error.found, expected=error.expected, remedy=error.remedy) from error
 
 
-def report_tables(report: NcuReport, file_name: str) -> ImportedTables:
+def report_tables(report: NcuReport, file_name: str) -> ReadResult:
     """Return a report as rows of the canonical tables, with unchanged counters."""
     launches = _with_numbers(report.launches)
     names = TraceNames({})
@@ -107,7 +107,7 @@ def report_tables(report: NcuReport, file_name: str) -> ImportedTables:
         TRACE_DEVICES.table_name: _devices(launches, report.counters),
         COUNTERS.table_name: report_counters(report),
     }
-    return ImportedTables(frames, notes="\n".join(_notes(report)))
+    return ReadResult(frames, notes="\n".join(_notes(report)))
 
 
 def report_counters(report: NcuReport) -> pl.DataFrame:
@@ -118,7 +118,7 @@ def report_counters(report: NcuReport) -> pl.DataFrame:
     )
 
 
-def extents_of(launches: pl.DataFrame) -> pl.DataFrame:
+def parse_dimensions(launches: pl.DataFrame) -> pl.DataFrame:
     """Return grid_x to block_z of each launch; null where the text is not of the form 64x64x1."""
     return launches.select(
         pl.col(what)
@@ -148,7 +148,7 @@ def _kernel_launches(launches: pl.DataFrame, names: TraceNames) -> pl.DataFrame:
     columns = launches.select(
         pl.col("launch_index").cast(INDEX), pl.Series("name_index", name_indexes, dtype=INDEX), "process_id", "device_index", "stream_index"
     )
-    return columns.hstack(extents_of(launches))
+    return columns.hstack(parse_dimensions(launches))
 
 
 def _devices(launches: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
@@ -187,7 +187,7 @@ REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base
 
 
 @contextmanager
-def printed(report: Path, name: str) -> Iterator[Path]:
+def print_report(report: Path, name: str) -> Iterator[Path]:
     """Yield the path of a temporary CSV file with page raw of an .ncu-rep report.
 
     Args:

@@ -39,7 +39,7 @@ def counter_report(event: RunEvent, stored: CountersStored, data: bytes) -> Coun
         # Any error in a foreign file must end here, or collecting would retry this event forever.
         logger.exception("Report %s of run %s cannot be read", stored.artifact_name, event.run_id)
         return missing_report(stored, f"{type(error).__name__}: {error}")
-    configuration_indexes, problems = matched_configurations(report.launches["kernel_name"].to_list(), stored)
+    configuration_indexes, problems = match_configurations(report.launches["kernel_name"].to_list(), stored)
     notes = [f"{stored.artifact_name}: {note}" for note in (*problems, *report.notes)]
     return CounterReport(_rows(event, report, configuration_indexes), tuple(notes))
 
@@ -49,7 +49,7 @@ def missing_report(stored: CountersStored, found: str) -> CounterReport:
     return CounterReport(COUNTERS.empty(), (f"Counters of {stored.artifact_name} are missing: {found}",))
 
 
-def matched_configurations(kernel_names: Sequence[str | None], stored: CountersStored) -> tuple[list[int | None], list[str]]:
+def match_configurations(kernel_names: Sequence[str | None], stored: CountersStored) -> tuple[list[int | None], list[str]]:
     """Return the configuration index of each launch of a report, None where it does not match the run, and a note per mismatch.
 
     Args:
@@ -108,7 +108,7 @@ IDENTIFIER: Final = re.compile(r"L?(\d{1,4})")
 
 
 @dataclass(frozen=True, slots=True)
-class KernelForms:
+class KernelNameSpellings:
     """The normalized spellings of a kernel name, from the most to the least specific.
 
     signature: the complete name. instance: without parameters. function: without template arguments, namespaces and return
@@ -131,7 +131,7 @@ class KernelForms:
         return cls(_normalize(plain), _normalize(without_parameters), function)
 
     @property
-    def finest_first(self) -> tuple[str, str, str]:
+    def most_specific_first(self) -> tuple[str, str, str]:
         """The spellings, the most specific first."""
         return self.signature, self.instance, self.function
 

@@ -15,9 +15,17 @@ import polars as pl
 import polars.selectors as cs
 from polars.exceptions import PanicException, PolarsError
 
-from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Indexes, Integers, coded, range_order, start_order
+from kernalyse.services.analyzer.numeric.correlation import (
+    NULL_INDEX,
+    Factorization,
+    Indexes,
+    Integers,
+    factorize,
+    range_order,
+    start_order,
+)
 from kernalyse.services.analyzer.readers.base import TextColumn
-from kernalyse.services.analyzer.readers.nsys.sqlite_file import TableColumns, WantedColumns
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import RequestedColumns, TableColumns
 from kernalyse.services.analyzer.readers.nsys.sqlite_pages import NULL_INTEGER
 from kernalyse.services.core.errors import InvalidTraceError
 
@@ -72,7 +80,7 @@ def is_table(head: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TableFolder:
+class TableDirectory:
     """A directory of table files. paths: the file of each table, by table name."""
 
     name: str
@@ -110,7 +118,7 @@ class TableFolder:
                 {name: numbers[name][0] for name in integers},
                 {name: _texts(frame[name]) for name in texts},
                 sum(refused_count for _values, refused_count in numbers.values()),
-                {name: coded(numbers[name][0])[0] for name in codes},
+                {name: factorize(numbers[name][0])[0] for name in codes},
             )
 
     @contextmanager
@@ -189,7 +197,7 @@ class Events:
     row_count: int
     integers: dict[str, Integers]
     texts: Mapping[str, TextColumn]
-    factorized: dict[str, Coded] = field(default_factory=dict)
+    factorized: dict[str, Factorization] = field(default_factory=dict)
     process: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's process
     thread: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's thread, if the table has one
     order: npt.NDArray[np.int64] | None = None
@@ -199,7 +207,7 @@ class Events:
     _absent: dict[str, Integers] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, file: ExportedTables, wanted: WantedColumns) -> Self:
+    def read(cls, file: ExportedTables, wanted: RequestedColumns) -> Self:
         """Read all rows in the order of the file; none if there is no such table.
 
         Raises InvalidTraceError if the table is damaged.
@@ -240,9 +248,9 @@ class Events:
             self._absent[name] = np.full(self.row_count, NULL_INTEGER, dtype=np.int64)
         return self._absent[name]
 
-    def codes(self, name: str) -> Coded:
+    def codes(self, name: str) -> Factorization:
         """Return an integer column factorized; its keys are exactly those of the rows."""
-        return self.factorized[name] if name in self.factorized else coded(self.column(name))[0]
+        return self.factorized[name] if name in self.factorized else factorize(self.column(name))[0]
 
     def text(self, name: str) -> TextColumn:
         """Return a text column."""
@@ -284,7 +292,7 @@ class Events:
             return file_rows
         rows = np.empty(self.row_count + 1, dtype=np.int32)
         rows[self.order] = np.arange(self.row_count, dtype=np.int32)
-        rows[-1] = NONE
+        rows[-1] = NULL_INDEX
         found: Indexes = rows[file_rows]
         return found
 
@@ -310,7 +318,7 @@ class Events:
         of_codes = {}
         for name in list(self.factorized):
             column = self.factorized.pop(name)
-            of_codes[name] = Coded(column.codes[rows], column.keys)
+            of_codes[name] = Factorization(column.codes[rows], column.keys)
         process, thread = (codes[rows] if codes.size else codes for codes in (self.process, self.thread))
         return type(self)(rows.size, integers, texts, of_codes, process, thread, None, self.untimed_count, self.refused_count, self.missing)
 
@@ -462,7 +470,7 @@ class Processes:
             part.thread = _translated(found.codes, [self._threads.setdefault(key, len(self._threads)) for key in found.keys.tolist()])
             part.process = self._coded(found)
 
-    def _coded(self, found: Coded) -> Indexes:
+    def _coded(self, found: Factorization) -> Indexes:
         keys = (key if key == NULL_INTEGER else key >> PROCESS_SHIFT for key in found.keys.tolist())
         return _translated(found.codes, [self._codes.setdefault(key, len(self._codes)) for key in keys])
 
@@ -499,7 +507,7 @@ def numbers(values: Integers) -> pl.Series:
 
 def indexes(values: Indexes) -> pl.Series:
     """Return indexes as a column, NONE as null."""
-    return _nulled(pl.Series(values, dtype=pl.Int32), values == NONE)
+    return _nulled(pl.Series(values, dtype=pl.Int32), values == NULL_INDEX)
 
 
 def small_numbers(values: Integers) -> pl.Series:
@@ -525,5 +533,5 @@ def taken(values: Integers, indexes: Indexes) -> Integers:
     if values.size == 0:
         return np.full(indexes.size, NULL_INTEGER, dtype=np.int64)
     found = values[indexes]  # NONE, -1, indexes the last value
-    found[indexes == NONE] = NULL_INTEGER
+    found[indexes == NULL_INDEX] = NULL_INTEGER
     return found

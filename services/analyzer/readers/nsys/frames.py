@@ -9,7 +9,17 @@ from typing import Final, Self
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.numeric.correlation import NONE, Coded, Flags, Indexes, Integers, Nesting, causes, coded, nested
+from kernalyse.services.analyzer.numeric.correlation import (
+    NULL_INDEX,
+    Factorization,
+    Flags,
+    Indexes,
+    Integers,
+    Nesting,
+    factorize,
+    find_nesting,
+    match_calls,
+)
 from kernalyse.services.analyzer.readers.base import Selection, TraceNames
 from kernalyse.services.analyzer.readers.nsys.export import (
     ID_MASK,
@@ -25,7 +35,7 @@ from kernalyse.services.analyzer.readers.nsys.export import (
     small_numbers,
     taken,
 )
-from kernalyse.services.analyzer.readers.nsys.sqlite_file import WantedColumns
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import RequestedColumns
 from kernalyse.services.analyzer.readers.nsys.sqlite_pages import NULL_INTEGER
 from kernalyse.services.analyzer.tables.base import INDEX, Table
 from kernalyse.services.analyzer.tables.traces import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_PROCESSES
@@ -156,7 +166,7 @@ def trace_devices(operations: Sequence[Events], processes: Processes, environmen
     used: set[tuple[int, int]] = set()
     for events in operations:
         device = events.codes("deviceId")
-        (pairs,) = coded(events.process.astype(np.int64) * device.keys.size + device.codes)
+        (pairs,) = factorize(events.process.astype(np.int64) * device.keys.size + device.codes)
         numbers_of_devices = device.keys.tolist()
         used |= {(pair // device.keys.size, numbers_of_devices[pair % device.keys.size]) for pair in pairs.keys.tolist()}
     rows = []
@@ -198,8 +208,8 @@ def thread_ids(events: Events) -> Integers:
 def _kernel_names(kernels: Events, names: TraceNames) -> Indexes:
     present = next((name for name in KERNEL_NAME_COLUMNS if name in kernels.integers), KERNEL_NAME_COLUMNS[0])
     found = names.of_codes(kernels.codes(present))
-    if bool((found == NONE).any()):
-        found[found == NONE] = names.index_of("")
+    if bool((found == NULL_INDEX).any()):
+        found[found == NULL_INDEX] = names.index_of("")
     return found
 
 
@@ -218,7 +228,7 @@ def _small_counts(events: Events, source: str) -> Callable[[], pl.Series]:
 
 
 def _layer_sources(launches: Launches) -> pl.Series:
-    is_of_node, has_range = pl.Series(launches.is_of_node), pl.Series(launches.range_indexes != NONE)
+    is_of_node, has_range = pl.Series(launches.is_of_node), pl.Series(launches.range_indexes != NULL_INDEX)
     return pl.select(pl.when(is_of_node).then(pl.lit("graph")).when(has_range).then(pl.lit("range"))).to_series()
 
 
@@ -269,7 +279,7 @@ CALL_CODES: Final = {"name_index": "nameId", "return_value": "returnValue"}
 """Factorized columns, by the column of api_calls."""
 
 
-def kernel_columns(present: Collection[str], requested: Collection[str], *, has_calls: bool, has_nodes: bool) -> WantedColumns:
+def kernel_columns(present: Collection[str], requested: Collection[str], *, has_calls: bool, has_nodes: bool) -> RequestedColumns:
     """Return the columns to read of the table of kernels.
 
     Args:
@@ -282,20 +292,20 @@ def kernel_columns(present: Collection[str], requested: Collection[str], *, has_
     integers = ["start", "end", *(["correlationId"] if has_calls else [])]
     integers += [source for name, source in KERNEL_COUNTS.items() if name in requested]
     integers += [NODE_ID] if has_nodes else []
-    return WantedColumns.of(KERNELS, integers, codes=codes)
+    return RequestedColumns.of(KERNELS, integers, codes=codes)
 
 
-def call_columns(requested: Collection[str]) -> WantedColumns:
+def call_columns(requested: Collection[str]) -> RequestedColumns:
     """Return the columns to read of the table of calls. requested: requested columns of api_calls."""
     codes = ["globalTid", *(source for name, source in CALL_CODES.items() if name in requested)]
-    return WantedColumns.of(CALLS, ["start", "correlationId", *(["end"] if "duration_ns" in requested else [])], codes=codes)
+    return RequestedColumns.of(CALLS, ["start", "correlationId", *(["end"] if "duration_ns" in requested else [])], codes=codes)
 
 
-def range_columns(*, has_names: bool, has_domains: bool) -> WantedColumns:
+def range_columns(*, has_names: bool, has_domains: bool) -> RequestedColumns:
     """Return the columns to read of the table of NVTX events."""
     is_named = has_names or has_domains
     codes = ["eventType", "globalTid", *(["textId"] if is_named else []), *(["domainId"] if has_domains else [])]
-    return WantedColumns.of(NVTX, ["start", "end"], ["text"] if is_named else [], codes)
+    return RequestedColumns.of(NVTX, ["start", "end"], ["text"] if is_named else [], codes)
 
 
 # ---------------------------------------------------------------- NVTX ranges
@@ -375,11 +385,11 @@ def _is_one_of(events: Events, requested: Sequence[int]) -> Flags:
 def _range_names(found: Events, names: TraceNames) -> Indexes:
     """Return the name of each range: its text, else the string of its textId, else the empty name."""
     name = names.of_texts(found.text("text"))
-    without_text = np.flatnonzero(name == NONE)
+    without_text = np.flatnonzero(name == NULL_INDEX)
     if without_text.size:
         ids = found.codes("textId")
-        by_id = names.of_codes(Coded(ids.codes[without_text], ids.keys).used())
-        name[without_text] = np.where(by_id == NONE, names.index_of(UNNAMED), by_id) if bool((by_id == NONE).any()) else by_id
+        by_id = names.of_codes(Factorization(ids.codes[without_text], ids.keys).used())
+        name[without_text] = np.where(by_id == NULL_INDEX, names.index_of(UNNAMED), by_id) if bool((by_id == NULL_INDEX).any()) else by_id
     return name
 
 
@@ -394,7 +404,7 @@ def _domains(found: Events, names: TraceNames) -> dict[tuple[int, int], int]:
 
 
 def _of_domains(found: Events, domains: dict[tuple[int, int], int]) -> Indexes:
-    domain = np.full(found.row_count, NONE, dtype=np.int32)
+    domain = np.full(found.row_count, NULL_INDEX, dtype=np.int32)
     keys, numbers = process_keys(found.column("globalTid")), found.column("domainId")
     for (process_key, number), name_index in domains.items():
         domain[(keys == process_key) & (numbers == number)] = name_index
@@ -411,7 +421,7 @@ def _of_domains(found: Events, domains: dict[tuple[int, int], int]) -> Indexes:
 NODE_TABLES: Final = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 """Tables with creations of nodes; the first present one counts. Until 2022 it was the second, which now describes complete graphs."""
 
-WHOLE_GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+GRAPH_EXECUTIONS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 """Table of executions of graphs whose kernels were not traced."""
 
 ORIGINAL_ID: Final = "originalGraphNodeId"
@@ -429,17 +439,21 @@ def read_nodes(file: ExportedTables) -> Events:
     table_name = node_table(file)
     if table_name is None:
         return Events.none()
-    return Events.read(file, WantedColumns.of(table_name, ["start", "globalTid", NODE_ID, ORIGINAL_ID])).timed(may_be_open=True).by_start()
+    return (
+        Events.read(file, RequestedColumns.of(table_name, ["start", "globalTid", NODE_ID, ORIGINAL_ID])).timed(may_be_open=True).by_start()
+    )
 
 
 def node_ranges(kernels: Events, nodes: Events, ranges: Ranges) -> Indexes:
     """Return the innermost range around the creation of each kernel's graph node; NONE if node, creation or range is not known."""
     if nodes.row_count == 0 or kernels.row_count == 0:
-        return np.full(kernels.row_count, NONE, dtype=np.int32)
+        return np.full(kernels.row_count, NULL_INDEX, dtype=np.int32)
     events = ranges.events
-    innermost = nested(events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, nodes.thread, nodes.column("start")).innermost
+    innermost = find_nesting(
+        events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, nodes.thread, nodes.column("start")
+    ).innermost
     original = _originals(nodes)
-    found: Indexes = np.append(innermost[original], np.int32(NONE))[creations(kernels, nodes)]
+    found: Indexes = np.append(innermost[original], np.int32(NULL_INDEX))[creations(kernels, nodes)]
     return found
 
 
@@ -452,7 +466,7 @@ def _originals(nodes: Events) -> Indexes:
     """Return for each creation the one of its node's ultimate original, as far as it is known."""
     rows = np.arange(nodes.row_count, dtype=np.int32)
     original = _first_creations(nodes.process, nodes.column(ORIGINAL_ID), nodes)
-    original = np.where(original == NONE, rows, original)
+    original = np.where(original == NULL_INDEX, rows, original)
     for _ in range(DOUBLING_COUNT):
         original = original[original]
     return original
@@ -460,8 +474,8 @@ def _originals(nodes: Events) -> Indexes:
 
 def _first_creations(process: Indexes, node_ids: Integers, nodes: Events) -> Indexes:
     """Return the creation of each node, which is the first of its events; NONE without one."""
-    found = causes(process, node_ids, np.ascontiguousarray(nodes.process[::-1]), np.ascontiguousarray(nodes.column(NODE_ID)[::-1]))
-    return np.where(found == NONE, np.int32(NONE), np.int32(nodes.row_count - 1) - found).astype(np.int32)
+    found = match_calls(process, node_ids, np.ascontiguousarray(nodes.process[::-1]), np.ascontiguousarray(nodes.column(NODE_ID)[::-1]))
+    return np.where(found == NULL_INDEX, np.int32(NULL_INDEX), np.int32(nodes.row_count - 1) - found).astype(np.int32)
 
 
 # ---------------------------------------------------------------- operators
@@ -487,9 +501,9 @@ def input_shapes(ranges: Ranges, names: pl.Series) -> pl.Series | None:
     return None if found.null_count() == found.len() else found
 
 
-def operators_around(ranges: Ranges, shapes: pl.Series, calls: Events) -> Indexes:
+def find_operators(ranges: Ranges, shapes: pl.Series, calls: Events) -> Indexes:
     """Return the innermost operator around each call, NONE without one. A last entry NONE is appended, for the call index NONE."""
     counts = shapes.is_not_null().to_numpy() & ~ranges.is_open
-    found = nested(ranges.events.thread, ranges.events.column("start"), ranges.end_ns, counts, calls.thread, calls.column("start"))
-    around: Indexes = np.append(found.innermost, np.int32(NONE))
+    found = find_nesting(ranges.events.thread, ranges.events.column("start"), ranges.end_ns, counts, calls.thread, calls.column("start"))
+    around: Indexes = np.append(found.innermost, np.int32(NULL_INDEX))
     return around

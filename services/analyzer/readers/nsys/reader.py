@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.numeric.correlation import NONE, Indexes, Nesting, causes, nested
-from kernalyse.services.analyzer.readers.base import EVERYTHING, ImportedTables, Selection, TraceFiles, TraceNames
+from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX, Indexes, Nesting, find_nesting, match_calls
+from kernalyse.services.analyzer.readers.base import ALL_COLUMNS, ReadResult, Selection, TraceFiles, TraceNames
 from kernalyse.services.analyzer.readers.nsys import frames as nsys_frames
 from kernalyse.services.analyzer.readers.nsys.export import (
     COPIES,
@@ -25,29 +25,29 @@ from kernalyse.services.analyzer.readers.nsys.export import (
     Events,
     ExportedTables,
     Processes,
-    TableFolder,
+    TableDirectory,
     is_table,
     read_environment,
 )
 from kernalyse.services.analyzer.readers.nsys.frames import (
     CALLS,
+    GRAPH_EXECUTIONS,
     KERNELS,
     MEMORY_SOURCES,
     NODE_ID,
     NVTX,
-    WHOLE_GRAPHS,
     Launches,
     Ranges,
     call_columns,
     creations,
+    find_operators,
     input_shapes,
     kernel_columns,
     node_ranges,
-    operators_around,
     read_nodes,
     read_ranges,
 )
-from kernalyse.services.analyzer.readers.nsys.sqlite_file import HEADER, SqliteFile, WantedColumns
+from kernalyse.services.analyzer.readers.nsys.sqlite_file import HEADER, RequestedColumns, SqliteFile
 from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.traces import (
     API_CALLS,
@@ -87,17 +87,17 @@ class NsysSqliteReader:
         """Return whether the file is an SQLite file."""
         return head.startswith(HEADER)
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Read the export. Raises InvalidTraceError if it is damaged or of another program."""
-        return self.read_columns(files, EVERYTHING)
+        return self.read_columns(files, ALL_COLUMNS)
 
-    def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
+    def read_columns(self, files: TraceFiles, selection: Selection) -> ReadResult:
         """Read the requested columns. Raises InvalidTraceError if the export is damaged or of another program."""
         with closing(SqliteFile.open(files.path, files.file_name)) as file:
             return read_tables(file, selection)
 
 
-def read_tables(file: ExportedTables, selection: Selection = EVERYTHING) -> ImportedTables:
+def read_tables(file: ExportedTables, selection: Selection = ALL_COLUMNS) -> ReadResult:
     """Return the tables of an export as a trace.
 
     Raises:
@@ -133,7 +133,7 @@ class _ExportReader:
     notes: list[str]
     frames: dict[str, pl.DataFrame] = field(default_factory=dict)
 
-    def tables(self) -> ImportedTables:
+    def tables(self) -> ReadResult:
         """Return the requested tables of the export."""
         wants = self.selection.wants
         kernels, memory, calls = self._kernels(), self._memory(), self._calls()
@@ -151,14 +151,14 @@ class _ExportReader:
         processes.code_host_events(ranges.events, nodes)
         nesting = _nesting(ranges, calls)
         of_nodes = node_ranges(kernels, nodes, ranges)
-        around = np.where(of_nodes == NONE, _ranges_around(nesting, kernel_calls), of_nodes)
+        around = np.where(of_nodes == NULL_INDEX, _ranges_around(nesting, kernel_calls), of_nodes)
         shapes = input_shapes(ranges, self.names.frame()["name"]) if self._wants_operators else None
         operators = None
         if shapes is not None:
-            operators = operators_around(ranges, shapes, calls)[kernel_calls]
-            self.selection = self.selection.with_work() if self.selection.wants_work else self.selection
-        launches = Launches(kernels, calls, kernel_calls, around, of_nodes != NONE, operators)
-        if self.selection is EVERYTHING:
+            operators = find_operators(ranges, shapes, calls)[kernel_calls]
+            self.selection = self.selection.with_work() if self.selection.wants_costs else self.selection
+        launches = Launches(kernels, calls, kernel_calls, around, of_nodes != NULL_INDEX, operators)
+        if self.selection is ALL_COLUMNS:
             counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
             self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
         if self._wants_calls:
@@ -175,7 +175,7 @@ class _ExportReader:
             self._add(nsys_frames.trace_processes(processes, self.environment, self.file.name), TRACE_PROCESSES)
         if wants(TRACE_NAMES):
             self._add(self.names.frame(), TRACE_NAMES)
-        return ImportedTables(
+        return ReadResult(
             frames=self.frames,
             notes="\n".join(self.notes),
             start_time=self._time(self.environment.first_ns),
@@ -195,7 +195,7 @@ class _ExportReader:
     @property
     def _wants_operators(self) -> bool:
         wants = self.selection.wants
-        return self.selection.wants_work or wants(KERNEL_LAUNCHES, OF_OPERATOR) or wants(RANGES, INPUT_SHAPES)
+        return self.selection.wants_costs or wants(KERNEL_LAUNCHES, OF_OPERATOR) or wants(RANGES, INPUT_SHAPES)
 
     @property
     def _wants_calls(self) -> bool:
@@ -210,7 +210,7 @@ class _ExportReader:
         wanted = self.selection.of_table(KERNEL_LAUNCHES)
         columns = kernel_columns(self.file.column_names(KERNELS), wanted, has_calls=self._wants_calls, has_nodes=self._wants_nodes)
         found = self._read(columns, "kernels").timed().by_start()
-        graph_count = Events.read(self.file, WantedColumns.of(WHOLE_GRAPHS, ["start"])).row_count
+        graph_count = Events.read(self.file, RequestedColumns.of(GRAPH_EXECUTIONS, ["start"])).row_count
         if graph_count:
             self.notes.append(
                 f"{graph_count} executions of CUDA graphs were recorded as single events: their kernels are not in the trace. "
@@ -239,8 +239,8 @@ class _ExportReader:
         columns += [source for name, source in MEMORY_SOURCES.items() if name in wanted]
         if "launch_start_ns" in wanted and "correlationId" not in columns:
             columns.append("correlationId")
-        copies = self._read(WantedColumns.of(COPIES, columns), "copies")
-        fills = self._read(WantedColumns.of(FILLS, (name for name in columns if name != "copyKind")), "fills")
+        copies = self._read(RequestedColumns.of(COPIES, columns), "copies")
+        fills = self._read(RequestedColumns.of(FILLS, (name for name in columns if name != "copyKind")), "fills")
         for part, is_fill in ((copies, 0), (fills, 1)):
             part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
         found = Events.concatenate((copies, fills)).timed()
@@ -268,7 +268,7 @@ class _ExportReader:
             self.notes.append(f"{found.other_count} other NVTX events, such as marks, are skipped.")
         return found
 
-    def _read(self, columns: WantedColumns, what: str) -> Events:
+    def _read(self, columns: RequestedColumns, what: str) -> Events:
         found = Events.read(self.file, columns)
         if found.row_count > 0 and found.missing:
             self.notes.append(f"Its {what} have no {', '.join(found.missing)}: another version wrote them.")
@@ -285,10 +285,10 @@ class _ExportReader:
     def _note_missing(self, launches: Launches) -> None:
         """Note how many kernels have no call or no range."""
         kernel_count = launches.kernels.row_count
-        missing_count = int((launches.call_indexes == NONE).sum())
+        missing_count = int((launches.call_indexes == NULL_INDEX).sum())
         if missing_count:
             self.notes.append(f"{missing_count} of {kernel_count} kernels have no runtime call: their thread and range are not known.")
-        outside_count = int((launches.range_indexes == NONE).sum()) - missing_count
+        outside_count = int((launches.range_indexes == NULL_INDEX).sum()) - missing_count
         if self._wants_ranges and outside_count:
             self.notes.append(f"{outside_count} of {kernel_count} kernels were launched outside of every range.")
 
@@ -298,7 +298,7 @@ class _ExportReader:
         if attributed_count:
             self.notes.append(f"{attributed_count} kernels of CUDA graphs are counted for the range in which their node was created.")
         is_in_graph = launches.kernels.column(NODE_ID) > 0
-        unknown_count = int((is_in_graph & (creations(launches.kernels, nodes) == NONE)).sum())
+        unknown_count = int((is_in_graph & (creations(launches.kernels, nodes) == NULL_INDEX)).sum())
         if unknown_count:
             self.notes.append(
                 f"{unknown_count} kernels of CUDA graphs have no recorded creation of their node: "
@@ -318,18 +318,18 @@ class _ExportReader:
 
 def _launching_calls(operations: Events, calls: Events) -> Indexes:
     if calls.row_count == 0:
-        return np.full(operations.row_count, NONE, dtype=np.int32)
-    return causes(operations.process, operations.column("correlationId"), calls.process, calls.column("correlationId"))
+        return np.full(operations.row_count, NULL_INDEX, dtype=np.int32)
+    return match_calls(operations.process, operations.column("correlationId"), calls.process, calls.column("correlationId"))
 
 
 def _nesting(ranges: Ranges, calls: Events) -> Nesting:
     events = ranges.events
-    return nested(events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, calls.thread, calls.column("start"))
+    return find_nesting(events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, calls.thread, calls.column("start"))
 
 
 def _ranges_around(nesting: Nesting, call_indexes: Indexes) -> Indexes:
     """Return the innermost range around each of these calls; NONE without one."""
-    innermost = np.append(nesting.innermost, np.int32(NONE))
+    innermost = np.append(nesting.innermost, np.int32(NULL_INDEX))
     found: Indexes = innermost[call_indexes]
     return found
 
@@ -344,7 +344,7 @@ HEAD_BYTES: Final = 8
 TABLE_ENDINGS: Final = (".parquet", ".arrow")
 
 
-class NsysFolderReader:
+class NsysDirectoryReader:
     """The reader of exported directories."""
 
     format = FOLDER_FORMAT
@@ -354,18 +354,18 @@ class NsysFolderReader:
         """Return whether the file is a Parquet or Arrow file."""
         return is_table(head)
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Read the export. Raises the errors of `read_columns`."""
-        return self.read_columns(files, EVERYTHING)
+        return self.read_columns(files, ALL_COLUMNS)
 
-    def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
+    def read_columns(self, files: TraceFiles, selection: Selection) -> ReadResult:
         """Read the requested columns.
 
         Raises:
             InvalidTraceError: the files are a single table, tables of another program, or damaged.
         """
         paths = {_table_name(name): path for name, path in _paths(files).items() if holds_table(path)}
-        folder = TableFolder(_folder_name(files), paths)
+        folder = TableDirectory(_folder_name(files), paths)
         if not files.companions:
             raise InvalidTraceError(
                 f"file {files.file_name}",
@@ -427,11 +427,11 @@ class NsysReportReader:
         """Return whether the file begins like a report of Nsight Systems."""
         return head.startswith(OPENINGS)
 
-    def read(self, files: TraceFiles) -> ImportedTables:
+    def read(self, files: TraceFiles) -> ReadResult:
         """Read the report. Raises the errors of `read_columns`."""
-        return self.read_columns(files, EVERYTHING)
+        return self.read_columns(files, ALL_COLUMNS)
 
-    def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
+    def read_columns(self, files: TraceFiles, selection: Selection) -> ReadResult:
         """Read the requested columns.
 
         Raises:
@@ -441,7 +441,7 @@ class NsysReportReader:
         """
         with exported(files.path, files.file_name) as path:
             if path.is_dir():
-                return read_tables(TableFolder(files.file_name, {table.stem: table for table in path.iterdir()}), selection)
+                return read_tables(TableDirectory(files.file_name, {table.stem: table for table in path.iterdir()}), selection)
             with closing(SqliteFile.open(path, files.file_name)) as file:
                 return read_tables(file, selection)
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from kernalyse.services.analyzer.numeric.correlation import Coded, coded
+from kernalyse.services.analyzer.numeric.correlation import Factorization, factorize
 from kernalyse.services.analyzer.readers.base import TextColumn
 from kernalyse.services.analyzer.readers.nsys.sqlite_pages import (
     CODE,
@@ -59,11 +59,11 @@ class TableColumns:
     integers: Mapping[str, Integers]
     texts: Mapping[str, TextColumn]
     refused_count: int = 0
-    factorized: Mapping[str, Coded] = field(default_factory=dict)
+    factorized: Mapping[str, Factorization] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class WantedColumns:
+class RequestedColumns:
     """The requested columns of one table. codes: integer columns of few distinct values. See `SqliteFile.columns`."""
 
     table_name: str
@@ -166,7 +166,7 @@ class SqliteFile:
         """Return the columns decoded from pages; None if anything in them is unusual."""
         if self._pages is None:
             return None
-        reader = PageReading(self._pages, self._page_size, self._usable_size, self._connection, table)
+        reader = PageReader(self._pages, self._page_size, self._usable_size, self._connection, table)
         try:
             try:
                 found = reader.read(integers, texts, codes)
@@ -178,7 +178,7 @@ class SqliteFile:
             found.row_count,
             {name: found.integers[name] for name in integers},
             {name: TextColumn(codes_of_texts, known) for name, (codes_of_texts, known) in found.texts.items()},
-            factorized={name: found.factorized[name] if name in found.factorized else coded(found.integers[name])[0] for name in codes},
+            factorized={name: found.factorized[name] if name in found.factorized else factorize(found.integers[name])[0] for name in codes},
         )
 
 
@@ -257,7 +257,7 @@ def _read_through_sqlite(
         dict(zip(plain, numbers, strict=False)),
         {name: TextColumn(np.array(codes[name], dtype=np.int32), list(known[name])) for name in texts},
         refused_count,
-        {name: coded(values)[0] for name, values in zip(coded_names, numbers[len(plain) :], strict=True)},
+        {name: factorize(values)[0] for name, values in zip(coded_names, numbers[len(plain) :], strict=True)},
     )
 
 
@@ -363,7 +363,7 @@ class DecodedColumns:
     row_count: int
     integers: Mapping[str, Integers]
     texts: Mapping[str, tuple[Codes, Sequence[str]]]
-    factorized: Mapping[str, Coded]
+    factorized: Mapping[str, Factorization]
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +417,7 @@ class _ThreadResult:
 
 
 @dataclass(frozen=True, slots=True)
-class PageReading:
+class PageReader:
     """A reader of the columns of one table from the pages of the file."""
 
     pages: mmap.mmap
@@ -471,7 +471,7 @@ class PageReading:
             dict(zip(integers, output.numbers, strict=True)),
             {name: (codes, list(known)) for name, codes, known in zip(texts, output.text_codes, known_texts, strict=True)},
             {
-                name: Coded(codes, np.array(list(known), dtype=np.int64))
+                name: Factorization(codes, np.array(list(known), dtype=np.int64))
                 for name, codes, known in zip(factorized, output.codes, known_keys, strict=True)
             },
         )

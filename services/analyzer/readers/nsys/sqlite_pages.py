@@ -79,7 +79,7 @@ def _word(data: Bytes, offset: int) -> np.uint64:
 
 
 @jit
-def hash_of(data: Bytes, offset: int, length: int) -> np.uint64:
+def hash_text(data: Bytes, offset: int, length: int) -> np.uint64:
     """Return a hash of the text: FNV-1a over words of eight bytes instead of bytes; the last word may overlap the one before."""
     value = np.uint64(14695981039346656037) ^ np.uint64(length)
     if length < WORD_BYTES:
@@ -130,7 +130,7 @@ def _intern(
         if 2 * count >= slots.size:
             return row, count
         offset = offsets[row]
-        value = hash_of(data, offset, length)
+        value = hash_text(data, offset, length)
         slot = value & mask
         while True:
             code = slots[slot]

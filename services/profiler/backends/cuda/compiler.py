@@ -159,7 +159,7 @@ def _qualified_instance(build: Build) -> str | None:
 COMPILE_LIMIT_S: Final = 300.0  # heavy templates take a minute; a compiler that hangs must not hold the device
 REPORT: Final = ("-Xptxas", "-v")
 ENVIRONMENT: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  # nvcc reads them; they change what it makes
-FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # files of options: their content is unknown here, so the result is not cached
+OPTION_FILES: Final = ("-optf", "--options-file")  # files of options: their content is unknown here, so the result is not cached
 
 
 def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) -> str:
@@ -188,7 +188,7 @@ def build_subject(build: Build, architecture: str) -> str:
 
 def reads_hidden_files(build: Build) -> bool:
     """Return whether an option makes nvcc read files that are missing from its list of headers."""
-    return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in build.options)
+    return any(option.split("=", maxsplit=1)[0] in OPTION_FILES for option in build.options)
 
 
 def build_key(build: Build, architecture: str, *parts: str) -> str:

@@ -33,12 +33,12 @@ class CudaKernel:
     entry: str  # its name in the cubin
     cubin: bytes = field(repr=False)
     usage: KernelUsage  # as ptxas reports it
-    needs: LaunchNeeds
+    needs: LaunchRequirements
     function: Any = field(repr=False)
     module: Any = field(repr=False)  # unloaded with its last reference
 
 
-def architecture_of(device: Device) -> str:
+def nvcc_architecture(device: Device) -> str:
     """Return the name that nvcc has for the device's architecture, such as sm_90."""
     return "sm_" + (device.compute_capability or "").replace(".", "")
 
@@ -53,7 +53,7 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
         BackendUnavailableError: there is no nvcc.
     """
     signature = parse_kernel_source(build.source).kernel(build.function_name)
-    architecture = architecture_of(device)
+    architecture = nvcc_architecture(device)
     compiled = compiler.compile(build, architecture)
     entry = compiled.entry or find_entry(compiled.code, signature, build.source.file_name)
     try:
@@ -77,7 +77,7 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
         entry=entry,
         cubin=compiled.code,
         usage=read_report(report).get(entry, NOTHING),
-        needs=read_needs(compiled.listings.get("ptx", b"").decode(errors="replace"), entry),
+        needs=read_requirements(compiled.listings.get("ptx", b"").decode(errors="replace"), entry),
         function=function,
         module=module,
     )
@@ -202,7 +202,7 @@ MAX_CLUSTER_BLOCK_COUNT: Final = 8  # that every device with clusters takes; mor
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchNeeds:
+class LaunchRequirements:
     """Requirements of a launch. is_cooperative: its blocks wait for each other. cluster: its blocks, if the kernel declares them."""
 
     is_cooperative: bool = False
@@ -210,10 +210,10 @@ class LaunchNeeds:
     cluster: Dim3 | None = None
 
 
-NOTHING_SPECIAL: Final = LaunchNeeds()
+NO_REQUIREMENTS: Final = LaunchRequirements()
 
 
-def read_needs(ptx: str, entry: str | None) -> LaunchNeeds:
+def read_requirements(ptx: str, entry: str | None) -> LaunchRequirements:
     """Return the launch requirements of an entry, from its PTX and that of the functions that it may call.
 
     Args:
@@ -231,16 +231,18 @@ def read_needs(ptx: str, entry: str | None) -> LaunchNeeds:
             entries[name[1]] = text
     own = entries.get(entry) if entry is not None else next(iter(entries.values())) if len(entries) == 1 else None
     if own is None:
-        return NOTHING_SPECIAL
+        return NO_REQUIREMENTS
     size = CLUSTER_SIZE.search(own)
-    return LaunchNeeds(
+    return LaunchRequirements(
         is_cooperative=GRID_HANDLE.search(own + functions) is not None,
         uses_clusters=CLUSTER_USE.search(own + functions) is not None,
         cluster=None if size is None else Dim3(*(int(extent or 1) for extent in size.groups())),
     )
 
 
-def check_needs(needs: LaunchNeeds, kernel_name: str, configuration: LaunchConfiguration, *, is_cooperation_possible: bool) -> None:
+def check_requirements(
+    needs: LaunchRequirements, kernel_name: str, configuration: LaunchConfiguration, *, is_cooperation_possible: bool
+) -> None:
     """Raise LaunchLimitError for a launch that does not meet the kernel's requirements.
 
     Raises:

@@ -26,15 +26,15 @@ from kernalyse.services.profiler.backends.base import (
     PreparedLaunch,
     TimedSamples,
     Timing,
+    can_block_streams,
     check_arguments,
     check_copied,
     check_kernel_limits,
     check_launch,
-    may_hold_streams,
 )
 from kernalyse.services.profiler.backends.cuda.compiler import NOTHING, TOOLKIT, CodeCache, KernelUsage, read_report, toolkit_version
 from kernalyse.services.profiler.backends.cuda.driver import PAGE_BYTES, REMEDY, CudaDriver
-from kernalyse.services.profiler.backends.cuda.modules import LaunchNeeds, check_needs, read_needs
+from kernalyse.services.profiler.backends.cuda.modules import LaunchRequirements, check_requirements, read_requirements
 from kernalyse.services.profiler.backends.cuda.nvcc_programs import (
     BuiltProgram,
     KernelAttributes,
@@ -79,9 +79,9 @@ class NvccKernel:
             return next(iter(usages.values())) if len(usages) == 1 else NOTHING
         return usages.get(entry, NOTHING)
 
-    def needs(self, entry: str | None) -> LaunchNeeds:
+    def needs(self, entry: str | None) -> LaunchRequirements:
         """Return the launch requirements in the PTX. entry: as in `usage`."""
-        return read_needs(self.listings.get("ptx", b"").decode(errors="replace"), entry)
+        return read_requirements(self.listings.get("ptx", b"").decode(errors="replace"), entry)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,12 +168,12 @@ class NvccSession:
         self._device = device
         self._index = index
         self._builder = builder
-        self._can_block = may_hold_streams(environment)
+        self._can_block = can_block_streams(environment)
         self._limit_s = command_limit_s(environment)
         self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
         self._kernels: dict[Build, NvccKernel] = {}
         self._attributes: dict[Path, KernelAttributes] = {}
-        self._needs: dict[Path, LaunchNeeds] = {}
+        self._needs: dict[Path, LaunchRequirements] = {}
         self._programs: dict[Path, MeasuringProgram] = {}  # by executable, the one used last at the end
         self._buffers: dict[int, ProgramBuffer] = {}
         self._buffer_count = 0  # ever made
@@ -272,7 +272,7 @@ class NvccSession:
         check_launch(self._device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
         self._check_kernel_limits(kernel, configuration)
-        check_needs(self._needs_of(kernel), kernel.function_name, configuration, is_cooperation_possible=True)
+        check_requirements(self._needs_of(kernel), kernel.function_name, configuration, is_cooperation_possible=True)
         return NvccLaunch(kernel, configuration, tuple(arguments))
 
     def _check_kernel_limits(self, kernel: NvccKernel, configuration: LaunchConfiguration) -> None:
@@ -318,7 +318,7 @@ class NvccSession:
                 self._attributes[kernel.executable] = program.attributes
         return self._attributes[kernel.executable]
 
-    def _needs_of(self, kernel: NvccKernel) -> LaunchNeeds:
+    def _needs_of(self, kernel: NvccKernel) -> LaunchRequirements:
         if kernel.executable not in self._needs:
             with self._running(kernel) as program:
                 self._needs[kernel.executable] = kernel.needs(program.entry())

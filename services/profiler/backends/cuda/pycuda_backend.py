@@ -42,7 +42,7 @@ from kernalyse.services.profiler.backends.cuda.modules import (
     CudaKernel,
     allow_shared_memory,
     check_limits,
-    check_needs,
+    check_requirements,
     kernel_resources,
     load_kernel,
 )
@@ -236,7 +236,7 @@ class CudaSession:
         """Check the launch and bind its arguments. Raises LaunchLimitError or InvalidParameterError."""
         assert isinstance(kernel, CudaKernel)
         check_launch(self._device, kernel.function_name, configuration)
-        check_needs(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
+        check_requirements(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
         check_arguments(kernel.signature, arguments)
         with self._errors.translate_launch_errors(f"launch of {kernel.function_name}"):
             check_limits(self._driver, kernel, configuration, self._device)

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernalyse.services.core.model import Device, Dim3, KernelSource
-from kernalyse.services.profiler.backends.base import Build, LaunchConfiguration, TimedSamples, may_hold_streams, without_garbage_collector
+from kernalyse.services.profiler.backends.base import Build, LaunchConfiguration, TimedSamples, can_block_streams, without_garbage_collector
 from kernalyse.services.profiler.backends.cuda.compiler import NvccCompiler
-from kernalyse.services.profiler.backends.cuda.modules import architecture_of
+from kernalyse.services.profiler.backends.cuda.modules import nvcc_architecture
 
 # ---------------------------------------------------------------- samples
 # A sample on a stream: flush, clock, event, launches, event, clock. The stream is blocked while all that is enqueued.
@@ -194,7 +194,7 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
     Raises:
         CompileError, BackendUnavailableError: nvcc does not compile for this device, or is missing.
     """
-    module = driver.module_from_buffer(_timing_cubin(compiler, architecture_of(device)))
+    module = driver.module_from_buffer(_timing_cubin(compiler, nvcc_architecture(device)))
 
     def enqueue(name: str, block_count: int, *arguments: PackedArgument) -> None:
         launcher(functions[name], LaunchConfiguration(Dim3(1), Dim3(block_count)), pack_arguments(arguments), stream)()
@@ -202,7 +202,7 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
     functions = {name: module.get_function(name) for name in FUNCTION_NAMES}
     flush()
     blocker = None
-    if may_hold_streams(os.environ):
+    if can_block_streams(os.environ):
         blocker = StreamBlocker(
             driver,
             lambda released, timed_out, limit_ns: enqueue(HOLD, 1, released, timed_out, np.uint64(limit_ns)),

@@ -10,7 +10,7 @@ from typing import Final
 from tree_sitter import Node
 
 from kernalyse.services.core.model import DataType
-from kernalyse.services.profiler.backends.opencl.dialect import CASTS, INTEL, PYCUDA, refuse
+from kernalyse.services.profiler.backends.opencl.dialect import CASTS, INTEL, PYCUDA, raise_unsupported
 from kernalyse.services.profiler.kernel_sources.functions import DATA_TYPES, SourceFunction
 from kernalyse.services.profiler.kernel_sources.syntax import (
     Edit,
@@ -23,9 +23,9 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     insert_before,
     is_dynamic_shared,
     node_text,
-    place_of,
     remove,
     replace,
+    source_location,
     type_node,
 )
 
@@ -38,7 +38,7 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
 Spaces = tuple[str, ...]
 
 MAX_VARIANTS: Final = 64  # of one helper; more would multiply the compile time, fewer would reject real sources
-WHOLE_TYPES: Final = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.UINT32)  # what an enum constant can stand for
+INTEGER_TYPES: Final = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.UINT32)  # what an enum constant can stand for
 
 
 class SpacedFunctions:
@@ -74,7 +74,7 @@ class SpacedFunctions:
         for items in self._helpers.values():
             for item in items:
                 texts = [text for (node_id, _), text in bodies.items() if node_id == item.inner.id]
-                place = place_of(item.node, self._file_name)
+                place = source_location(item.node, self._file_name)
                 again = f'\n#line {place.line} "{place.file_name}"\n'
                 edits.append(replace(item.node, again.join(texts)) if texts else remove(item.node))
         for item in self._scope.reached:
@@ -101,7 +101,7 @@ class SpacedFunctions:
 
     def reject(self, node: Node, construct: str) -> None:
         """Raise UnsupportedConstructError for a construct at `node`."""
-        refuse(node, construct, self._file_name, self._runtime, possible=f"{INTEL} and on {PYCUDA}")
+        raise_unsupported(node, construct, self._file_name, self._runtime, possible=f"{INTEL} and on {PYCUDA}")
 
     def _variant(self, item: Item, spaces: Spaces) -> str:
         node = item.inner
@@ -328,7 +328,7 @@ def _constant_edits(node: Node, *, at_file_scope: bool) -> Iterator[Edit]:
     kind = type_node(node)
     declarators = [child for child in node.children if child.type == "init_declarator"]
     plain = all(child.children[0].type == "identifier" for child in declarators)
-    if kind is not None and plain and declarators and DATA_TYPES.get(" ".join(node_text(kind).split())) in WHOLE_TYPES:
+    if kind is not None and plain and declarators and DATA_TYPES.get(" ".join(node_text(kind).split())) in INTEGER_TYPES:
         yield replace(node, "enum { " + ", ".join(node_text(child) for child in declarators) + " };")
         return
     for child in node.children:
@@ -370,7 +370,7 @@ class KernelScope:
     file_dynamic_shared: tuple[Node, ...]  # extern __shared__ at file scope
 
 
-def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
+def find_kernel_scope(root: Node, kernel: SourceFunction) -> KernelScope:
     """Return what the kernel reaches by the names in its definition; overloads of one name stay together."""
     items = tuple(_items(root))
     macros: dict[str, set[str]] = {}

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from tree_sitter import Node
 
 from kernalyse.services.core.errors import UnsupportedConstructError
-from kernalyse.services.profiler.kernel_sources.syntax import descendants, node_text, place_of
+from kernalyse.services.profiler.kernel_sources.syntax import descendants, node_text, source_location
 
 # ---------------------------------------------------------------- prelude
 # The prelude goes before a translated kernel and defines CUDA's names in terms of OpenCL's.
@@ -318,26 +318,26 @@ NODES_NOT_IN_C: Final = {
 CASTS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 
 
-def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible: str, advice: str = "") -> NoReturn:
+def raise_unsupported(node: Node, construct: str, file_name: str, runtime: str, *, possible: str, advice: str = "") -> NoReturn:
     """Raise UnsupportedConstructError with the construct, its line, and a runtime that supports it."""
     raise UnsupportedConstructError(
-        str(place_of(node, file_name)),
+        str(source_location(node, file_name)),
         found=construct,
         expected=f"CUDA C++ that {runtime} can take",
         remedy=(f"{advice} " if advice else "") + f"It runs on {possible}.",
     )
 
 
-def refuse_unsupported(nodes: Iterable[Node], dialect: Dialect, file_name: str, runtime: str) -> None:
+def check_supported(nodes: Iterable[Node], dialect: Dialect, file_name: str, runtime: str) -> None:
     """Raise UnsupportedConstructError at the first unsupported construct in the definitions that a kernel needs."""
     for root in nodes:
         for node in _with_root(root):
             construct = _never(node)
             if construct:
-                refuse(node, construct, file_name, runtime, possible=PYCUDA)
+                raise_unsupported(node, construct, file_name, runtime, possible=PYCUDA)
             construct = _not_in_c(node) if dialect is Dialect.C else None
             if construct:
-                refuse(node, construct, file_name, runtime, possible=f"{INTEL} and on {PYCUDA}")
+                raise_unsupported(node, construct, file_name, runtime, possible=f"{INTEL} and on {PYCUDA}")
 
 
 def first_warp_call(nodes: Iterable[Node]) -> Node | None:

@@ -12,15 +12,15 @@ from tree_sitter import Node
 from kernalyse.services.core.errors import UnsupportedConstructError
 from kernalyse.services.core.model import Dim3, KernelSource
 from kernalyse.services.profiler.backends.opencl import dialect as opencl_prelude
-from kernalyse.services.profiler.backends.opencl.address_spaces import KernelScope, SpacedFunctions, scope_of
+from kernalyse.services.profiler.backends.opencl.address_spaces import KernelScope, SpacedFunctions, find_kernel_scope
 from kernalyse.services.profiler.backends.opencl.dialect import (
     HARMLESS_HEADERS,
     INTEL,
     PYCUDA,
     Dialect,
+    check_supported,
     first_warp_call,
-    refuse,
-    refuse_unsupported,
+    raise_unsupported,
 )
 from kernalyse.services.profiler.kernel_sources.functions import ParsedSource, SourceFunction, argument_edits, parse_kernel_source
 from kernalyse.services.profiler.kernel_sources.syntax import (
@@ -34,9 +34,9 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     insert_before,
     is_dynamic_shared,
     node_text,
-    place_of,
     remove,
     replace,
+    source_location,
     type_node,
 )
 
@@ -77,7 +77,7 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     kernel = parsed.kernel(function_name)
     file_name = parsed.source.file_name
     if kernel.is_template:
-        refuse(
+        raise_unsupported(
             kernel.node,
             f"the template kernel {function_name}<{', '.join(kernel.template_parameters)}> without its arguments",
             file_name,
@@ -88,11 +88,11 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     if kernel.template_arguments:
         parsed, kernel = without_template(parsed, kernel, target.runtime)
     elif "<" in kernel.name:
-        refuse(kernel.node, f"the specialization {kernel.name}", file_name, target.runtime, possible=PYCUDA)
-    scope = scope_of(parsed.tree.root_node, kernel)
+        raise_unsupported(kernel.node, f"the specialization {kernel.name}", file_name, target.runtime, possible=PYCUDA)
+    scope = find_kernel_scope(parsed.tree.root_node, kernel)
     reached = [item.node for item in scope.reached]
     _reject_headers(scope, file_name, target)
-    refuse_unsupported(reached, target.dialect, file_name, target.runtime)
+    check_supported(reached, target.dialect, file_name, target.runtime)
     _reject_variables(scope, file_name, target)
     warp_call = first_warp_call(reached)
     if warp_call is not None:
@@ -124,7 +124,7 @@ def _reject_headers(scope: KernelScope, file_name: str, target: Target) -> None:
         path = include.child_by_field_name("path")
         header = node_text(path).strip('<>"') if path is not None else node_text(include)
         if header not in HARMLESS_HEADERS:
-            refuse(
+            raise_unsupported(
                 include,
                 f"#include of {header}",
                 file_name,
@@ -138,16 +138,18 @@ def _reject_variables(scope: KernelScope, file_name: str, target: Target) -> Non
     """Raise UnsupportedConstructError for memory that CUDA reserves outside kernels, and for shared memory outside of them."""
     for item in scope.reached:
         if not item.is_function and has_qualifier(item.inner, "__device__"):
-            refuse(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
+            raise_unsupported(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
         if not item.is_function and has_qualifier(item.inner, "__constant__") and "=" not in node_text(item.node):
-            refuse(item.node, f"the __constant__ variable {item.name} without a value", file_name, target.runtime, possible=PYCUDA)
+            raise_unsupported(
+                item.node, f"the __constant__ variable {item.name} without a value", file_name, target.runtime, possible=PYCUDA
+            )
         if item.inner.type == "namespace_definition" and any(node_text(node) == "__global__" for node in descendants(item.node)):
-            refuse(item.node, "a kernel inside a namespace", file_name, target.runtime, possible=PYCUDA)
+            raise_unsupported(item.node, "a kernel inside a namespace", file_name, target.runtime, possible=PYCUDA)
         if item.inner.id == scope.kernel.node.id:
             continue
         for node in descendants(item.node):
             if node.type == "declaration" and has_qualifier(node, "__shared__"):
-                refuse(
+                raise_unsupported(
                     node,
                     "__shared__ in a __device__ function",
                     file_name,
@@ -160,10 +162,10 @@ def _reject_variables(scope: KernelScope, file_name: str, target: Target) -> Non
 def _check_warps(call: Node, block: Dim3, file_name: str, target: Target) -> None:
     name = node_text(call)
     if not target.has_warps:
-        refuse(call, f"the warp function {name}", file_name, target.runtime, possible=f"{INTEL} and on {PYCUDA}")
+        raise_unsupported(call, f"the warp function {name}", file_name, target.runtime, possible=f"{INTEL} and on {PYCUDA}")
     if block.x % WARP_SIZE:
         raise UnsupportedConstructError(
-            str(place_of(call, file_name)),
+            str(source_location(call, file_name)),
             found=f"the warp function {name} with a block of {block}",
             expected=f"a block whose x is a multiple of {WARP_SIZE} on {target.runtime}",
             remedy=f"Choose such a block (--block {WARP_SIZE}x{max(block.count // WARP_SIZE, 1)}), or run it on {PYCUDA}.",
@@ -232,13 +234,13 @@ def _parameter_edits(declarator: Node, file_name: str, target: Target) -> Iterat
         kinds = [child.type for child in descendants(parameter)]
         pointer_count = kinds.count("pointer_declarator") + kinds.count("abstract_pointer_declarator") + kinds.count("array_declarator")
         if pointer_count > 1:
-            refuse(parameter, f"a pointer to pointers, '{node_text(parameter)}'", file_name, target.runtime, possible=PYCUDA)
+            raise_unsupported(parameter, f"a pointer to pointers, '{node_text(parameter)}'", file_name, target.runtime, possible=PYCUDA)
         if "reference_declarator" in kinds or "function_declarator" in kinds:
-            refuse(parameter, f"the kernel parameter '{node_text(parameter)}'", file_name, target.runtime, possible=PYCUDA)
+            raise_unsupported(parameter, f"the kernel parameter '{node_text(parameter)}'", file_name, target.runtime, possible=PYCUDA)
         if pointer_count:
             yield insert_before(parameter, "__global ")
         elif kind is not None and node_text(kind) == "bool":
-            refuse(parameter, "a bool kernel parameter", file_name, target.runtime, possible=PYCUDA, advice="Make it an int.")
+            raise_unsupported(parameter, "a bool kernel parameter", file_name, target.runtime, possible=PYCUDA, advice="Make it an int.")
         elif kind is not None and node_text(kind) in ("size_t", "ptrdiff_t"):  # OpenCL kernels may not take these
             yield replace(kind, "ulong" if node_text(kind) == "size_t" else "long")
 
@@ -256,7 +258,9 @@ def _dynamic_pointer(declaration: Node, file_name: str, target: Target) -> str:
     arrays = [node for node in descendants(declaration) if node.type == "array_declarator"]
     name = declarator_name(arrays[0]) if arrays else None
     if kind is None or name is None or len(arrays) != 1:
-        refuse(declaration, f"'{node_text(declaration)}'", file_name, target.runtime, possible=PYCUDA, advice="Declare it as T name[].")
+        raise_unsupported(
+            declaration, f"'{node_text(declaration)}'", file_name, target.runtime, possible=PYCUDA, advice="Declare it as T name[]."
+        )
     type_name = node_text(kind)
     return f"__local {type_name}* {node_text(name)} = (__local {type_name}*){DYNAMIC_SHARED};"
 
@@ -277,7 +281,7 @@ def _shared_edits(declaration: Node, body: Node, text: bytes, file_name: str, ta
     }
     sizes = {node_text(node) for node in descendants(declaration) if node.type == "identifier"} - names
     if sizes & local_constants:
-        refuse(
+        raise_unsupported(
             declaration,
             f"__shared__ in a nested scope, sized by {', '.join(sorted(sizes & local_constants))} of that scope",
             file_name,
@@ -342,7 +346,7 @@ def _reject_macros(parsed: ParsedSource, instance: SourceFunction, runtime: str)
         used = sorted(parameters & words)
         if name in parameters or used:
             what = "the name of a template parameter" if name in parameters else f"the template parameter {used[0]} in its text"
-            refuse(
+            raise_unsupported(
                 node,
                 f"the macro {name}, with {what} of {instance.name}",
                 parsed.source.file_name,

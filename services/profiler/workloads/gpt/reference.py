@@ -15,7 +15,7 @@ import psutil
 from kernalyse.services.core.errors import KernalyseError, LaunchLimitError, MemoryLimitError
 from kernalyse.services.core.model import CacheMode, Device, DeviceKind, RunLimits, Verification, VerificationState
 from kernalyse.services.profiler.backends.base import check_launch
-from kernalyse.services.profiler.measuring.references import attention_of, gelu_of, layernorm_of
+from kernalyse.services.profiler.measuring.references import apply_causal_attention, apply_gelu, apply_layernorm
 from kernalyse.services.profiler.workloads.gpt.operations import PlannedPass, Problem, plan_pass
 
 # ---------------------------------------------------------------- weights
@@ -23,7 +23,7 @@ from kernalyse.services.profiler.workloads.gpt.operations import PlannedPass, Pr
 Array = npt.NDArray[Any]
 
 TOKENS: Final = "tokens"
-SPREAD: Final = 0.1  # of biases, and of the layer norms' factors around 1: large enough that a kernel that forgets them shows
+WEIGHT_DEVIATION: Final = 0.1  # of biases, and of the layer norms' factors around 1: large enough that a kernel that forgets them shows
 
 
 def random_tokens(problem: Problem, seed: int) -> Array:
@@ -75,7 +75,7 @@ def _values(shape: tuple[int, ...], seed: int, name: str) -> Array:
     if name.endswith(".weight"):
         values /= np.float32(math.sqrt(shape[0]))
     elif name.endswith((".bias", ".beta", ".gamma")):
-        values *= np.float32(SPREAD)
+        values *= np.float32(WEIGHT_DEVIATION)
     if name.endswith(".gamma"):
         values += np.float32(1)
     return values
@@ -110,9 +110,9 @@ def _forward(problem: Problem, weights: Mapping[str, Array], tokens: Array) -> A
     for index in range(architecture.layer_count):
         block = f"blocks.{index}"
         qkv = _linear(weights, f"{block}.attn.qkv", _norm(weights, f"{block}.ln1", x))
-        attended = attention_of(qkv.reshape(*tokens.shape, 3, *heads), 1 / math.sqrt(architecture.head_width))
+        attended = apply_causal_attention(qkv.reshape(*tokens.shape, 3, *heads), 1 / math.sqrt(architecture.head_width))
         x = x + _linear(weights, f"{block}.attn.proj", attended.reshape(x.shape))
-        hidden = gelu_of(_linear(weights, f"{block}.mlp.fc", _norm(weights, f"{block}.ln2", x)))
+        hidden = apply_gelu(_linear(weights, f"{block}.mlp.fc", _norm(weights, f"{block}.ln2", x)))
         x = x + _linear(weights, f"{block}.mlp.proj", hidden)
     logits: Array = _norm(weights, "ln_f", x) @ weights["logits.weight"]
     return logits
@@ -124,7 +124,7 @@ def _linear(weights: Mapping[str, Array], path: str, x: Array) -> Array:
 
 
 def _norm(weights: Mapping[str, Array], path: str, x: Array) -> Array:
-    return layernorm_of(x, weights[f"{path}.gamma"], weights[f"{path}.beta"], EPSILON)
+    return apply_layernorm(x, weights[f"{path}.gamma"], weights[f"{path}.beta"], EPSILON)
 
 
 class LogitsCheck:

@@ -24,8 +24,8 @@ from kernalyse.services.core.model import (
 from kernalyse.services.core.reruns import SOURCES_ARTIFACT
 from kernalyse.services.profiler.backends.base import DeviceSession, PassSession
 from kernalyse.services.profiler.measuring.benchmark import Method
-from kernalyse.services.profiler.measuring.device_state import Neighbours, open_clock_meter, open_use_meter
-from kernalyse.services.profiler.measuring.paired import Turns
+from kernalyse.services.profiler.measuring.device_state import ContentionCheck, open_clock_meter, open_use_meter
+from kernalyse.services.profiler.measuring.paired import InterleavedTrials
 from kernalyse.services.profiler.measuring.verification import SWITCHED_OFF
 from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
 from kernalyse.services.profiler.workloads.events import ProgressReporter, store_artifact
@@ -41,7 +41,7 @@ from kernalyse.services.profiler.workloads.gpt.reference import (
     reference_logits,
 )
 from kernalyse.services.profiler.workloads.gpt.sampling import LoadedModel, LoadedPass, PassContext, PassRun, StepSampling
-from kernalyse.services.profiler.workloads.gpt.spec import variants_of
+from kernalyse.services.profiler.workloads.gpt.spec import requested_variants
 from kernalyse.services.profiler.workloads.sweeps.configuration import RECHECK_SEED_STEP
 from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 
@@ -71,7 +71,7 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
     if work.measuring.cache_mode is CacheMode.DEFAULT:  # inside a pass a layer finds what the one before has left
         method = method.with_cache(CacheMode.HOT)
     problem = _problem(work, session.device)
-    variants = variants_of(work)
+    variants = requested_variants(work)
     need = check_memory(problem, variants, session.device, context.limits)
     passes = _plan(problem, variants, method.cache_mode)
     progress.total_count = sum(planned.configuration_count for planned in passes)
@@ -83,11 +83,11 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
         session=session,
         sink=context.sink,
         clock_meter=open_clock_meter(session.device),
-        contention=Neighbours(open_use_meter(session.device)),
+        contention=ContentionCheck(open_use_meter(session.device)),
         method=method,
         seed=work.seed,
     )
-    pass_context.contention.wait_or_refuse(work.measuring.busy_policy, progress.report)
+    pass_context.contention.ensure_idle(work.measuring.busy_policy, progress.report)
     for planned in passes:
         context.sink.write(planned.pass_configuration)
         for step in planned.steps:
@@ -260,7 +260,7 @@ def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple
     """Sample complete passes: one variant alone, two interleaved."""
     if len(runs) != 2:
         return [run.sample() for run in runs], None
-    turns = Turns(runs[0], runs[1], progress.report)
+    turns = InterleavedTrials(runs[0], runs[1], progress.report)
     comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
     return [turns.stop_reason] * len(runs), comparison
 

@@ -25,9 +25,9 @@ from kernalyse.services.profiler.backends.base import (
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 from kernalyse.services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, Recorder
 from kernalyse.services.profiler.measuring.buffers import bind_arguments
-from kernalyse.services.profiler.measuring.device_state import ClockMeter, ClockReading, DeviceUse, Neighbours
+from kernalyse.services.profiler.measuring.device_state import ClockMeter, ClockReading, ContentionCheck, DeviceUse
 from kernalyse.services.profiler.measuring.stopping import StoppingRule
-from kernalyse.services.profiler.measuring.verification import joined
+from kernalyse.services.profiler.measuring.verification import worse_verification
 from kernalyse.services.profiler.workloads.events import EventSink
 from kernalyse.services.profiler.workloads.gpt.operations import PlannedPass, PlannedStep, Problem
 from kernalyse.services.profiler.workloads.gpt.reference import LOGITS, TOKENS, Array
@@ -107,7 +107,7 @@ class PassContext:
     session: PassSession
     sink: EventSink
     clock_meter: ClockMeter
-    contention: Neighbours
+    contention: ContentionCheck
     method: Method
     seed: int
 
@@ -170,7 +170,7 @@ class PassRun:
         pass_context.sink.write(
             replace(
                 measured,
-                verification=joined(self.verification, recheck),
+                verification=worse_verification(self.verification, recheck),
                 recheck=recheck,
                 seed=pass_context.seed,
                 input_distribution=INPUT_DISTRIBUTION,
@@ -280,7 +280,7 @@ class StepSampling:
         timing = Timing(TimingMethod.SINGLE, pass_context.method.cache_mode)
         for samples, planned, kernel in zip(self._steps, self._loaded.planned.steps, self._loaded.kernels, strict=True):
             stop_reason = samples.stop_reason or StopReason.TIME_LIMIT  # the pass's time was up
-            result = samples.recorder.result(stop_reason, joined(verification, recheck), timing)
+            result = samples.recorder.result(stop_reason, worse_verification(verification, recheck), timing)
             index = planned.configuration.configuration_index
             measured = result.measurement(index, pass_context.method, pass_context.session.device, use)
             pass_context.sink.write(

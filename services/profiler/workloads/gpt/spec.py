@@ -12,7 +12,7 @@ BASELINE: Final = "baseline"  # one naive kernel for each operation
 FUSED: Final = "fused"  # tiled products with bias, GELU and residual in them, attention in one kernel
 VARIANTS: Final = (BASELINE, FUSED)
 
-MAX_EXTENT: Final = 2**20
+MAX_DIMENSION: Final = 2**20
 """Of batch, sequence and vocabulary: far above what any device's memory holds, and their products still fit 64 bits."""
 
 
@@ -51,9 +51,9 @@ class GptSpec:
             ("sequence_length", work.sequence_length),
             ("vocabulary_size", work.vocabulary_size),
         ):
-            if not 1 <= value <= MAX_EXTENT:
+            if not 1 <= value <= MAX_DIMENSION:
                 raise InvalidParameterError(
-                    f"{name} of model {work.model_name}", found=str(value), expected=f"1 to {MAX_EXTENT}", remedy="Correct it."
+                    f"{name} of model {work.model_name}", found=str(value), expected=f"1 to {MAX_DIMENSION}", remedy="Correct it."
                 )
         if work.prompt:
             raise InvalidParameterError(
@@ -75,7 +75,7 @@ class GptSpec:
             )
 
 
-def variants_of(work: ModelRun) -> tuple[str, ...]:
+def requested_variants(work: ModelRun) -> tuple[str, ...]:
     """Return the requested variants in their order; baseline where none is named."""
     return work.variants or (BASELINE,)
 

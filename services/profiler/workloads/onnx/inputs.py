@@ -16,7 +16,7 @@ from kernalyse.services.core.errors import InvalidModelError, InvalidParameterEr
 from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, LogLevel, LogLines, ModelRun
 from kernalyse.services.profiler.workloads.events import EventSink
 from kernalyse.services.profiler.workloads.onnx.bert import stored_bert
-from kernalyse.services.profiler.workloads.onnx.model_file import WORDS_INPUT, ModelFile, ModelInput, read_model_file
+from kernalyse.services.profiler.workloads.onnx.model_file import TOKENS_INPUT, ModelFile, ModelInput, read_model_file
 from kernalyse.services.profiler.workloads.sweeps.configuration import RECHECK_SEED_STEP
 
 # ---------------------------------------------------------------- prompt
@@ -112,7 +112,7 @@ DEFAULT_TOKEN_COUNT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Extents:
+class OpenDimensions:
     """The sizes of the open dimensions."""
 
     batch: int
@@ -121,10 +121,10 @@ class Extents:
 
 def takes_tokens(model: ModelFile) -> bool:
     """Return whether the model has an input for tokens."""
-    return any(part.name == WORDS_INPUT for part in model.inputs)
+    return any(part.name == TOKENS_INPUT for part in model.inputs)
 
 
-def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
+def resolve_dimensions(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> OpenDimensions:
     """Return the sizes that the model's file fixes, else those that were requested.
 
     Raises InvalidParameterError: a sequence longer than the model's position table.
@@ -137,16 +137,18 @@ def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
             expected=f"at most {model.position_count}, the positions that it knows",
             remedy="Choose a shorter one.",
         )
-    return Extents(model.batch_size or work.batch_size, length)
+    return OpenDimensions(model.batch_size or work.batch_size, length)
 
 
-def make_feeds(work: ModelRun, model: ModelFile, size: Extents, tokens: Tokens | None) -> Feeds:
+def make_feeds(work: ModelRun, model: ModelFile, size: OpenDimensions, tokens: Tokens | None) -> Feeds:
     """Return the input arrays by name. Raises InvalidModelError for an input of an unsupported kind."""
     random = np.random.default_rng(work.seed)
     return {part.name: _values(part, model, size, tokens, random) for part in model.inputs}
 
 
-def _values(part: ModelInput, model: ModelFile, size: Extents, tokens: Tokens | None, random: np.random.Generator) -> npt.NDArray[Any]:
+def _values(
+    part: ModelInput, model: ModelFile, size: OpenDimensions, tokens: Tokens | None, random: np.random.Generator
+) -> npt.NDArray[Any]:
     dtype = _dtype(part, model)
     shape = _shape(part, size)
     match part.name:
@@ -182,7 +184,7 @@ def _dtype(part: ModelInput, model: ModelFile) -> np.dtype[Any]:
     return dtype
 
 
-def _shape(part: ModelInput, size: Extents) -> tuple[int, ...]:
+def _shape(part: ModelInput, size: OpenDimensions) -> tuple[int, ...]:
     """Return the shape of an input: an open first dimension is the batch, any other one the sequence."""
     return tuple(
         given if isinstance(given, int) and given > 0 else size.batch if place == 0 else size.sequence
@@ -204,7 +206,7 @@ class PreparedModel:
     name: str
     file: ModelFile
     feeds: Feeds
-    dimensions: Extents
+    dimensions: OpenDimensions
 
 
 def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: EventSink) -> PreparedModel:
@@ -215,7 +217,7 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
     bundle = None if work.bundle_digest is None else (folder / "bundles" / work.bundle_digest.removeprefix("sha256:")).resolve()
     file = read_model_file(_path(work, bundle, cache_folder or folder), work.model_name)
     tokens = _tokens(work, bundle, file, sink) if work.prompt else None
-    size = extents(work, file, tokens)
+    size = resolve_dimensions(work, file, tokens)
     _report_fixed(work, size, sink)
     return PreparedModel(work.model_name, file, make_feeds(work, file, size, tokens), size)
 
@@ -225,7 +227,7 @@ def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
     return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.dimensions, None)
 
 
-def _report_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
+def _report_fixed(work: ModelRun, size: OpenDimensions, sink: EventSink) -> None:
     """Log requested sizes that the file overrides, so that they are not mistaken for the measured ones."""
     if size.batch != work.batch_size:
         text = f"The model's file fixes the batch at {size.batch}: {work.batch_size} is not what runs."
@@ -247,7 +249,7 @@ def _tokens(work: ModelRun, bundle: Path | None, file: ModelFile, sink: EventSin
         raise InvalidParameterError(
             f"prompt for model {work.model_name}",
             found=f"a model with the inputs {', '.join(part.name for part in file.inputs)}",
-            expected=f"one that takes tokens as {WORDS_INPUT}",
+            expected=f"one that takes tokens as {TOKENS_INPUT}",
             remedy="Leave the prompt out: the inputs are filled with random numbers then.",
         )
     is_own = bundle is None or not work.tokenizer_file_name

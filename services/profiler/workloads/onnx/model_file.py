@@ -14,10 +14,10 @@ from google.protobuf.message import DecodeError
 
 from kernalyse.services.core.errors import InvalidModelError
 
-WORDS_INPUT: Final = "input_ids"
+TOKENS_INPUT: Final = "input_ids"
 FLOATS: Final = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 LOOKUP: Final = "Gather"
-PLACES_WORD: Final = "position"
+POSITIONS_WORD: Final = "position"
 """In the names of tables with a row for each place of a sequence, as exporters keep them from PyTorch and TensorFlow."""
 
 SCOPES: Final = "pkg.torch.onnx.name_scopes"
@@ -60,7 +60,7 @@ class ModelFile:
     @property
     def sequence_length(self) -> int | None:
         """Return the sequence length of the tokens that the file fixes; None: open, or it takes none."""
-        sizes = [part.shape[-1] for part in self.inputs if part.name == WORDS_INPUT and len(part.shape) > 1]
+        sizes = [part.shape[-1] for part in self.inputs if part.name == TOKENS_INPUT and len(part.shape) > 1]
         return next((size for size in sizes if isinstance(size, int) and _is_fixed(size)), None)
 
 
@@ -150,8 +150,8 @@ def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.Tenso
         table = weights.get(node.input[0]) if node.op_type == LOOKUP and len(node.input) > 1 else None
         if table is None or len(table.dims) != 2:
             continue
-        if node.input[1] == WORDS_INPUT:
+        if node.input[1] == TOKENS_INPUT:
             tokens = table.dims[0]
-        elif PLACES_WORD in table.name or PLACES_WORD in node.name:
+        elif POSITIONS_WORD in table.name or POSITIONS_WORD in node.name:
             positions = table.dims[0]
     return tokens, positions

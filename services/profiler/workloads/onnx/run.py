@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from kernalyse.services.core.costs.onnx import onnx_category, onnx_work
-from kernalyse.services.core.costs.operator import Work
+from kernalyse.services.core.costs.onnx import onnx_category, onnx_cost
+from kernalyse.services.core.costs.operator import OperatorCost
 from kernalyse.services.core.file_formats import FORMAT, LAUNCHING_PROVIDERS, NS_PER_US
 from kernalyse.services.core.model import (
     CacheMode,
@@ -40,9 +40,9 @@ from kernalyse.services.core.model import (
 from kernalyse.services.core.statistics import Samples
 from kernalyse.services.profiler.backends.base import TimedSamples, Timing
 from kernalyse.services.profiler.measuring.benchmark import Method, Recorder
-from kernalyse.services.profiler.measuring.device_state import DeviceUse, Neighbours, open_use_meter
+from kernalyse.services.profiler.measuring.device_state import ContentionCheck, DeviceUse, open_use_meter
 from kernalyse.services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingRule
-from kernalyse.services.profiler.measuring.verification import joined
+from kernalyse.services.profiler.measuring.verification import worse_verification
 from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
 from kernalyse.services.profiler.workloads.events import EventSink, ModelContext, ProgressReporter, store_artifact
 from kernalyse.services.profiler.workloads.onnx.inputs import PreparedModel, fresh_feeds, prepare, takes_tokens
@@ -112,19 +112,19 @@ def _parameters(model: PreparedModel) -> tuple[ParameterValue, ...]:
     return (batch, ParameterValue("sequence_length", model.dimensions.sequence)) if takes_tokens(model.file) else (batch,)
 
 
-def _work(node: ProfiledNode) -> Work | None:
+def _work(node: ProfiledNode) -> OperatorCost | None:
     """Return the cost of all calls of one pass."""
-    return _sum([None if call is None else onnx_work(call) for call in node.calls])
+    return _sum([None if call is None else onnx_cost(call) for call in node.calls])
 
 
-def _sum(parts: Sequence[Work | None]) -> Work | None:
+def _sum(parts: Sequence[OperatorCost | None]) -> OperatorCost | None:
     """Return the sum, known only where all terms are. dtype: that of most of the flop."""
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
     flop, moved = [part.flop for part in known], [part.bytes for part in known]
     heaviest = max(known, key=lambda part: (part.weight, part.flop or 0.0))
-    return Work(
+    return OperatorCost(
         heaviest.weight,
         None if None in flop else sum(value for value in flop if value is not None),
         None if None in moved else sum(value for value in moved if value is not None),
@@ -137,7 +137,7 @@ def _configuration(
     kernel_name: str,
     parameters: tuple[ParameterValue, ...],
     category: str,
-    work: Work | None,
+    work: OperatorCost | None,
     layer_path: str,
 ) -> Configuration:
     # An operator that neither computes nor moves data, such as a reshape, has no point in a roofline.
@@ -158,13 +158,13 @@ def _configuration(
     )
 
 
-def _dtype(work: Work | None) -> DataType:
+def _dtype(work: OperatorCost | None) -> DataType:
     """Return the data type; float32 for types that the project has no name for."""
     known = {dtype.value: dtype for dtype in DataType}
     return known.get("" if work is None or work.dtype is None else work.dtype, DataType.FLOAT32)
 
 
-def _notices(nodes: Sequence[ProfiledNode], work: Mapping[str, Work | None]) -> Iterator[str]:
+def _notices(nodes: Sequence[ProfiledNode], work: Mapping[str, OperatorCost | None]) -> Iterator[str]:
     unknown = Counter(node.operator for node in nodes if work[node.name] is None)
     if unknown:
         names = ", ".join(f"{count} {name}" for name, count in unknown.items())
@@ -176,11 +176,11 @@ def _notices(nodes: Sequence[ProfiledNode], work: Mapping[str, Work | None]) -> 
 
 # ---------------------------------------------------------------- interleaved measurement
 
-TURN_NS: Final = 100_000_000
+TRIAL_NS: Final = 100_000_000
 """Duration of the timed passes of a turn. Shorter turns load the model more often than they run it, in longer ones layers move seldom."""
-MAX_TURN_COUNT: Final = 4096  # passes: 32 KiB of samples in an event
+MAX_TRIAL_COUNT: Final = 4096  # passes: 32 KiB of samples in an event
 MAX_PROFILED_EVENTS: Final = 3000  # a profile of some 3 MB
-MIN_TURN_COUNT: Final = 2  # a layer needs two samples
+MIN_TRIAL_COUNT: Final = 2  # a layer needs two samples
 COLD_COUNT: Final = 1  # passes at the beginning of each profile: a fresh session allocates
 TRACE_FILE: Final = "profile.json"
 
@@ -228,7 +228,7 @@ class _Passes:
         optimized = self.folder / "optimized.onnx"
         nodes = self.profiled(GROUP_COUNT, optimized)[0]
         plan = plan_pass(self.model, nodes, layer_paths(self.model.file, optimized, nodes))
-        self.profiled_count = max(MIN_TURN_COUNT, MAX_PROFILED_EVENTS // max(len(nodes), 1))
+        self.profiled_count = max(MIN_TRIAL_COUNT, MAX_PROFILED_EVENTS // max(len(nodes), 1))
         return plan
 
     def profiled(self, count: int, optimized: Path | None = None) -> tuple[tuple[ProfiledNode, ...], Path]:
@@ -275,7 +275,7 @@ class _Run:
         self._plan = plan
         self._progress = progress
         rule = StoppingRule.of(work.measuring, device.kind)
-        self._contention = Neighbours(open_use_meter(device))
+        self._contention = ContentionCheck(open_use_meter(device))
         pass_method = Method(plan.configuration.cache_mode, TimingMethod.SINGLE, max(work.measuring.warm_up_count, 1), rule)
         layer_method = replace(pass_method, warm_up_count=COLD_COUNT)
         self._pass = _ConfigurationSamples(plan.configuration, 1, pass_method)
@@ -287,7 +287,7 @@ class _Run:
         self._profiled_ns = 0  # in trials under the profile, loading the model and reading the profile included
 
     def measure(self) -> None:
-        self._contention.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
+        self._contention.ensure_idle(self._work.measuring.busy_policy, self._progress.report)
         self._sink.write(self._plan.configuration)
         for node in self._plan.nodes:
             self._sink.write(node.configuration)
@@ -307,27 +307,27 @@ class _Run:
         while True:
             self._progress.report(f"pass {self._pass.recorder.taken_count + 1} of {self._passes.model.name}")
             criterion.resume()
-            samples = self._passes.session.time(self._passes.model.feeds, TURN_NS, self._max_pass_count())
+            samples = self._passes.session.time(self._passes.model.feeds, TRIAL_NS, self._max_pass_count())
             self._pass.report(samples, self._sink)
             reason = criterion.add(samples)
             criterion.pause()
             # A profile that takes longer than the passes between profiles would make the run as many times as long.
-            if turn_count < MIN_TURN_COUNT or self._profiled_ns <= criterion.elapsed_ns:
+            if turn_count < MIN_TRIAL_COUNT or self._profiled_ns <= criterion.elapsed_ns:
                 profile = self._profile(float(np.median(samples)))
                 turn_count += 1
-            if reason is not None and profile is not None and turn_count >= MIN_TURN_COUNT:
+            if reason is not None and profile is not None and turn_count >= MIN_TRIAL_COUNT:
                 self._store(profile)
                 return reason
 
     def _max_pass_count(self) -> int:
         """Return the maximum number of passes in the next trial."""
         left = self._pass.method.rule.max_sample_count - self._pass.recorder.taken_count
-        return max(1, min(MAX_TURN_COUNT, left))
+        return max(1, min(MAX_TRIAL_COUNT, left))
 
     def _profile(self, pass_ns: float) -> Path:
         """Run a profiled trial, with as many passes as one without profile; return the profile."""
         start_ns = time.perf_counter_ns()
-        count = int(min(max(TURN_NS / pass_ns, 1), self._passes.profiled_count))
+        count = int(min(max(TRIAL_NS / pass_ns, 1), self._passes.profiled_count))
         if any(layer.launches_per_sample > 1 for layer in self._layers.values()):
             count = max(count // GROUP_COUNT, 1) * GROUP_COUNT
         nodes, profile = self._passes.profiled(count)
@@ -362,7 +362,7 @@ class _Run:
 
     def _measurement(self, part: _ConfigurationSamples, stop_reason: StopReason, use: DeviceUse) -> Measurement:
         is_pass = part is self._pass
-        verification = joined(self._verification, self._recheck) if is_pass else NOT_VERIFIED
+        verification = worse_verification(self._verification, self._recheck) if is_pass else NOT_VERIFIED
         result = part.recorder.result(stop_reason, verification, part.timing)
         return replace(
             result.measurement(part.configuration.configuration_index, part.method, self._device, use),

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from kernalyse.services.core.costs.onnx import OnnxCall
 from kernalyse.services.core.errors import BackendUnavailableError, InvalidModelError
-from kernalyse.services.core.file_formats import MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
+from kernalyse.services.core.file_formats import MODEL_RUN, NODE, NODE_SUFFIX, NS_PER_US, SESSION
 from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, Device, DeviceKind, ModelRun, Verification, VerificationState
 from kernalyse.services.core.statistics import Samples
 from kernalyse.services.profiler.measuring.buffers import Array
@@ -167,7 +167,7 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
         pass_index = int(np.searchsorted(starts, event["ts"], side="right")) - 1
         if pass_index < 0:
             continue
-        name, arguments = event["name"].removesuffix(NODE_ENDING), event["args"]
+        name, arguments = event["name"].removesuffix(NODE_SUFFIX), event["args"]
         node = found.get(name)
         if node is None:
             operator, provider = (str(arguments.get(word, "")) for word in ("op_name", "provider"))
@@ -195,7 +195,7 @@ def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
 
 def _leaves(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the leaf nodes' executions in order of start: those that contain no other node."""
-    nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_ENDING)]
+    nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_SUFFIX)]
     nodes.sort(key=lambda event: (event["ts"], -event["dur"]))
     for event, following in zip(nodes, [*nodes[1:], None], strict=True):
         if following is None or not _holds(event, following):

@@ -17,10 +17,10 @@ from kernalyse.services.profiler.backends.base import CompiledKernel, DeviceBuff
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 from kernalyse.services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
 from kernalyse.services.profiler.measuring.buffers import Array, BufferPlan, DeviceBuffers, bind_arguments, input_values, poison_values
-from kernalyse.services.profiler.measuring.device_state import ClockMeter, DeviceUse, Neighbours
+from kernalyse.services.profiler.measuring.device_state import ClockMeter, ContentionCheck, DeviceUse
 from kernalyse.services.profiler.measuring.references import Reference, compute_reference
 from kernalyse.services.profiler.measuring.stopping import StoppingRule
-from kernalyse.services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare, joined
+from kernalyse.services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare, worse_verification
 from kernalyse.services.profiler.workloads.events import EventSink, ProgressReporter
 from kernalyse.services.profiler.workloads.sweeps.launches import (
     LaunchPlan,
@@ -47,7 +47,7 @@ class MeasurementContext:
     sink: EventSink
     folder: Path  # of the run
     clock_meter: ClockMeter
-    contention: Neighbours
+    contention: ContentionCheck
     buffers: DeviceBuffers
     compiler: SweepCompiler
     references: ReferenceResults = field(default_factory=ReferenceResults)
@@ -106,7 +106,7 @@ class ConfigurationRun:
     def start(self, on_activity: ActivitySink) -> None:
         """Compile, fill buffers, verify, warm up and choose how to time."""
         start_ns = time.perf_counter_ns()
-        self._context.contention.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
+        self._context.contention.ensure_idle(self._context.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
         launch = self.prepare()
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
@@ -275,7 +275,7 @@ class ConfigurationRun:
         measured = result.measurement(self.planned.configuration_index, self._method, context.session.device, use, self._further_ns)
         return replace(
             measured,
-            verification=joined(result.verification, recheck),
+            verification=worse_verification(result.verification, recheck),
             recheck=recheck,
             compile_ns=self._kernel.compile_ns,
             input_distribution=context.sweep.measuring.input_distribution.lower(),

@@ -14,14 +14,14 @@ from kernalyse.services.core.errors import InvalidParameterError, InvalidRequest
 from kernalyse.services.core.expressions import parse_expression
 from kernalyse.services.core.model import Configuration, Device, Dim3, KernelDefinition, LogLevel, LogLines
 from kernalyse.services.profiler.backends.base import Build, CompiledKernel, DeviceSession, LaunchConfiguration
-from kernalyse.services.profiler.kernel_sources.headers import bundle_folder, include_folders_of
+from kernalyse.services.profiler.kernel_sources.headers import bundle_folder, bundle_include_folders
 from kernalyse.services.profiler.measuring.buffers import BufferPlan, check_fits, plan_buffer
 from kernalyse.services.profiler.workloads.events import EventSink, store_artifact
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
 
 # ---------------------------------------------------------------- launch plan
 
-MAX_EXTENT: Final = 2**31 - 1  # of CUDA's grid.x; what the contract's fields hold
+MAX_DIMENSION: Final = 2**31 - 1  # of CUDA's grid.x; what the contract's fields hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,12 @@ def _check_extents(planned: PlannedConfiguration, grid: Dim3, shared_memory_byte
         *zip(("grid.x", "grid.y", "grid.z"), (grid.x, grid.y, grid.z), strict=True),
         ("bytes of dynamic shared memory", shared_memory_bytes),
     ):
-        if not 0 <= found <= MAX_EXTENT:
+        if not 0 <= found <= MAX_DIMENSION:
             shown = " ".join(f"{name}={value}" for name, value in planned.values.items())
             raise LaunchLimitError(
                 f"launch of {planned.kernel.definition.kernel_name} {shown}",
                 found=f"{what} = {found}",
-                expected=f"0 to {MAX_EXTENT}",
+                expected=f"0 to {MAX_DIMENSION}",
                 remedy="Choose other parameters, or correct the definition's launch expressions.",
             )
 
@@ -210,7 +210,7 @@ class SweepCompiler:
             function_name=kernel.definition.function,
             macros=planned.macro_values,
             options=self._options,
-            include_folders=() if digest is None else include_folders_of(bundle_folder(self._folder, digest)),
+            include_folders=() if digest is None else bundle_include_folders(bundle_folder(self._folder, digest)),
         )
 
     def _report(self, planned: PlannedConfiguration, compiled: CompiledKernel) -> None:

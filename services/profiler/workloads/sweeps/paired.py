@@ -23,8 +23,8 @@ from kernalyse.services.core.model import (
     VerificationState,
 )
 from kernalyse.services.profiler.measuring.device_state import DeviceUse
-from kernalyse.services.profiler.measuring.paired import CPU_BLOCK_NS, Turns
-from kernalyse.services.profiler.processes.event_pipe import CrashMarker, Turn
+from kernalyse.services.profiler.measuring.paired import CPU_BLOCK_NS, InterleavedTrials
+from kernalyse.services.profiler.processes.event_pipe import CrashMarker, MarkedTrial
 from kernalyse.services.profiler.workloads.events import EventSink
 from kernalyse.services.profiler.workloads.sweeps.checks import MIN_BLOCK_COUNT
 from kernalyse.services.profiler.workloads.sweeps.configuration import ActivitySink, ConfigurationRun, MeasurementContext, SweepProgress
@@ -87,8 +87,10 @@ class ProblemRun:
     def _compare(self, block_count: int) -> PairedComparison | None:
         """Compare both sides; None where one of them has failed."""
         baseline, candidate = self._sides
-        note = CrashMarker(self._context.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
-        turns = Turns(baseline, candidate, self._progress.report, note.write)
+        note = CrashMarker(
+            self._context.folder, [MarkedTrial(side.configuration_index, side.label, is_measurement=True) for side in self._sides]
+        )
+        turns = InterleavedTrials(baseline, candidate, self._progress.report, note.write)
         try:
             with note:
                 comparison = turns.compare(block_count)
@@ -125,13 +127,13 @@ def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:
 # A sweep measures one configuration after the other and takes the fastest of many, so the winner is also the luckiest. Only a
 # comparison made after that choice, under equal conditions, gives the real margin.
 
-CONFIRMING_RATIO: Final = 0.2
+CONFIRMATION_RATIO: Final = 0.2
 """Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
 
-CONFIRMING_SHARE_OF_ALL: Final = 0.1
+CONFIRMATION_FRACTION: Final = 0.1
 """Of the time that a sweep over everything took. With more, large sweeps would take noticeably longer than they used to."""
 
-LEAST_CONFIRMING_NS: Final = 3_000_000_000  # for small sweeps, but no longer than they took: a comparison needs a second or two
+MIN_CONFIRMATION_NS: Final = 3_000_000_000  # for small sweeps, but no longer than they took: a comparison needs a second or two
 SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and between them warming the cache and reading clocks, take as long
 
 
@@ -143,7 +145,7 @@ class Candidate:
     duration_median_ns: float
 
 
-class Contests:
+class TournamentGroups:
     """The candidates of each tournament group, measured in this run or in an earlier run of the sweep.
 
     Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
@@ -187,9 +189,9 @@ class Contests:
         return [candidates[:2] for candidates in ranked if len(candidates) > 1]
 
 
-def confirming_ns(measuring_ns: float) -> float:
+def confirmation_budget_ns(measuring_ns: float) -> float:
     """Return the time for the final comparisons of an exhaustive sweep that took `measuring_ns`."""
-    return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
+    return min(measuring_ns, max(MIN_CONFIRMATION_NS, CONFIRMATION_FRACTION * measuring_ns))
 
 
 def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
@@ -211,9 +213,9 @@ def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, prog
             _report_unconfirmed(best, runner_up, "the budget is spent.", context)
             return
         with CrashMarker(
-            context.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
+            context.folder, [MarkedTrial(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
         ) as note:
-            comparison = Turns(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
+            comparison = InterleavedTrials(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise

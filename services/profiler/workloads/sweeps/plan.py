@@ -27,7 +27,7 @@ from kernalyse.services.core.model import (
     Tie,
 )
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, check_definition, derive_definition
-from kernalyse.services.profiler.kernel_sources.definitions import BLOCK_NAMES, expressions_of
+from kernalyse.services.profiler.kernel_sources.definitions import BLOCK_NAMES, iterate_expressions
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle, bundle_folder, repack_headers
 from kernalyse.services.profiler.kernel_sources.syntax import fixed_line, has_includes, is_mentioned
@@ -274,7 +274,7 @@ def _check_skipped(plan: SweepPlan) -> None:
 
 def _plan_kernel(definition: KernelDefinition, source: KernelSource, bundle_digest: str | None, sweep: KernelSweep) -> PlannedKernel:
     names = {parameter.name for parameter in definition.parameters}
-    ties = ordered_ties(definition, tuple(tie for tie in sweep.ties if tie.name in names))
+    ties = order_ties(definition, tuple(tie for tie in sweep.ties if tie.name in names))
     axes = tuple(axis for axis in sweep.axes if axis.name in names)
     settled = {axis.name for axis in axes} | {tie.name for tie in ties}
     defaults = tuple(Axis(parameter.name, parameter.default_values) for parameter in definition.parameters if parameter.name not in settled)
@@ -282,7 +282,7 @@ def _plan_kernel(definition: KernelDefinition, source: KernelSource, bundle_dige
         definition=definition,
         source=source,
         bundle_digest=bundle_digest,
-        axes=values_checked(definition, axes + defaults, ties),
+        axes=check_axis_values(definition, axes + defaults, ties),
         ties=ties,
         arguments=merge_arguments(definition, source, sweep),
         macro_axes=sweep.macro_axes,
@@ -394,7 +394,7 @@ def _check_macro_use(kernels: Sequence[ResolvedKernel], sweep: KernelSweep) -> N
 def _may_use(kernel: ResolvedKernel, macro_name: str, sweep: KernelSweep) -> bool:
     """Return whether the source, a header of it, the instance of a template, or an expression has the name."""
     root = parse_kernel_source(kernel.source).tree.root_node
-    expressions = (text for _, texts in expressions_of(kernel.definition) for text in texts)
+    expressions = (text for _, texts in iterate_expressions(kernel.definition) for text in texts)
     texts = (kernel.definition.function, *expressions, *(argument.expression for argument in sweep.arguments))
     return is_mentioned(root, macro_name) or has_includes(root) or any(macro_name in re.findall(r"\w+", text) for text in texts)
 
@@ -416,7 +416,7 @@ def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: K
     return tuple(chosen.get(argument.name, argument) for argument in definition.arguments)
 
 
-def ordered_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[Tie, ...]:
+def order_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[Tie, ...]:
     """Return parameters so that each comes after its source. Raises UnknownParameterError; InvalidParameterError for a cycle."""
     names = {parameter.name for parameter in definition.parameters}
     for tie in ties:
@@ -443,7 +443,7 @@ def ordered_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[T
     return tuple(ordered)
 
 
-def values_checked(definition: KernelDefinition, axes: tuple[Axis, ...], ties: tuple[Tie, ...]) -> tuple[Axis, ...]:
+def check_axis_values(definition: KernelDefinition, axes: tuple[Axis, ...], ties: tuple[Tie, ...]) -> tuple[Axis, ...]:
     """Return the axes. Raises InvalidParameterError for a parameter without values, or with one below its least."""
     values_of = {axis.name: axis.values for axis in axes}
     sources = {tie.name: tie.source_name for tie in ties}
@@ -484,7 +484,7 @@ def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
     return replace(spec, work=replace(sweep, kernels=kernels))
 
 
-def kept_headers(plan: SweepPlan, folder: Path) -> Iterator[HeaderBundle]:
+def stored_header_bundles(plan: SweepPlan, folder: Path) -> Iterator[HeaderBundle]:
     """Yield the bundles of headers that the sweep's kernels name, as they were uploaded. folder: of the run."""
     for digest in sorted({kernel.bundle_digest for kernel in plan.kernels if kernel.bundle_digest is not None}):
         headers = repack_headers(bundle_folder(folder, digest))

@@ -14,7 +14,7 @@ from kernalyse.services.core.model import KernelSweep, LogLevel, LogLines, Searc
 from kernalyse.services.core.statistics import MedianInterval, median_interval
 from kernalyse.services.profiler.backends.base import DeviceSession
 from kernalyse.services.profiler.measuring.buffers import DeviceBuffers
-from kernalyse.services.profiler.measuring.device_state import Neighbours, open_clock_meter, open_use_meter
+from kernalyse.services.profiler.measuring.device_state import ContentionCheck, open_clock_meter, open_use_meter
 from kernalyse.services.profiler.workloads.events import EventSink, ProgressReporter
 from kernalyse.services.profiler.workloads.sweeps.configuration import (
     ConfigurationRun,
@@ -24,12 +24,12 @@ from kernalyse.services.profiler.workloads.sweeps.configuration import (
 )
 from kernalyse.services.profiler.workloads.sweeps.launches import SweepCompiler
 from kernalyse.services.profiler.workloads.sweeps.paired import (
-    CONFIRMING_RATIO,
+    CONFIRMATION_RATIO,
     Candidate,
     ClockNs,
-    Contests,
     SearchBudget,
-    confirming_ns,
+    TournamentGroups,
+    confirmation_budget_ns,
     measure_pairs,
 )
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, SweepPlan
@@ -67,7 +67,7 @@ def run_sweep(
         sink=sink,
         folder=folder,
         clock_meter=open_clock_meter(session.device),
-        contention=Neighbours(open_use_meter(session.device)),
+        contention=ContentionCheck(open_use_meter(session.device)),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
     )
@@ -86,7 +86,7 @@ def _measure(plan: SweepPlan, process_index: int, context: MeasurementContext, p
     if context.sweep.pairing is not None:
         measure_pairs(configurations, context.sweep.pairing.block_count, context, progress)
         return
-    groups = Contests(_earlier_contenders(plan, context.sweep))
+    groups = TournamentGroups(_earlier_contenders(plan, context.sweep))
     match context.sweep.strategy:
         case SearchStrategy.ALL:
             _measure_all(configurations, context, progress, groups)
@@ -100,13 +100,13 @@ def _measure_all(
     configurations: Sequence[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    groups: Contests,
+    groups: TournamentGroups,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     start_ns = clock_ns()
     for planned in configurations:
         groups.enter(planned, measure_configuration(planned, context, progress))
-    allowed_ns = confirming_ns(clock_ns() - start_ns)
+    allowed_ns = confirmation_budget_ns(clock_ns() - start_ns)
     is_decided_by_processes = context.sweep.process_count > 1
     if not (is_decided_by_processes or context.sweep.skip_confirmation) and groups.shortest_comparison_ns() <= allowed_ns:
         groups.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
@@ -141,7 +141,7 @@ def search_at_random(
     configurations: Iterable[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    groups: Contests,
+    groups: TournamentGroups,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Measure one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
@@ -161,7 +161,7 @@ def search_by_halving(
     configurations: Iterable[PlannedConfiguration],
     context: MeasurementContext,
     progress: SweepProgress,
-    groups: Contests,
+    groups: TournamentGroups,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Find the fastest configuration of each group; each group gets an equal fraction of the budget left when it begins."""
@@ -179,7 +179,7 @@ def search_by_halving(
 
 
 def _search_share(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
-    return budget if context.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
+    return budget if context.sweep.skip_confirmation else budget.part(1 - CONFIRMATION_RATIO)
 
 
 def _limited(context: MeasurementContext, left_ns: float) -> MeasurementContext:
@@ -210,7 +210,7 @@ def _report_left(left_count: int, context: MeasurementContext) -> None:
 class _Halving:
     """Successive halving within one tournament group."""
 
-    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, groups: Contests) -> None:
+    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, groups: TournamentGroups) -> None:
         self._context = context
         self._progress = progress
         self._budget = budget

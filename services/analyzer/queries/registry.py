@@ -521,6 +521,7 @@ class FileSource:
         return MEASUREMENTS.table_name in self.frames
 
     def rows(self, table: Table, parameters: QueryParameters = DEFAULT_QUERY) -> pl.LazyFrame | None:
+        """Return the file's own rows of the table; None: the table is derived, or files have none of it."""
         if not self.has_results:
             return trace_rows(self.frames, table) if table in FILE_TABLES else None
         if table not in (*STORED_TABLES, *IMPORTED_TABLES):
@@ -529,10 +530,12 @@ class FileSource:
         return _conformed(self.frames, table).with_columns(run_id=pl.lit(RUN_ID), event_index=pl.int_range(pl.len(), dtype=pl.Int64))
 
     def parts(self, derived: Derived) -> Sequence[TableSource]:
+        """Return the file itself where the derived table is of its kind."""
         kinds = (RunKind.MEASUREMENTS, RunKind.MODEL) if self.has_results else (RunKind.TRACE,)
         return [self] if derived.kind in (RunKind.ANY, *kinds) else []
 
     def result(self, derived: Derived, parameters: QueryParameters, compute: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+        """Return what is computed; results of files are not cached."""
         return compute()
 
     def finished(self, table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -115,6 +115,7 @@ def thresholds(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
 
 
 def trace_hardware(store: Store, run_ids: Sequence[str] | None) -> TraceHardware:
+    """Return ceilings and thresholds that imported traces state themselves, or that a user set for their devices."""
     found = store.hardware.of_runs(run_ids)
     records = store.runs.of(sorted(found)) if found else []
     known = [(record, device_id, *of_device) for record in records for device_id, of_device in found[record.run.run_id].items()]
@@ -223,6 +224,7 @@ class StoreSource:
         return None if table.table_name in DERIVED else self.store.read(table, self.run_ids)
 
     def parts(self, derived: Derived) -> Sequence[TableSource]:
+        """Return the sources that a derived table is computed from one by one."""
         match derived.kind:
             case RunKind.ANY:
                 return [self]
@@ -239,9 +241,11 @@ class StoreSource:
                 return [TraceSource(self.store, record) for record in records if record.run.is_trace or not is_measured]
 
     def result(self, derived: Derived, parameters: QueryParameters, compute: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+        """Return the result of a computation, from the cache where it is kept there."""
         return compute()
 
     def finished(self, table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the rows as the source's callers expect them."""
         return rows
 
     def _trace_comparison(self, table: Table, parameters: QueryParameters) -> pl.LazyFrame:
@@ -269,21 +273,26 @@ class TraceSource:
 
     @property
     def run_id(self) -> str:
+        """Return the trace's run_id."""
         return self.record.run.run_id
 
     @cached_property
     def hardware(self) -> TraceHardware:
+        """Return ceilings and thresholds of the trace's devices."""
         return trace_hardware(self.store, [self.run_id])
 
     def rows(self, table: Table, parameters: QueryParameters = DEFAULT_QUERY) -> pl.LazyFrame | None:
+        """Return the trace's rows of a stored table."""
         if table in (CEILINGS, THRESHOLDS):
             return self.hardware.tables()[table.table_name]
         return self.store.read(table, [self.run_id])
 
     def parts(self, derived: Derived) -> Sequence[TableSource]:
+        """Return the sources that a derived table is computed from one by one."""
         return [self]
 
     def result(self, derived: Derived, parameters: QueryParameters, compute: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+        """Return the result of a computation, from the cache where it is kept there."""
         if derived.table in WINDOWED_TABLES:
             return timeline_table(derived.table, timeline_of(self.store, self.run_id), parameters).lazy()
         name = derived.cached_result_name(parameters)
@@ -292,6 +301,7 @@ class TraceSource:
         return self.store.answer(self.run_id, name, lambda: compute().collect())
 
     def finished(self, table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the rows as the source's callers expect them."""
         event_index = pl.lit(self.record.next_event_index - 1)
         return table.conform(rows.with_columns(run_id=pl.lit(self.run_id), event_index=event_index))
 

@@ -45,10 +45,12 @@ class TableAnswers:
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
     ) -> QueryResult:
-        """Raises as resolve_table does, and:
+        """Return the rows that a query selects.
 
-        InvalidRequestError: a column that the table lacks, a value that it cannot hold.
-        StoredRunDamagedError: a file of one of the runs cannot be read.
+        Raises:
+            InvalidRequestError: a column that the table lacks, a value that it cannot hold.
+            StoredRunDamagedError: a file of one of the runs cannot be read.
+            What resolve_table raises.
         """
         try:
             return self._answer(table, run_ids, query, allowed_differences)

@@ -33,10 +33,13 @@ MATMUL_SIZES: Final = ("M", "N", "K")
 
 
 class BenchmarkListReader:
+    """Reader of lists of benchmarks."""
+
     format = FORMAT
     description = "a list of benchmarked kernels with rates or times, JSON or CSV"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         opening = LIST_OPENING.match(head)
         if opening is not None:
             return BenchmarkColumns.of(_first_members(head[opening.end() - 1 :])).is_benchmark
@@ -44,6 +47,7 @@ class BenchmarkListReader:
         return "\0" not in text and BenchmarkColumns.of(header_of(text)[0]).is_benchmark
 
     def read(self, files: TraceFiles) -> ReadResult:
+        """Read the file. Raises InvalidTraceError."""
         with files.path.open("rb") as file:
             is_json = LIST_OPENING.match(file.read(1024)) is not None
         records = _json_records(files) if is_json else _csv_records(files)
@@ -307,6 +311,7 @@ class BenchmarkColumns:
         return self.has_figure or ("name" in self.known and any(what in self.known for what in CIRCUMSTANCES))
 
     def text(self, record: JsonObject, what: str) -> str | None:
+        """Return a record's text in the column of that meaning; None: it has none."""
         column = self.known.get(what)
         value = None if column is None else record.members.get(column)
         return None if value is None else value if isinstance(value, str) else str(value)

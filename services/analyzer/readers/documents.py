@@ -57,10 +57,12 @@ class JsonObject:
         raise InvalidTraceError(f"{self.place}: {name}", found=found, expected=expected, remedy=remedy)
 
     def text(self, name: str) -> str:
+        """Return a text member. Raises InvalidTraceError: it is missing or no text."""
         value = self.members.get(name)
         return value if isinstance(value, str) else self.refuse(name, KINDS[str])
 
     def optional_text(self, name: str) -> str | None:
+        """Return a text member; None where it is missing."""
         return None if self.members.get(name) is None else self.text(name)
 
     def count(self, name: str) -> int:
@@ -70,6 +72,7 @@ class JsonObject:
         return value if is_count(value) else self.refuse(name, f"{KINDS[int]} of 64 bits" if is_whole else KINDS[int])
 
     def optional_count(self, name: str) -> int | None:
+        """Return an integer member of 64 bits; None where it is missing."""
         return None if self.members.get(name) is None else self.count(name)
 
     def optional_number(self, name: str) -> float | None:
@@ -82,10 +85,12 @@ class JsonObject:
         return float(value)
 
     def optional_flag(self, name: str) -> bool | None:
+        """Return a member that is true or false; None where it is missing."""
         value = self.members.get(name)
         return value if value is None or isinstance(value, bool) else self.refuse(name, KINDS[bool])
 
     def object(self, name: str) -> JsonObject:
+        """Return a member that is an object. Raises InvalidTraceError."""
         value = self.members.get(name)
         return JsonObject(f"{self.place}: {name}", value) if isinstance(value, dict) else self.refuse(name, KINDS[dict])
 
@@ -101,6 +106,7 @@ class JsonObject:
         ]
 
     def optional_objects(self, name: str) -> list[JsonObject]:
+        """Return a list of objects; empty where the member is missing."""
         return [] if self.members.get(name) is None else self.objects(name)
 
     def values(self, name: str) -> list[Any]:
@@ -335,5 +341,5 @@ BY_NAME: Final = {name: dtype for dtype, others in KNOWN for name in (dtype.name
 
 
 def dtype_of(text: str | None) -> Dtype | None:
-    """ "FP16", "half" and "torch.float16" are one. None: not known."""
+    """Return the data type of a name; "FP16", "half" and "torch.float16" are one. None: not known."""
     return None if text is None else BY_NAME.get(text.strip().lower().removeprefix("torch."))

@@ -41,13 +41,17 @@ BANDWIDTH: Final = "global_memory_bus_bandwidth"
 
 
 class NvbenchReader:
+    """Reader of NVBench's JSON files."""
+
     format = FORMAT
     description = "NVBench JSON"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         return re.match(rb"\s*\{", head) is not None and b'"devices"' in head and b'"benchmarks"' in head
 
     def read(self, files: TraceFiles) -> ReadResult:
+        """Read the file. Raises InvalidTraceError."""
         document = read_document(files)
         version = _version(document)
         devices = _devices(document)
@@ -533,6 +537,7 @@ def as_line(subject: str, content: Any) -> str:
 
 
 def lines_of(subject: str, content: dict[str, Any]) -> Iterator[str]:
+    """Yield the line that keeps content as JSON under a subject; none where there is no content."""
     if content:
         yield as_line(subject, content)
 

@@ -37,10 +37,13 @@ MAX_TIME_US: Final = 2**61 // NS_PER_US
 
 
 class OnnxRuntimeReader:
+    """Reader of ONNX Runtime's profiles."""
+
     format = FORMAT
     description = "a profile of ONNX Runtime"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         return OPENING.match(head) is not None and SIGN.search(head) is not None
 
     def read(self, files: TraceFiles) -> ReadResult:
@@ -188,8 +191,10 @@ def _ns(event: JsonObject, name: str) -> int:
 
 
 def _work(launches: list[_Launch], ranges: _Ranges) -> pl.DataFrame:
-    """Table launch_work. Kernels of a device name their node, but not which execution of it: they stand for all of them, at the
-    last one's row."""
+    """Return table launch_work.
+
+    Kernels of a device name their node, but not which execution of it: they stand for all of them, at the last one's row.
+    """
     found = NodeWork()
     last_rows = {event.name: row for row, event in enumerate(ranges.events) if ranges.is_node[row]}
     for row, event in enumerate(ranges.events):

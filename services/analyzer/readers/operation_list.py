@@ -52,14 +52,18 @@ NO_TIME: Final = f"neither {' nor '.join(TIME_MEMBERS)}"
 
 
 class CommandsReader:
+    """Reader of commands.json."""
+
     format = FORMAT
     description = "commands.json (operations with shapes and times)"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         is_timed = any(f'"{name}"'.encode() in head for name in TIME_MEMBERS)
         return OPENING.match(head) is not None and b'"type"' in head and is_timed
 
     def read(self, files: TraceFiles) -> ReadResult:
+        """Read the file. Raises InvalidTraceError."""
         operations = operations_of(files)
         config = roofline_config(files)
         reading = _Reading(files, config, _registry_answers(files, operations))
@@ -277,6 +281,7 @@ class OpRegistry:
         return OperationWork(FLOP_PER_MAC * told["macs"], told["bytes"], told["symbol"])
 
     def close(self) -> None:
+        """End the process that runs the registry, with all that it started."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):  # with all that it started
@@ -366,6 +371,7 @@ class RegistryAnswers:
     answers: tuple[OperationWork | str | None, ...] = ()
 
     def of(self, operation: Operation) -> OperationWork | str | None:
+        """Return the registry's answer for an operation; None: there is none."""
         return self.answers[operation.index] if self.answers else None
 
     def document(self) -> dict[str, Any]:

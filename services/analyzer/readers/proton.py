@@ -45,10 +45,13 @@ TRANSFERS_PER_CLOCK: Final = 2
 
 
 class ProtonReader:
+    """Reader of Triton Proton's profiles."""
+
     format = FORMAT
     description = "a profile of Triton's Proton (hatchet JSON)"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         return OPENING.match(head) is not None and b'"frame"' in head
 
     def read(self, files: TraceFiles) -> ReadResult:

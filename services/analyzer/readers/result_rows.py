@@ -70,10 +70,12 @@ class ResultRows:
         self._lines.append({"level": LogLevel.INFO.value, "line": line})
 
     def add_lines(self, lines: Iterable[str]) -> None:
+        """Add lines to the log."""
         for line in lines:
             self.add_line(line)
 
     def add_problem(self, line: str) -> None:
+        """Add a warning to the log, and to the problems of the result."""
         self.problems.append(line)
         self._lines.append({"level": LogLevel.WARNING.value, "line": line})
 
@@ -109,6 +111,7 @@ class ResultRows:
 
 
 def label_of(kernel_name: str, parameters: Mapping[str, int], variant: str) -> str:
+    """Return the label of a configuration: kernel, parameters, variant."""
     return " ".join((kernel_name, *(f"{name}={value}" for name, value in parameters.items()), *([variant] if variant else ())))
 
 

@@ -38,13 +38,17 @@ EXPECTED: Final[dict[object, str]] = {
 
 
 class ResultsReader:
+    """Reader of kernalyse's own results documents."""
+
     format = FORMAT
     description = "results of kernalyse (bench --json, export --format json)"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         return BEGINNING.match(head) is not None
 
     def read(self, files: TraceFiles) -> ReadResult:
+        """Read the file. Raises InvalidTraceError."""
         document = read_document(files)
         if document.text("schema") != VERSION:
             raise InvalidTraceError(

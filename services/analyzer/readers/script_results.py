@@ -45,13 +45,17 @@ COUNTER_NAME: Final = re.compile(r"[a-z0-9]+__\w+")
 
 
 class KernelBenchmarkerReader:
+    """Reader of KernelBenchmarker's results."""
+
     format = KERNEL_BENCHMARKER_FORMAT
     description = "benchmark_results.json of KernelBenchmarker"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         return OPENING.match(head) is not None and b'"benchmarks"' in head and b'"execution_time_ms"' in head
 
     def read(self, files: TraceFiles) -> ReadResult:
+        """Read the file. Raises InvalidTraceError."""
         rows = ResultRows(KERNEL_BENCHMARKER_FORMAT, files.arrived_unix_ns)
         counters: list[Row] = []
         devices: dict[str, str] = {}  # name by id
@@ -194,15 +198,19 @@ BYTES_PER_MB: Final = 1e6
 
 
 class ModelProfilesReader:
+    """Reader of the model dashboards' files."""
+
     format = MODEL_PROFILES_FORMAT
     description = "profiling_data.json or comparison_data.json of language models"
 
     def matches(self, head: bytes) -> bool:
+        """Return whether a file begins as one of this format."""
         is_profile = b'"benchmarks"' in head and b'"timing"' in head
         is_comparison = b'"comparisons"' in head and b'"mean_ms"' in head
         return OPENING.match(head) is not None and (is_profile or is_comparison)
 
     def read(self, files: TraceFiles) -> ReadResult:
+        """Read the file. Raises InvalidTraceError."""
         document = read_document(files)
         metadata = document.optional_object("metadata")
         gpu_name = metadata.optional_text("gpu_name")

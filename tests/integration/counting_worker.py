@@ -8,5 +8,5 @@ from kernalyse.services.profiler import worker
 from kernalyse.services.profiler.workloads import counters
 
 if __name__ == "__main__":
-    with patch.object(counters, "counted_capability", lambda device: "9.0"):
+    with patch.object(counters, "check_countable_device", lambda device: "9.0"):
         worker._exit(worker.main())

@@ -165,7 +165,7 @@ def test_on_a_full_disk_it_is_compiled_and_not_kept(folder: Path, tmp_path: Path
 
 # ---------------------------------------------------------------- rules
 
-UNCHANGING: Final = {"NONE"}
+UNCHANGING: Final = {"NULL_INDEX"}
 """Constants of other modules that jitted functions may use: they never change, for files of stores hold them."""
 
 

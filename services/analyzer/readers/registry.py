@@ -23,7 +23,7 @@ SHOWN_BYTES: Final = 40
 
 READERS: Final = (
     ("nsys.reader", "NsysSqliteReader"),
-    ("nsys.reader", "NsysFolderReader"),
+    ("nsys.reader", "NsysDirectoryReader"),
     ("nsys.reader", "NsysReportReader"),
     ("results", "ResultsReader"),
     ("nvbench", "NvbenchReader"),

@@ -333,10 +333,6 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
     )
 
 
-if __name__ == "__main__":
-    _exit(main())
-
-
 # ---------------------------------------------------------------- process series
 # A run in several processes, one after the other: this process starts them and ends as the first one that fails.
 #
@@ -386,3 +382,7 @@ def _end_by_signal(number: int) -> None:
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    _exit(main())

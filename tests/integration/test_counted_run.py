@@ -128,7 +128,9 @@ async def test_a_kernel_without_formulas_gets_its_place_under_the_roofline(count
     assert kernels["achieved_flop_per_s_max"][0] == points["achieved_flop_per_s"].max()
 
 
-@pytest.mark.parametrize(("behaviour", "words"), [("short", "it has 1 launches where the run profiled 2"), ("half", "no whole row")])
+@pytest.mark.parametrize(
+    ("behaviour", "words"), [("short", "it has 1 launches where the run profiled 2"), ("half", "is not a complete row")]
+)
 async def test_a_report_that_does_not_fit_the_run_belongs_to_no_configuration(
     counting_node: ProfilerNode, stub: Any, private_folders: Path, behaviour: str, words: str
 ) -> None:

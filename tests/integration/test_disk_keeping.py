@@ -27,7 +27,7 @@ HOURS_S = 3600.0
 @pytest.fixture
 async def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Calls, Path]]:
     """A node that may keep next to nothing and looks often, and the folder of its data."""
-    often = f"import kernalyse.services.profiler.server\nservices.profiler.disk_keeping.INTERVAL_S = {INTERVAL_S}\n"
+    often = f"from kernalyse.services.profiler import server\nserver.INTERVAL_S = {INTERVAL_S}\n"
     monkeypatch.setattr(profiler_node, "_PROGRAM", often + profiler_node._PROGRAM)
     node = ProfilerNode(tmp_path, stand_in=True, artifacts_max_bytes=1, bundle_max_age_s=HOURS_S)
     try:

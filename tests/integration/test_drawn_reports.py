@@ -61,7 +61,7 @@ def test_libraries_that_are_missing_are_named_with_the_extra_that_brings_them(mo
 
 def test_a_process_that_fails_or_takes_too_long_costs_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_files, "PROGRAM", "kernalyse.services.ui.report.nothing")
-    with pytest.raises(InternalError, match=r"No module named services\.ui\.report\.nothing"):
+    with pytest.raises(InternalError, match=r"No module named kernalyse\.services\.ui\.report\.nothing"):
         report_files.draw_report(TASK, {})
     monkeypatch.setattr(report_files, "TIME_LIMIT_S", 0.001)
     with pytest.raises(LimitReachedError, match=r"more than 0\.001 s of drawing"):

@@ -85,7 +85,7 @@ def test_a_command_shows_a_client_certificate_and_one_without_is_told_what_is_mi
     assert_refused_at_once(refused, begin_s, f"connection to {analyzer.address}", "no client certificate was shown", "client_ca_file")
     stranger = MutualTls(mutual.service, mutual.service)
     refused = runs_of(analyzer.address, private_folders, *trusted, *stranger.shown())
-    assert_refused_at_once(refused, begin_s, "the client certificate was shown", "that the service's client_ca_file has signed")
+    assert_refused_at_once(refused, begin_s, "the client certificate was shown", "signed by the CA in the service's client_ca_file")
     refused = runs_of(analyzer.address, private_folders, *trusted, "--client-certificate-file", mutual.client.certificate)
     assert_refused_at_once(refused, begin_s, "a certificate without its key")
 

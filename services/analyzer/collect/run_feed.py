@@ -17,7 +17,6 @@ import polars as pl
 
 from kernalyse.services.analyzer.analysis.roofline import RooflineModel, roofline_under
 from kernalyse.services.analyzer.queries.filters import chunks
-from kernalyse.services.analyzer.queries.run_tables import ceilings, thresholds
 from kernalyse.services.analyzer.store.database import RunCommit
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import LAYER_ROOFLINE, ROOFLINE
@@ -254,6 +253,9 @@ class RunSubscriptions:
 
 
 def _commit_frames(store: Store, commit: RunCommit, feed: RunBuffer) -> Frames:
+    # With every analysis, which a command that lists runs does without.
+    from kernalyse.services.analyzer.queries.run_tables import ceilings, thresholds
+
     tables = {row.table.table_name: row.table for row in commit.rows if row.table in WATCHED_TABLES and row.table is not CEILINGS}
     frames = {name: frame_from_rows(table, [row.values for row in commit.rows if row.table is table]) for name, table in tables.items()}
     if commit.samples:

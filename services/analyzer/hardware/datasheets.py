@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Final
 
 from kernalyse.services.core.model import Ceiling, DataType, Device, DeviceKind
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # ---------------------------------------------------------------- peaks
 # peaks.csv has one row per product, rates.csv one per class of compute capability. Empty cells are unknown. Both have dense rates (no
@@ -140,8 +141,6 @@ def _read(file_name: str) -> tuple[Record, ...]:
 
 THREADS_PER_WARP: Final = 32
 
-_TEXTS: Final = {"compute_capability": pl.String, "source": pl.String}
-
 
 @cache
 def sm_limits() -> pl.DataFrame:
@@ -150,5 +149,7 @@ def sm_limits() -> pl.DataFrame:
     partition_count: partitions of a multiprocessor's registers, each for warps of its own. shared_unit_bytes, register_unit_count:
     the granularity in which a block gets shared memory and a warp gets registers. Source: column source of sm_limits.csv.
     """
+    import polars as pl  # data sheets are read where there is none, too
+
     text = resources.files(__package__).joinpath("sm_limits.csv").read_bytes()
-    return pl.read_csv(text, schema_overrides=_TEXTS)
+    return pl.read_csv(text, schema_overrides={"compute_capability": pl.String, "source": pl.String})

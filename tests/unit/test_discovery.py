@@ -36,8 +36,8 @@ def test_another_users_file_is_passed_over(tmp_path: Path) -> None:
 def test_a_dead_process_is_no_service(tmp_path: Path) -> None:
     path = tmp_path / "profiler.json"
     code = (
-        "import os, sys, pathlib\nfrom kernalyse.services.core.settings import announced\n"
-        "with announced(pathlib.Path(sys.argv[1]), 'profiler', 'unix:x', pathlib.Path('token')): os._exit(0)"
+        "import os, sys, pathlib\nfrom kernalyse.services.core.settings import advertised\n"
+        "with advertised(pathlib.Path(sys.argv[1]), 'profiler', 'unix:x', pathlib.Path('token')): os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     assert json.loads(path.read_text())["service"] == "profiler"  # it left its file behind

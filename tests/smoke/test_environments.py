@@ -124,9 +124,10 @@ def test_analyzer_and_dashboard_need_nothing_of_a_gpu_host(install: Install, tmp
     assert [row["kernel_name"] for row in json.loads(shown)["kernels"]] == ["gemm"]
     with private_folder() as folder, services(folder, binaries / "python") as running:
         analyzer = running.start("analyzer")
-        dashboard = running.start("ui", "--server", analyzer.address)
+        dashboard = running.start("ui", "--analyzer-address", analyzer.address)
         with pytest.raises(urllib.error.HTTPError) as refused:  # without its token, but it serves
             urllib.request.urlopen(f"http://{dashboard.address}/", timeout=60)
+        refused.value.close()
         assert refused.value.code in (401, 403)
 
 

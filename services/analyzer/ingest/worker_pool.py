@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
+from kernalyse.services.analyzer.readers.base import GZIP_MAGIC, ReadResult, TraceFiles
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, error_class
 from kernalyse.services.core.model import Run
@@ -37,10 +37,9 @@ MAX_IDLE_BYTES: Final = 512 * 1024**2
 """Most memory of an idle process that is reused: allocators do not return what a large trace took."""
 
 UNCOMPRESSED_MEMORY_RATIO: Final = 3
-"""Most memory of reading, relative to the size of the file: SQLite of 10 M kernels takes 0.5, Kineto JSON 2.5."""
+"""Most memory of reading, relative to the size of the file: SQLite of 10 M kernels takes 0.5, Kineto JSON of a million events 1.3."""
 
 COMPRESSED_MEMORY_RATIO: Final = 60  # traces unpack to 15 to 40 times their size
-GZIP_MAGIC: Final = b"\x1f\x8b"
 ANONYMOUS_MEMORY_PATTERN: Final = re.compile(rb"RssAnon:\s+(\d+) kB")
 
 

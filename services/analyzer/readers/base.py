@@ -20,6 +20,9 @@ from kernalyse.services.core.errors import InvalidTraceError
 if TYPE_CHECKING:
     from kernalyse.services.core.model import Device, Revision
 
+GZIP_MAGIC: Final = b"\x1f\x8b"
+"""The first bytes of a gzip file."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:

@@ -15,13 +15,12 @@ from typing import IO, Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kernalyse.services.analyzer.readers.base import TraceFiles
+from kernalyse.services.analyzer.readers.base import GZIP_MAGIC, TraceFiles
 from kernalyse.services.core.errors import InvalidTraceError, LimitReachedError
 
 # isal is optional: it unpacks in two thirds of the time.
 inflating: Final[Any] = zlib if importlib.util.find_spec("isal") is None else importlib.import_module("isal.isal_zlib")
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31  # with a gzip header and its checksum
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 """Size of the blocks that are unpacked at once: smaller ones cost a call each, larger ones leave the processor's cache."""

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pandas  # noqa: F401  # HoloViews imports it at its first chart, on the thread; Bokeh's stream() meanwhile finds half of it in sys.modules
+
 from kernalyse.services.ui.empty_charts import EmptyChart
 from kernalyse.services.ui.kept_charts import keep
 from kernalyse.services.ui.pages.shell import environment

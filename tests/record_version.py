@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.private_folder import private_folder
-from tests.unit.test_kineto import call, kernel, module
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
 ROOT: Final = Path(__file__).parents[1]
 SHOWN: Final = {"sweep": ("configurations", "measurements", "roofline"), "trace": ("kernels", "layers", "breakdown")}

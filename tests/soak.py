@@ -33,7 +33,7 @@ KILL_TESTS: Final = (
     "tests/integration/test_profiler_faults.py",
     "tests/integration/test_collector_faults.py",
     "tests/integration/test_reading_processes.py",
-    "tests/unit/test_journal.py",
+    "tests/unit/profiler/test_journal.py",
 )
 RUN_COUNT, CONFIGURATION_COUNT = 2000, 1000
 """Of a large store: two million measurements."""

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, TimeoutError, expect
 from kernalyse.services.ui.charts.performance_rows import configuration_key
 from kernalyse.services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
-from tests.unit.test_kineto import call, kernel, module
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
 pytestmark = pytest.mark.browser
 

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
-from tests.unit.test_kineto import call, kernel, module, operator
-from tests.unit.test_model_dashboards import PROFILE
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
+from tests.unit.compat.test_model_dashboards import PROFILE
 
 pytestmark = pytest.mark.browser
 

@@ -14,8 +14,8 @@ from tests.browser.dashboard import Dashboard
 from tests.browser.test_kernels_page import column
 from tests.browser.test_layers import import_net
 from tests.browser.test_live import eventually
+from tests.unit.compat.test_model_dashboards import PROFILE
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
-from tests.unit.test_model_dashboards import PROFILE
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually
-from tests.unit.test_model_dashboards import COMPARISON, MODEL, PROFILE
+from tests.unit.compat.test_model_dashboards import COMPARISON, MODEL, PROFILE
 
 pytestmark = pytest.mark.browser
 

@@ -16,8 +16,8 @@ from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually
 from tests.integration.profiler_stand_in import configuration, measurement
+from tests.unit.analyzer.analysis.test_counted_work import NO_WORK
 from tests.unit.run_results import results_of
-from tests.unit.test_counted_work import NO_WORK
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ from kernalyse.services.core.model import CommandProfile, KernelSweep, ModelRun,
 from tests.browser.conftest import Visit
 from tests.browser.test_live import eventually
 from tests.onnx_files import save_model
-from tests.unit.test_kineto import call, kernel
+from tests.unit.analyzer.readers.test_kineto import call, kernel
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
-from tests.unit.test_kineto import call, kernel, module, operator
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.browser.socket_viewer import ask, log_in
 from tests.service_processes import ServiceProcess, ServiceProcesses, free_port
-from tests.unit.test_kineto import call, kernel
+from tests.unit.analyzer.readers.test_kineto import call, kernel
 
 pytestmark = pytest.mark.browser
 

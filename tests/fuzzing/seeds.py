@@ -26,9 +26,9 @@ from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.file_formats import FILE_NAME
-from tests.unit.test_benchmark_list import GEMMS
-from tests.unit.test_commands import ADDMM, CONFIG, CONV, MM, MUL
-from tests.unit.test_seed_files import BENCHMARK, COMPARISON, PROFILE
+from tests.unit.analyzer.ingest.test_benchmark_list import GEMMS
+from tests.unit.analyzer.readers.test_commands import ADDMM, CONFIG, CONV, MM, MUL
+from tests.unit.analyzer.readers.test_seed_files import BENCHMARK, COMPARISON, PROFILE
 
 CSV: Final = 'name,M,N,K,tflops,batch,dtype,model,time_ms\nk,1,2,3,4.5,8,f32,m,1.5\n"a,b",1,2,3,,8,f16,,2\n'
 SEEDS: Final[tuple[Any, ...]] = (

@@ -26,9 +26,9 @@ from kernalyse.services.core.errors import StoreLockedError
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.service_processes import ServiceProcess, free_port
-from tests.unit.test_commands import CONFIG, MM
-from tests.unit.test_kineto import call
-from tests.unit.test_kineto import kernel as kernel_event
+from tests.unit.analyzer.readers.test_commands import CONFIG, MM
+from tests.unit.analyzer.readers.test_kineto import call
+from tests.unit.analyzer.readers.test_kineto import kernel as kernel_event
 
 QUICK = ("--max-time", "0.2", "--samples", "50")
 COMMAND = (sys.executable, "-m", "kernalyse.services.cli.main")

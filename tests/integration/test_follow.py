@@ -28,8 +28,8 @@ from kernalyse.services.core.settings import AnalyzerSettings, UiSettings, find_
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from tests.service_processes import free_port
-from tests.unit.test_commands import CONFIG, CONV, MM, MUL, SOUND
-from tests.unit.test_model_dashboards import PROFILE
+from tests.unit.analyzer.readers.test_commands import CONFIG, CONV, MM, MUL, SOUND
+from tests.unit.compat.test_model_dashboards import PROFILE
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"

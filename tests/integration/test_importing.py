@@ -35,7 +35,7 @@ from tests.integration.analyzer_under_test import (
     watch_run,
 )
 from tests.integration.profiler_stand_in import ProfilerStandIn
-from tests.unit.test_nvbench import BATCH, COLD, TIMES, TIMES_DATA, axis, document, state
+from tests.unit.analyzer.readers.test_nvbench import BATCH, COLD, TIMES, TIMES_DATA, axis, document, state
 
 FILE_NAME = "nightly.json"
 CONTENT = json.dumps(

@@ -14,7 +14,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import connected, running_analyzer, serving
 from tests.integration.test_importing import RUN_ID, imported
-from tests.unit.test_commands import CONFIG, CONV, MM, MUL, SOUND, registry
+from tests.unit.analyzer.readers.test_commands import CONFIG, CONV, MM, MUL, SOUND, registry
 
 MINE = {"type": "ID_MY_OP", "name": "mine", "data_type": "FP16", "shape": [3, 4], "time_ns": 5}
 

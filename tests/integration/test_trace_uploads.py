@@ -18,7 +18,7 @@ from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, Imp
 from kernalyse.trace_upload import CHUNK_BYTES
 from tests.private_folder import FOLDERS, private_folder
 from tests.service_processes import ServiceProcess, ServiceProcesses
-from tests.unit.test_kineto import call, kernel
+from tests.unit.analyzer.readers.test_kineto import call, kernel
 
 PATIENCE_S = 90.0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.command import kernalyse
-from tests.unit.test_kineto import call, kernel, module, operator
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
 
 TABLES = ("layers", "roofline", "layer_roofline", "ceilings", "opportunities")
 

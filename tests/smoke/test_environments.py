@@ -17,7 +17,7 @@ import pytest
 
 from tests.private_folder import private_folder
 from tests.service_processes import ServiceProcesses
-from tests.unit.test_kineto import call, kernel, module
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
 ROOT = Path(__file__).parents[2]
 INSTALL_TIMEOUT_S = 900

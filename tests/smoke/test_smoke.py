@@ -16,7 +16,7 @@ from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from kernalyse.services.ui.state import PAGE_TITLES
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, chromium
-from tests.unit.test_kineto import call, kernel, module
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tests.unit.test_kineto import call, kernel, module
+from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
 BASE_UNIX_NS: Final = 1_760_000_000 * 10**9
 

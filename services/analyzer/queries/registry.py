@@ -142,7 +142,8 @@ class Derived:
     derived_inputs: derived tables of the same kind of runs that it is computed from.
     needs_hardware: it has other rows under other ceilings and thresholds, which it is given besides.
     version: of its rows, where these are cached: of traces, and of kernels. Without a new one, rows that were cached before a change
-        of the code stay; with a needless one, they are computed again. tests/unit/test_table_versions.py says when a table needs it.
+        of the code stay; with a needless one, they are computed again. tests/unit/analyzer/queries/test_table_versions.py says when a
+        table needs it.
     """
 
     table: Table

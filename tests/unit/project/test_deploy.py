@@ -1,0 +1,187 @@
+"""What deploy/ and the Dockerfile name is there: files, stages, commands, options, settings, dependencies."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from kernalyse.services.cli.main import app
+from kernalyse.services.cli.serve import flag_parser
+from kernalyse.services.core.settings import SETTINGS_CLASSES
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+SERVICES = {settings.section: settings for settings in SETTINGS_CLASSES}
+
+pytestmark = pytest.mark.skipif(not DEPLOY.is_dir(), reason="needs the checkout")
+
+
+def yaml_files() -> list[Path]:
+    return sorted(DEPLOY.rglob("*.yaml"))
+
+
+def word_lists(value: Any) -> Iterator[list[str]]:
+    """Lists of words anywhere in a document."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from word_lists(item)
+
+
+def service_commands() -> Iterator[tuple[str, list[str]]]:
+    for path in yaml_files():
+        for document in yaml.safe_load_all(path.read_text()):
+            yield from ((path.name, words) for words in word_lists(document) if words[0] in SERVICES)
+    for path in [*DEPLOY.glob("systemd/*.service"), *DEPLOY.glob("slurm/*")]:
+        text = path.read_text().replace("\\\n", " ")
+        for line in re.findall(r"(?:kernalyse|/kernalyse) ((?:profiler|analyzer|ui)(?![\w:])[^&\n]*)", text):
+            yield path.name, shlex.split(line)
+
+
+def other_commands() -> Iterator[tuple[str, list[str]]]:
+    """`kernalyse SUBCOMMAND …` of shell lines, up to the end of the command."""
+    for path in sorted(DEPLOY.rglob("*")):
+        if path.suffix in (".md", ".sbatch", ".yaml"):
+            text = re.sub(r"^\s*#(?! ).*$", "", path.read_text().replace("\\\n", " "), flags=re.MULTILINE)
+            for line in re.findall(r"kernalyse ((?:nodes|runs|devices|doctor|up|bench|show|import)\b[^|`;\n]*)", text):
+                yield path.name, shlex.split(line, comments=True)
+
+
+def test_services_are_started_with_options_that_they_have() -> None:
+    found = list(service_commands())
+    assert {words[0] for _, words in found} == set(SERVICES)
+    assert {name for name, _ in found} >= {"compose.yaml", "profiler.yaml", "dashboard.yaml", "profiler.sbatch", "kernalyse-ui.service"}
+    for name, (service, *arguments) in found:
+        try:
+            flag_parser(SERVICES[service]).parse_args(arguments)
+        except SystemExit:
+            pytest.fail(f"{name}: kernalyse {service} {shlex.join(arguments)}")
+
+
+def test_commands_and_their_options_exist() -> None:
+    found = list(other_commands())
+    assert {words[0] for _, words in found} >= {"nodes", "up"}
+    for name, words in found:
+        command: Any = typer.main.get_command(app)
+        rest = list(words)
+        while rest and hasattr(command, "commands"):
+            assert rest[0] in command.commands, f"{name}: {shlex.join(words)}"
+            command = command.commands[rest.pop(0)]
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        options = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        assert options <= known, f"{name}: {shlex.join(words)}"
+
+
+def test_variables_are_settings() -> None:
+    known = {f"KERNALYSE_{section.upper()}_{name.upper()}" for section, settings in SERVICES.items() for name in settings.model_fields}
+    for path in [path for path in DEPLOY.rglob("*") if path.is_file()] + [ROOT / "Dockerfile"]:
+        assert set(re.findall(r"KERNALYSE_[A-Z_]+", path.read_text())) <= known | {"KERNALYSE_CONFIG", "KERNALYSE_TOKEN"}, path
+
+
+def test_the_dockerfile_copies_what_is_there_and_compose_builds_its_stages() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    stages = re.findall(r"^FROM \S+ AS (\w+)$", text, re.MULTILINE)
+    assert stages[-1] == "profiler"  # what `docker build -t kernalyse-nsys .` makes
+    taken = [line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for pattern in taken:
+        assert list(ROOT.glob(pattern)), pattern
+    for stage, source in re.findall(r"^COPY (?:--from=(\w+) )?(\S+) \S+$", text, re.MULTILINE):
+        is_sent = source == "." or any(Path(source).match(pattern) for pattern in taken)
+        assert stage in stages if stage else is_sent, source
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        assert service["build"]["target"] in stages, name
+        assert set(service.get("depends_on", {})) <= set(compose["services"])
+        assert {volume.partition(":")[0] for volume in service["volumes"]} <= set(compose["volumes"])
+    gpu = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())
+    assert set(gpu["services"]) <= set(compose["services"])
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    needed = {Path(name.strip("/")).parts[0] for name in (*build["targets"]["wheel"]["packages"], *build["targets"]["sdist"]["include"])}
+    assert needed <= set(taken)
+
+
+@pytest.mark.parametrize(("lock", "extras"), [("dashboard.lock", ("analyzer", "ui")), ("profiler.lock", ("profiler", "opencl", "cuda"))])
+def test_images_install_what_the_project_is_tested_with(lock: str, extras: tuple[str, ...]) -> None:
+    def pins(path: Path) -> dict[str, str]:
+        return dict(re.findall(r"^([\w.-]+)==(\S+)", path.read_text(), re.MULTILINE))
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    found = pins(DEPLOY / lock)
+    names = {re.split(r"[^\w.-]", requirement)[0] for requirement in wanted}
+    assert names <= set(found), "make lock brings them"
+    tested = pins(ROOT / "requirements-cuda.lock") | pins(ROOT / "requirements.lock")
+    assert {name: version for name, version in found.items() if tested.get(name) != version} == {}
+    blocks = re.split(r"\n(?=\S)", (DEPLOY / lock).read_text())
+    assert [block.splitlines()[0] for block in blocks if "==" in block.splitlines()[0] and "--hash=sha256:" not in block] == []
+
+
+def kubernetes_objects() -> list[dict[str, Any]]:
+    return [manifest for path in DEPLOY.glob("kubernetes/*.yaml") for manifest in yaml.safe_load_all(path.read_text())]
+
+
+def pods() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return each object that makes pods, with the template of its pods."""
+    return [(manifest, manifest["spec"]["template"]) for manifest in kubernetes_objects() if "template" in manifest["spec"]]
+
+
+def test_kubernetes_objects_refer_to_what_they_have() -> None:
+    for manifest, template in pods():
+        if manifest["kind"] != "Job":  # the cluster makes the selector of a Job
+            assert manifest["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+        for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, container["name"]
+    for service in (manifest for manifest in kubernetes_objects() if manifest["kind"] == "Service"):
+        selector = service["spec"]["selector"].items()
+        assert any(selector <= template["metadata"]["labels"].items() for _, template in pods()), service["metadata"]["name"]
+
+
+def test_what_requests_a_gpu_gives_it_back_by_itself() -> None:
+    """A Deployment or DaemonSet would hold the GPUs of its nodes for ever; a Job with a deadline ends."""
+    holders = [
+        manifest
+        for manifest, template in pods()
+        for container in template["spec"]["containers"]
+        if "nvidia.com/gpu" in {**container["resources"].get("requests", {}), **container["resources"].get("limits", {})}
+    ]
+    assert [manifest["metadata"]["name"] for manifest in holders] == ["kernalyse-profiler"]
+    for manifest in holders:
+        assert manifest["kind"] == "Job"
+        assert manifest["spec"]["activeDeadlineSeconds"] <= 24 * 3600
+
+
+def test_the_batch_script_is_bash(tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash")
+    script = DEPLOY / "slurm" / "profiler.sbatch"
+    assert subprocess.run([bash, "-n", script], check=False).returncode == 0
+    done = subprocess.run(
+        [bash, script], capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    )
+    assert "is the address of the analyzer" in done.stderr
+    assert done.returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_start_script_serves_the_dashboard_on_port_5000_unless_told_otherwise(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "run.sh", tmp_path)
+    (tmp_path / "Makefile").write_text("run:\n\t@echo up $(ARGS)\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of the make that runs the tests
+    for given, passed_on in (((), "up --port 5000"), (("--open", "--port", "7003"), "up --port 5000 --open --port 7003")):
+        done = subprocess.run([tmp_path / "run.sh", *given], cwd="/", capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.strip() == passed_on
+    command: Any = typer.main.get_command(app)
+    assert command.commands["up"].make_context("up", ["--port", "5000", "--port", "7003"]).params["port"] == 7003

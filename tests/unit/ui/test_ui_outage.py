@@ -1,0 +1,314 @@
+"""Pages whose analyzer is away for a while: what could not be answered is asked again, and nothing is shown for what it is not of."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import polars as pl
+import pytest
+from bokeh.document import Document
+
+from kernalyse.services.core.errors import UnavailableError
+from kernalyse.services.core.model import (
+    Hardware,
+    HardwareKey,
+    ImportedTrace,
+    KernelSelection,
+    KernelSweep,
+    Run,
+    RunSpec,
+    RunState,
+    TableQuery,
+    Thresholds,
+)
+from kernalyse.services.core.reruns import SPEC_ARTIFACT
+from kernalyse.services.ui.chosen_row import Listing
+from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.memory import NodesMemory, RunMemory
+from kernalyse.services.ui.pages import compare
+from kernalyse.services.ui.pages.compare import ComparePage
+from kernalyse.services.ui.pages.hardware_panel import HardwarePanel
+from kernalyse.services.ui.pages.history import HistoryPage
+from kernalyse.services.ui.pages.live import LivePage
+from kernalyse.services.ui.pages.roofline_point import PointPanel
+from kernalyse.services.ui.pages.roofline_rows import rows_of_run
+from kernalyse.services.ui.pages.row_detail import RowDetail
+from kernalyse.services.ui.pages.start import StartPage
+from kernalyse.services.ui.pages.timeline import TimelinePage
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.session import BrowserSession, UpdatePace
+from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.theme import LIGHT
+from kernalyse.services.ui.timeline_questions import GAP_COLUMNS
+from kernalyse.services.ui.uploads.imports import Imports
+from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState
+from kernalyse.services.ui.uploads.uploads import Uploads
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from tests.unit.ui.test_charts import points
+from tests.unit.ui.test_roofline_view import ROW
+from tests.unit.ui.test_timeline_chart import kernel, tile
+
+TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
+TRACE: Final = Run("t", "", RunSpec(ImportedTrace("a.json", "sha256:1", "kineto")), RunState.SUCCEEDED, create_time=TIME)
+
+
+class Client(AnalyzerClient):
+    """An analyzer that is away, apart from the tables that a test puts there. asked: what for."""
+
+    def __init__(self, *runs: Run, **tables: pl.DataFrame) -> None:
+        self.nodes = NodesMemory()  # and no thread, nor a channel
+        self.nodes.receive((), runs, (), True)
+        self.tables = tables
+        self.asked: list[str] = []
+        self.known_hardware: dict[HardwareKey, Hardware] = {}
+        self.artifacts: dict[str, bytes] = {}
+        self.looked_at: dict[str, RunMemory] = {}
+
+    def look_at(self, run_id: str) -> RunMemory:
+        return self.looked_at.setdefault(run_id, RunMemory(run_id))
+
+    def look_away(self, run_id: str) -> None:
+        pass
+
+    async def table(self, query: TableQuery, timeout_s: float = 0.0) -> TablePage:
+        name = f"{query.table_name} of {query.window_end_ns}" if query.table_name == "timeline" else query.table_name
+        if name not in self.tables:
+            await self._refuse(name)
+        return TablePage(self.tables[name], self.tables[name].height)
+
+    async def hardware(self, key: HardwareKey) -> Hardware:
+        if key not in self.known_hardware:
+            await self._refuse("hardware")
+        return self.known_hardware[key]
+
+    async def artifact(self, run_id: str, artifact_name: str) -> bytes:
+        if artifact_name not in self.artifacts:
+            await self._refuse(f"{artifact_name} of {run_id}")
+        return self.artifacts[artifact_name]
+
+    async def call(self, work: Callable[[Any], Any]) -> Any:
+        return await self._refuse("call")
+
+    async def _refuse(self, name: str) -> Any:
+        self.asked.append(name)
+        raise UnavailableError("analyzer", found="no answer")
+
+
+async def updated(update: Callable[[], Any], count: int = 6) -> Any:
+    """What a page shows after some updates, with time for answers between them."""
+    for _ in range(count):
+        shown = update()
+        await asyncio.sleep(0.01)
+    return shown
+
+
+async def asked_again(client: Client, update: Callable[[], Any]) -> list[str]:
+    """What a page asks for when the analyzer is back."""
+    await updated(update)
+    before = list(client.asked)
+    await updated(update)
+    assert client.asked == before  # once is enough while nothing changes
+    client.nodes.count_up()  # as a new stream does
+    await updated(update)
+    return sorted(set(client.asked[len(before) :]))
+
+
+DEVICES: Final = pl.DataFrame({"process_id": [1], "device_index": [0], "device_name": ["NVIDIA H200"]})
+PROCESSES: Final = pl.DataFrame(
+    {"process_id": [1], "system_process_id": [11], "rank_index": [None]}, schema_overrides={"rank_index": pl.Int32}
+)
+OUTLINE: Final = {"timeline of None": tile(kernel(0, 1_000_000)), "trace_devices": DEVICES, "trace_processes": PROCESSES}
+PARTS: Final = ViewState(runs=("t",), search="gemm", event="kernels.5", stretch="0..1000")
+
+
+@pytest.mark.parametrize(
+    ("tiles", "expected"),
+    [
+        ({}, ["kernel_launches", "timeline of 1000000", "timeline_matches", "window_summary"]),
+        ({"timeline of 1000000": tile(kernel(0, 1_000_000))}, ["gaps", "kernel_launches", "timeline_matches", "window_summary"]),
+    ],
+)
+async def test_the_timeline_asks_again_for_all_its_parts(tiles: dict[str, pl.DataFrame], expected: list[str]) -> None:
+    client = Client(TRACE, **OUTLINE, **tiles)
+    page = TimelinePage(client, PARTS)
+    assert await asked_again(client, page.update) == expected
+    page.close()
+
+
+async def test_gaps_of_one_trace_are_not_drawn_over_another() -> None:
+    gaps = pl.DataFrame([{**dict.fromkeys(GAP_COLUMNS), "process_id": 1, "device_index": 0, "start_ns": 10, "duration_ns": 500_000}])
+    client = Client(TRACE, replace(TRACE, run_id="u"), **OUTLINE, **{"timeline of 1000000": tile(kernel(0, 1_000_000))}, gaps=gaps)
+    page = TimelinePage(client, ViewState(runs=("t",)))
+    await updated(page.update)
+    assert page.figure.body.row_count("gaps") == 1
+    del client.tables["gaps"]  # working them out takes long
+    page.handle("set", "runs=u")
+    await updated(page.update)
+    assert page.figure.body.row_count("gaps") == 0
+    page.close()
+
+
+async def test_a_comparison_asks_again_for_rows_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "REFRESH_INTERVAL_S", 0.0)
+    sweep = RunSpec(KernelSweep((KernelSelection("saxpy"),)))
+    client = Client(*(replace(TRACE, run_id=name, spec=sweep, total_configuration_count=1) for name in ("a", "b")))
+    page = ComparePage(client, ViewState(baseline="a", candidate="b"))
+    assert await asked_again(client, page.update) == ["comparison", f"{SPEC_ARTIFACT} of a", f"{SPEC_ARTIFACT} of b"]
+    page.close()
+
+
+async def test_the_form_of_sweeps_asks_again_for_the_catalogue() -> None:
+    client = Client()
+    page = StartPage(client, ViewState(), Uploads(client))
+    assert await asked_again(client, page.update) == ["call"]
+    page.close()
+
+
+async def test_a_point_of_a_trace_asks_again_for_its_occupancy() -> None:
+    client = Client(TRACE)
+    panel = PointPanel(client, LIGHT, lambda: None)
+    point = points(ROW | {"run_id": "t", "configuration_index": None, "kernel_name": "gemm"})
+    asked = await asked_again(client, lambda: panel.html(point, [RunMemory("t")], point, [], client.nodes.overview().revision))
+    assert asked == ["occupancy"]
+
+
+async def test_what_a_compiler_left_is_asked_for_again_and_stays_when_its_node_goes() -> None:
+    client = Client(TRACE)
+    detail = RowDetail(client, LIGHT, lambda: None)
+    listing = Listing("saxpy.ptx", "PTX", 10, is_own=True)
+
+    def update() -> str:
+        return detail._listing_text("t", listing, client.nodes.overview().reach)
+
+    assert await asked_again(client, update) == ["saxpy.ptx of t"]
+    client.artifacts["saxpy.ptx"] = b".version 8.0"
+    client.nodes.count_up()
+    assert ".version 8.0" in await updated(update)
+    del client.artifacts["saxpy.ptx"]
+    client.nodes.count_up()
+    assert ".version 8.0" in await updated(update)
+
+
+async def test_histories_that_cannot_be_asked_for_are_not_those_of_the_filter_before() -> None:
+    client = Client()
+    page = HistoryPage(client, ViewState(kernel="saxpy"))
+    shown = await updated(page.update)
+    assert "no answer" in shown["series"]
+    assert "No history matches" not in shown["series"] + shown["history_note"]
+    page.close()
+
+
+async def test_the_peaks_of_one_device_are_never_shown_as_those_of_another() -> None:
+    client = Client()
+    memories = []
+    for number in (1, 2):
+        memory = RunMemory(f"r{number}")
+        spec = RunSpec(KernelSweep((KernelSelection("saxpy"),)))
+        run = Run(f"r{number}", f"n{number}", spec, RunState.SUCCEEDED, create_time=TIME, device_id="cuda:0", total_configuration_count=1)
+        memory.receive(run, {}, 1)
+        memories.append(memory)
+    client.known_hardware[HardwareKey("n1", "cuda:0")] = Hardware(None, (), Thresholds(), "etag of the first")
+    panel = HardwarePanel(client, Question(lambda: None))
+
+    def update() -> str:
+        return panel.fragment(client.nodes.overview(), memories)
+
+    assert "etag of the first" in await updated(update)
+    panel.handle("hardware-device", "n2||cuda:0")
+    shown = await updated(update)
+    assert "etag of the first" not in shown
+    assert "no answer" in shown
+
+
+async def test_the_heartbeat_outlives_an_import_whose_browser_and_analyzer_have_both_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = Imports(Client())
+    upload = imports.begin((FileToImport("trace.json", 10, 1),))
+    upload.last_arrival_s -= 3600
+    monkeypatch.setattr(upload, "_stream", _Stream())
+    await imports.leave_silent()
+    assert (upload.state, "sends no more" in upload.problem) == (ImportState.FAILED, True)
+
+
+async def test_an_import_goes_on_where_the_last_message_of_a_broken_line_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    upload = Imports(client).begin((FileToImport("trace.json", 10, 1), FileToImport("beside.txt", 10, 1)))
+
+    async def resumed(work: Callable[[Any], Any]) -> Any:
+        return messages.ResumeUploadResponse(whole_file_count=1)
+
+    monkeypatch.setattr(client, "call", resumed)
+    monkeypatch.setattr(upload, "_stream", _Stream())
+    assert await upload.write(upload.claim(), Extent(), b"x" * 10) == Extent(1)
+    assert upload.state is ImportState.RECEIVING
+
+
+class _Stream:
+    """On a line that breaks."""
+
+    async def cancel(self) -> None:
+        pass
+
+    async def write(self, _request: Any) -> None:
+        raise UnavailableError("analyzer", found="no answer")
+
+
+async def test_a_link_to_a_run_that_is_too_old_for_the_list_shows_it() -> None:
+    client = Client(**OUTLINE)
+    page = TimelinePage(client, ViewState(runs=("t",)))
+    assert "Asking the analyzer" in page.update()["timeline_note"]
+    client.looked_at["t"].receive(TRACE, {}, 1)
+    await updated(page.update)
+    assert page.figure.body.figure.height > 0
+    assert page._shown is not None
+    page.close()
+
+
+async def test_another_run_on_the_live_page_is_not_drawn_where_the_user_looked_at_the_one_before() -> None:
+    client = Client(TRACE, replace(TRACE, run_id="u"))
+    page = LivePage(client, ViewState(runs=("t",)))
+    page.update()
+    page.telemetry.chart.follow("x", 1e9, 2e9)
+    page.telemetry.chart.figure.x_range.end = 1.5e9
+    page.handle("run", "u")
+    page.update()
+    page.telemetry.chart.follow("x", 5e9, 6e9)
+    assert page.telemetry.chart.figure.x_range.end == 6e9
+    page.close()
+
+
+async def test_a_wish_that_fails_unexpectedly_is_answered_with_a_sentence() -> None:
+    page = LivePage(Client(TRACE), ViewState(runs=("t",)))
+    session = BrowserSession(Document(), page, UpdatePace(0.1), lambda _session: None)
+
+    async def broken() -> None:
+        raise LookupError
+
+    await session._carry_out(broken())
+    assert "This could not be done: LookupError" in page.update()["banner"]
+
+
+async def test_a_page_that_cannot_be_opened_leaves_nothing_behind() -> None:
+    pace, page = UpdatePace(0.1), LivePage(Client(TRACE), ViewState(runs=("t",)))
+    page.roofline.figure = None  # it cannot be drawn
+    with pytest.raises(AttributeError):
+        BrowserSession(Document(), page, pace, lambda _session: None)
+    assert (pace.session_count, page._looked_at) == (0, {})
+
+
+def test_a_run_that_goes_on_is_not_kept_once_for_each_state_that_it_had() -> None:
+    memory = RunMemory("r")
+    made = []
+    for number in range(20):
+        memory.receive(None, {"roofline": points({"configuration_index": number}).with_columns(variant=None, layer_path=None)}, number + 1)
+        rows = rows_of_run(memory, "kernel").rows
+        assert rows is not None
+        made.append(weakref.ref(rows))
+    del rows
+    gc.collect()
+    assert sum(one() is not None for one in made) < 6

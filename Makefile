@@ -1,11 +1,12 @@
 # Everything a checkout needs. `make run` and `make test` set up by themselves.
 #   make run            the three services and a demo sweep; OPENCL=pocl runs it on PoCL
-#   make test           every test; ARGS='-k journal' picks some
+#   make test           tests of less than three seconds each, some minutes; ARGS='-k journal' picks some; SLOW=1 adds the slow ones
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_BENCH := $(VENV)/.installed-bench
+MARKED := $(if $(SLOW),,-m "not slow")
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 UV_COMPILE := $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
@@ -29,11 +30,11 @@ run: $(INSTALLED)
 
 # Two workers, file by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml).
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(MARKED) $(ARGS)
 
 # What a new user does first, in an environment of its own: make smoke PYTHON=python3.13
 smoke:
-	@$(MAKE) --no-print-directory test VENV=.venv-$$($(PYTHON) -c 'import platform; print(platform.python_version())') \
+	@$(MAKE) --no-print-directory test SLOW=1 VENV=.venv-$$($(PYTHON) -c 'import platform; print(platform.python_version())') \
 	  ARGS="tests/smoke --numprocesses 0 $(ARGS)"
 
 # Fuzzing, hundreds of kills, large stores; writes docs/soak.md. ARGS='--minutes 5 fuzz-kineto' picks parts.

@@ -21,6 +21,7 @@ from tests.service_processes import ServiceProcess, ServiceProcesses
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 def test_seed_002_the_dashboard_opens_itself_in_the_default_browser(dashboard: Dashboard) -> None:
     opened = dashboard.opened_urls
     assert opened is not None
@@ -106,6 +107,7 @@ def page_around(url: str) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_pages_cannot_be_framed_by_another_port_of_the_same_host(dashboard: Dashboard, browser: Browser) -> None:
     cookie = log_in(dashboard.ui.address, dashboard.ui.token)
     for page_name in ("live", "roofline", "nodes"):
@@ -132,6 +134,7 @@ def second_ui(dashboard: Dashboard, tmp_path: Path) -> Iterator[ServiceProcess]:
             services.stop_all()
 
 
+@pytest.mark.slow
 def test_two_dashboards_of_one_host_are_both_left_open(dashboard: Dashboard, second_ui: ServiceProcess, browser: Browser) -> None:
     assert second_ui.token != dashboard.ui.token
     page = browser.new_page()

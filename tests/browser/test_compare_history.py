@@ -61,6 +61,7 @@ def measured(visit: Visit, text: str, title: str) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(visit: Visit) -> None:
     before, after = measured(visit, BEFORE, "as is"), measured(visit, AFTER, "to be")
     page = visit.open("/compare")
@@ -129,6 +130,7 @@ def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Vis
     expect(page.locator("#f-sources")).to_contain_text("Only sweeps of kernels and models on the project's own kernels have sources")
 
 
+@pytest.mark.slow
 def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visit: Visit, tmp_path: Path) -> None:
     noise = np.random.default_rng(1).normal(0, 0.004, 14)
     medians = np.append(np.full(9, 5_000.0), np.full(5, 5_600.0)) * np.exp(noise)

@@ -37,6 +37,7 @@ def downloaded(page: Page, menu: str, choice: str) -> tuple[str, bytes]:
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
+@pytest.mark.slow
 def test_every_chart_downloads_as_png_svg_and_csv(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/live?runs={run_id}")
     expect(page.locator(".card.chart .chart-menu")).to_have_count(page.locator(".card.chart").count())
@@ -61,6 +62,7 @@ def test_every_chart_downloads_as_png_svg_and_csv(visit: Visit, run_id: str) -> 
     assert not {"color", "marker", "size"} & {name for head in heads for name in head}
 
 
+@pytest.mark.slow
 def test_a_run_leaves_as_a_document_that_opens_offline(visit: Visit, run_id: str, browser: Browser, tmp_path: Path) -> None:
     page = visit.open(f"/live?runs={run_id}")
     name, content = downloaded(page, "This run as a document", "HTML page")

@@ -43,6 +43,7 @@ def trace_id(visit: Visit, tmp_path: Path) -> str:
     return visit.dashboard.import_file(tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
 
 
+@pytest.mark.slow
 def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in_a_name(visit: Visit, list_id: str, trace_id: str) -> None:
     found = []
     page = visit.open(f"/live?runs={list_id}")
@@ -76,6 +77,7 @@ def faults(page: Page, width: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_runs_that_are_gone_are_said_to_be(visit: Visit, list_id: str) -> None:
     page = visit.open(f"/live?runs={list_id}")
     page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)

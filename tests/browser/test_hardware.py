@@ -44,6 +44,7 @@ def apply(page: Page, **typed: str) -> None:
     page.locator("#f-hardware button[type=submit]").click()
 
 
+@pytest.mark.slow
 def test_real_time_configuration_and_config_persistence(visit: Visit, run_id: str) -> None:
     """What is applied in one tab is seen in every other, survives a reload, and comes out as roofline_config.json."""
     first, second = opened(visit, run_id), opened(visit, run_id)
@@ -70,6 +71,7 @@ def test_real_time_configuration_and_config_persistence(visit: Visit, run_id: st
     assert answer.json() == {"peak_tops": 64, "mem_bw": 20, "mem_thresh": 80, "comp_thresh": CONFIG["comp_thresh"]}
 
 
+@pytest.mark.slow
 def test_two_people_editing_peaks_at_once(visit: Visit, run_id: str) -> None:
     """Who was second sees both values before anything of the other's is lost."""
     first, second = opened(visit, run_id), opened(visit, run_id)
@@ -88,6 +90,7 @@ def test_two_people_editing_peaks_at_once(visit: Visit, run_id: str) -> None:
         expect(efficiency(page)).to_have_text("63.2 %")
 
 
+@pytest.mark.slow
 def test_auto_reload(visit: Visit, tmp_path: Path) -> None:
     """A file that is followed changes, and so do pages that show it."""
     path = tmp_path / "commands.json"

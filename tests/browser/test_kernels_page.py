@@ -83,6 +83,7 @@ def test_the_heatmap_is_read_and_chosen_from_by_keyboard(page: Page) -> None:
     assert column(page, "heatmap:pointed", "left") == []
 
 
+@pytest.mark.slow
 def test_seed_000_split_charts_and_interactive_filtering_by_batch_size_dtype_and_model(page: Page) -> None:
     labels = column(page, "performance:bars", "label")
     assert (labels[0][:15], labels[1][:13]) == ("Kernel A M=1024", "Kernel B M=64")
@@ -100,6 +101,7 @@ def test_seed_000_split_charts_and_interactive_filtering_by_batch_size_dtype_and
     expect(page.locator("#f-split_note")).to_contain_text("No configuration of these runs matches the filters")
 
 
+@pytest.mark.slow
 def test_a_table_is_paged_sorted_and_given_other_columns(page: Page) -> None:
     rows = page.locator("#f-table tbody tr")
     expect(rows).to_have_count(25)
@@ -122,6 +124,7 @@ def swept(visit: Visit) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Visit, swept: Run) -> None:
     page = visit.open(f"/kernels?runs={swept.run_id}")
     page.locator("#f-table").get_by_role("button", name="saxpy N=262144").click()
@@ -146,6 +149,7 @@ def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Vi
     expect(again.locator(".detail")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_sweep_leads_to_its_configurations_and_to_its_history(visit: Visit, swept: Run) -> None:
     again = visit.dashboard.start_sweep("saxpy", seconds=0.05, sizes=(65_536, 262_144))
     eventually(lambda: visit.dashboard.run(again.run_id).state is RunState.SUCCEEDED)

@@ -59,6 +59,7 @@ def click_box(page: Page, place: int) -> None:
     page.mouse.click(x, y)
 
 
+@pytest.mark.slow
 def test_a_layer_is_looked_into_and_left_by_click_key_and_button(visit: Visit, trace_id: str) -> None:
     page = visit.open(f"/layers?runs={trace_id}")
     crumbs = page.locator("#f-crumbs")
@@ -130,6 +131,7 @@ def test_seed_003_latency_throughput_percentiles_architecture_and_efficiency(vis
     assert column(page, "memory:boxes", "top") == [2_000_000]
 
 
+@pytest.mark.slow
 def test_the_page_says_that_the_sum_of_layers_is_not_a_pass(visit: Visit, tmp_path: Path) -> None:
     """The layers of the file take 0.5 ms together, a whole pass 1.28 ms."""
     run_id = visit.dashboard.import_file(tmp_path / "layers_and_pass.json", PROFILE | {"metadata": {"gpu_name": "another"}})

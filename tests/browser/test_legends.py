@@ -58,6 +58,7 @@ def see_that_entries_hide(page: Page, legend: str, *charts: str) -> None:
     eventually(lambda: all(seen_count(page, chart) >= count for chart, count in zip(charts, before, strict=True)))  # telemetry goes on
 
 
+@pytest.mark.slow
 def test_of_a_run_that_is_over(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/live?runs={sweeps[0]}")
     expect(page.locator("#f-results tbody tr")).to_have_count(2)
@@ -66,6 +67,7 @@ def test_of_a_run_that_is_over(visit: Visit, sweeps: list[str]) -> None:
     see_that_entries_hide(page, "telemetry_legend", "telemetry")
 
 
+@pytest.mark.slow
 def test_of_kernels_and_of_samples(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/kernels?runs={sweeps[0]}&configuration={sweeps[0]}.0")
     see_that_entries_hide(page, "split_legend", "intensity", "performance")
@@ -88,6 +90,7 @@ def test_of_a_node(visit: Visit) -> None:
     see_that_entries_hide(visit.open("/nodes"), "node_legend", "utilization", "memory")
 
 
+@pytest.mark.slow
 def test_of_whole_passes(visit: Visit, tmp_path: Path) -> None:
     other = PROFILE | {"metadata": {"gpu_name": "B", "batch_size": 4}}
     files = {"first.json": PROFILE, "second.json": other}
@@ -109,6 +112,7 @@ def test_of_a_tree_of_layers(visit: Visit, tmp_path: Path, color: str) -> None:
         page.wait_for_url(lambda url: "hidden=" not in url)  # which was of other names
 
 
+@pytest.mark.slow
 def test_of_a_timeline(visit: Visit, tmp_path: Path) -> None:
     starts = range(0, 2_000_000, 200_000)
     path = write_export(
@@ -128,6 +132,7 @@ def test_of_a_timeline(visit: Visit, tmp_path: Path) -> None:
     assert column(page, "timeline:events", "left")
 
 
+@pytest.mark.slow
 def test_what_is_hidden_stays_hidden_while_rows_arrive(visit: Visit) -> None:
     page = visit.open("/live")
     sizes = tuple(range(65_536, 65_536 * 7, 65_536))

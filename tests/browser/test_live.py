@@ -65,6 +65,7 @@ def test_without_runs_the_page_says_how_to_start(visit: Visit) -> None:
     expect(page.locator("#f-nodes")).to_contain_text("serving")
 
 
+@pytest.mark.slow
 def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> None:
     page = visit.open("/live")
     run = visit.dashboard.start_sweep("saxpy", title=EVIL_TITLE, seconds=0.4, sizes=MANY_SIZES)
@@ -90,6 +91,7 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
     assert page.evaluate("window.pwned") is None
 
 
+@pytest.mark.slow
 def test_a_late_page_starts_from_memory_and_its_link_shows_the_same(visit: Visit) -> None:
     run_id = visit.open("/live").locator(".run-row").first.get_attribute("data-value")
     page = visit.open(f"/live?runs={run_id}&theme=dark")
@@ -98,6 +100,7 @@ def test_a_late_page_starts_from_memory_and_its_link_shows_the_same(visit: Visit
     expect(page.locator(".shell")).to_have_attribute("data-theme", "dark")
 
 
+@pytest.mark.slow
 def test_a_run_gets_tags_and_notes_and_is_deleted_when_somebody_means_it(visit: Visit) -> None:
     run = visit.dashboard.start_sweep("saxpy", title="short-lived", seconds=0.05)
     eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
@@ -124,6 +127,7 @@ def test_a_run_gets_tags_and_notes_and_is_deleted_when_somebody_means_it(visit: 
     assert run.run_id not in page.url
 
 
+@pytest.mark.slow
 def test_the_theme_is_kept_in_url_and_cookie(visit: Visit) -> None:
     page = visit.open("/live")
     page.get_by_role("button", name="Switch between light and dark").click()
@@ -145,6 +149,7 @@ def finished_run_id(dashboard: Dashboard) -> str:
     return run.run_id
 
 
+@pytest.mark.slow
 def test_roofline_filters_points_and_keeps_them_in_the_url(visit: Visit, finished_run_id: str) -> None:
     page = visit.open(f"/roofline?runs={finished_run_id}")
     eventually(lambda: drawn_count(page, "roofline:points") > 0)
@@ -156,6 +161,7 @@ def test_roofline_filters_points_and_keeps_them_in_the_url(visit: Visit, finishe
     eventually(lambda: drawn_count(page, "roofline:points") > 0)
 
 
+@pytest.mark.slow
 def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit, finished_run_id: str) -> None:
     page = visit.open(f"/kernels?runs={finished_run_id}")
     rows = page.locator("#f-table tbody tr")
@@ -181,6 +187,7 @@ def test_a_run_that_does_not_exist_is_said_in_a_sentence(visit: Visit) -> None:
     expect(page.locator("#f-run")).to_contain_text("cannot be shown")
 
 
+@pytest.mark.slow
 def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, services: ServiceProcesses) -> None:
     address = f"unix:{services.folder}/run/analyzer.sock"
     ui = services.start("ui", "--analyzer-address", address)

@@ -29,6 +29,7 @@ def start_model(dashboard: Dashboard, seconds: float) -> Run:
     return decode(answer.run, Run)
 
 
+@pytest.mark.slow
 def test_what_no_pass_tells_has_no_chart_and_one_pass_has_its_name(visit: Visit, tmp_path: Path) -> None:
     """As of a model that takes no tokens."""
     timed = {"config": {}, "timing": timing_entry(MODEL)}
@@ -43,6 +44,7 @@ def test_what_no_pass_tells_has_no_chart_and_one_pass_has_its_name(visit: Visit,
     eventually(lambda: bool(page.evaluate(named)))
 
 
+@pytest.mark.slow
 def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> None:
     run = start_model(visit.dashboard, seconds=60)
     try:
@@ -68,6 +70,7 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
 
 
+@pytest.mark.slow
 def test_two_models_are_compared_with_the_sources_of_their_kernels(visit: Visit) -> None:
     runs = [start_model(visit.dashboard, seconds=0.1) for _ in range(2)]
     eventually(lambda: all(visit.dashboard.run(run.run_id).state is RunState.SUCCEEDED for run in runs))
@@ -86,6 +89,7 @@ def test_two_models_are_compared_with_the_sources_of_their_kernels(visit: Visit)
     see_that_it_fits(both, 390)
 
 
+@pytest.mark.slow
 def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path) -> None:
     performance, comparison = PerformanceDashboard(tmp_path), ComparisonDashboard(tmp_path)
     performance.data, comparison.data = PROFILE, COMPARISON

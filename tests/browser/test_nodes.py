@@ -27,6 +27,7 @@ def profiler() -> Iterator[ServiceProcess]:
             services.stop_all()
 
 
+@pytest.mark.slow
 def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServiceProcess) -> None:
     page = visit.open("/nodes")
     cards = page.locator("#f-node_list .run-row")
@@ -68,6 +69,7 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
     expect(page.locator("#f-node")).not_to_contain_text(profiler.address)
 
 
+@pytest.mark.slow
 def test_a_run_whose_node_has_gone_says_so(browser: Browser) -> None:
     with private_folder() as folder:
         services = ServiceProcesses(folder)

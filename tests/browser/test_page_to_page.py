@@ -38,6 +38,7 @@ def run_id(visit: Visit, tmp_path: Path) -> str:
     return visit.dashboard.import_file(tmp_path / "list.json", [row])
 
 
+@pytest.mark.slow
 def test_every_page_follows_the_one_before_without_loading_anew_and_leaves_nothing_behind(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/live?runs={run_id}")
     page.evaluate("window.isSame = true")
@@ -53,6 +54,7 @@ def test_every_page_follows_the_one_before_without_loading_anew_and_leaves_nothi
     assert len(sockets) >= len(PAGE_TITLES) - 1
 
 
+@pytest.mark.slow
 def test_back_and_forward_show_the_pages_as_they_were(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/roofline?runs={run_id}&kernel=gemm")
     page.evaluate("window.isSame = true")
@@ -101,6 +103,7 @@ def test_an_upload_goes_on_while_other_pages_are_looked_at(visit: Visit) -> None
     expect(arrived).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id: str) -> None:
     page = visit.open("/nodes")
     page.evaluate("window.isSame = true")
@@ -137,6 +140,7 @@ def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id
     assert page.evaluate("window.isSame")
 
 
+@pytest.mark.slow
 def test_what_is_unfolded_stays_so_in_other_colours(visit: Visit, run_id: str) -> None:
     page = visit.open("/nodes")
     toggle = page.get_by_role("button", name="Switch between light and dark")

@@ -56,6 +56,7 @@ def node(visit: Visit) -> Iterator[NodeInThread]:
             node.close()
 
 
+@pytest.mark.slow
 def test_the_page_says_that_a_trace_is_read_and_waits_and_then_leads_to_it(visit: Visit, node: NodeInThread, tmp_path: Path) -> None:
     stand_in = node.stand_in
 

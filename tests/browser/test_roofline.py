@@ -91,6 +91,7 @@ def solid_ceilings(page: Page) -> list[str]:
     return sorted(texts)
 
 
+@pytest.mark.slow
 def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> None:
     efficiency = page.locator("#f-results tbody tr", has_text="saxpy").locator(".meter").locator("..")
     choice = page.get_by_label("Ceilings")
@@ -141,6 +142,7 @@ def place_of(page: Page, label: str) -> tuple[float, float]:
     return x, y
 
 
+@pytest.mark.slow
 def test_seed_002_a_click_on_a_point_opens_its_panel_and_the_url_keeps_it(page: Page) -> None:
     panel = page.locator("#f-point")
     expect(panel).to_be_empty()

@@ -64,6 +64,7 @@ def trace(note: str) -> bytes:
     return json.dumps({"schemaVersion": 1, "note": note, "traceEvents": [call(12, 1), kernel("gemm", 200, 2, 1)]}).encode()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
     page = visit.open("/start")
     panel = page.locator("#panel-sweep")
@@ -89,6 +90,7 @@ def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
     expect(page.locator("#panel-sweep").get_by_label("N", exact=True)).to_have_value("2**10..2**12")
 
 
+@pytest.mark.slow
 def test_a_dropped_source_offers_its_kernels(visit: Visit) -> None:
     page = visit.open("/start?form=import")
     drop(page, ("<img src=x onerror=window.pwned=1>.cu", SOURCE.encode()), ("factor.h", b"#define FACTOR 2.0f\n"))
@@ -121,6 +123,7 @@ def test_a_command_runs_with_the_files_that_were_given(visit: Visit) -> None:
     assert work.bundle_digest is not None
 
 
+@pytest.mark.slow
 def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) -> None:
     page = visit.open("/start?form=model")
     panel = page.locator("#panel-model")
@@ -168,6 +171,7 @@ def test_traces_of_one_job_become_one_run(visit: Visit) -> None:
     expect(job.locator(".state")).to_have_text("done")
 
 
+@pytest.mark.slow
 def test_a_large_upload_takes_no_memory_of_the_server_and_can_be_cancelled(visit: Visit) -> None:
     process = psutil.Process(visit.dashboard.ui.process.pid)
     page = visit.open("/start?form=import")

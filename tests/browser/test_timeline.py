@@ -93,6 +93,7 @@ def test_wheel_drag_and_keys_lead_from_all_of_a_trace_to_one_launch(visit: Visit
     eventually(lambda: window(page) == pytest.approx(whole))
 
 
+@pytest.mark.slow
 def test_a_search_jumps_and_the_chosen_launch_tells_all_and_leads_on(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/timeline?runs={run_id}")
     page.get_by_label("Search").fill("RELU")
@@ -121,6 +122,7 @@ def test_a_search_jumps_and_the_chosen_launch_tells_all_and_leads_on(visit: Visi
     shown.wait_for_url(re.compile("/kernels"))
 
 
+@pytest.mark.slow
 def test_a_call_leads_to_what_it_started_and_back(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/timeline?runs={run_id}&window=250000..450000")
     eventually(lambda: drawn_count(page, "timeline:events") > 5)
@@ -150,6 +152,7 @@ def test_a_call_leads_to_what_it_started_and_back(visit: Visit, run_id: str) -> 
     expect(page.locator("#f-rows .tl-row", has_text="API calls")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_all_rows_of_api_calls_are_hidden_by_one_switch(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/timeline?runs={run_id}&window=250000..450000&search=cudalaunch")
     rows = page.locator("#f-rows .tl-row")
@@ -192,6 +195,7 @@ def test_a_marked_stretch_says_what_devices_did_and_groups_fold(visit: Visit, ru
     page.wait_for_url(re.compile("folded="))
 
 
+@pytest.mark.slow
 def test_on_a_phone_nothing_is_cut_off_and_runs_without_a_trace_say_what_is_missing(visit: Visit, run_id: str) -> None:
     for theme in ("light", "dark"):
         page = visit.open(f"/timeline?runs={run_id}&theme={theme}")
@@ -209,6 +213,7 @@ def test_the_beginning_of_a_runs_id_leads_to_the_run(visit: Visit, run_id: str, 
     page.wait_for_url(re.compile(f"runs={run_id}"))
 
 
+@pytest.mark.slow
 def test_the_run_of_a_prompt_is_in_the_list_and_draws_its_timeline(visit: Visit) -> None:
     """It has configurations as a sweep has them, and yet a trace: the profile that ONNX Runtime wrote."""
     quick = MeasuringOptions(min_duration_ns=10_000_000, max_duration_ns=150_000_000)

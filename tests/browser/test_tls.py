@@ -88,6 +88,7 @@ def mutual() -> Iterator[MutualAnalyzer]:
             services.stop_all()
 
 
+@pytest.mark.slow
 def test_a_dashboard_shows_its_client_certificate_and_one_without_says_what_is_missing(mutual: MutualAnalyzer, browser: Browser) -> None:
     shown = ("--analyzer-client-certificate-file", mutual.client.certificate, "--analyzer-client-key-file", mutual.client.key)
     ui = mutual.start_dashboard(*shown)

@@ -39,6 +39,7 @@ def slice_of(route: Route) -> tuple[str, int]:
     return url.path, int(parse_qs(url.query)["offset"][0])
 
 
+@pytest.mark.slow
 def test_a_slice_that_is_lost_is_sent_again_from_where_the_server_is(visit: Visit, trace: Path) -> None:
     page = visit.open("/start?form=import")
     sent: list[tuple[str, int]] = []
@@ -57,6 +58,7 @@ def test_a_slice_that_is_lost_is_sent_again_from_where_the_server_is(visit: Visi
     visit.complaints[:] = [text for text in visit.complaints if "ERR_CONNECTION_RESET" not in text]
 
 
+@pytest.mark.slow
 def test_an_upload_goes_on_when_the_dashboard_is_started_anew(browser: Browser, services: ServiceProcesses, trace: Path) -> None:
     analyzer = services.start("analyzer")
     address = f"127.0.0.1:{free_port()}"
@@ -95,6 +97,7 @@ def test_an_upload_goes_on_when_the_dashboard_is_started_anew(browser: Browser, 
     context.close()
 
 
+@pytest.mark.slow
 def test_files_of_a_dashboard_that_was_killed_are_deleted_by_the_next_one(
     services: ServiceProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -276,6 +276,7 @@ async def test_a_watch_resumed_anywhere_has_neither_gap_nor_repeat(stub: Any, no
     assert [answer async for answer in watch_run(stub, "aaaa-1", next_event_index)][-1].tables == []
 
 
+@pytest.mark.slow
 async def test_a_stalled_watcher_holds_nobody_up_and_misses_nothing(stub: Any, analyzer: AnalyzerHere, node: ProfilerStandIn) -> None:
     node.add_run("aaaa-1")
     node.journal("aaaa-1", *started(), configuration(0))

@@ -25,6 +25,7 @@ MAX_DURATION_S = 60.0
 CPU_CEILINGS = ["dram", "l2", "l1", "float32", "float64"]
 
 
+@pytest.mark.slow
 def test_ceilings_are_measured_shown_and_stored_with_the_device(server: tuple[str, ...]) -> None:
     start = time.monotonic()
     done = kernalyse("ceilings", "--backend", "opencl", "--json", *server)

@@ -63,6 +63,7 @@ def nothing_left_behind(private_folders: Path) -> Iterator[None]:
     assert not names
 
 
+@pytest.mark.slow
 def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repeats_nothing(private_folders: Path, tmp_path: Path) -> None:
     done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, "--json", tmp_path / "results.json", "--title", "first")
     assert done.returncode == 0, done.stderr
@@ -128,6 +129,7 @@ def test_bench_on_a_backend_without_a_device_says_what_that_backend_lacks(server
     assert "PYCUDA" not in done.stderr
 
 
+@pytest.mark.slow
 def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_folders: Path) -> None:
     with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
@@ -162,6 +164,7 @@ def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_fold
     assert kernalyse("up", "--port", "notaport").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_folder_named_services_where_the_user_stands_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "__init__.py").write_text("raise RuntimeError('not the services of kernalyse')\n")
@@ -182,6 +185,7 @@ def test_a_folder_named_services_where_the_user_stands_breaks_nothing(tmp_path: 
     assert "gemm" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_services_end_when_up_is_killed(private_folders: Path) -> None:
     with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
@@ -192,6 +196,7 @@ def test_the_services_end_when_up_is_killed(private_folders: Path) -> None:
     wait_for(lambda: own_processes(private_folders) == [], "the services' end")
 
 
+@pytest.mark.slow
 def test_up_says_which_port_is_taken_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         monkeypatch.setenv("KERNALYSE_ANALYZER_ADDRESS", f"127.0.0.1:{other.getsockname()[1]}")
@@ -215,6 +220,7 @@ DOUBLING = """extern "C" __global__ void doubling(int N, float factor, const flo
 """
 
 
+@pytest.mark.slow
 def test_bad_requests_end_with_status_1_and_say_why(server: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "broken.cu").write_text(BROKEN)
     for arguments, message in (
@@ -235,6 +241,7 @@ def test_bad_requests_end_with_status_1_and_say_why(server: tuple[str, ...], tmp
     assert kernalyse("bench", "saxpy", "-p", "N=64", *QUICK, *server).returncode == 0  # still up
 
 
+@pytest.mark.slow
 def test_a_kernel_of_ones_own_is_described_on_the_command_line(server: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "own.cu").write_text(DOUBLING)
     kernel = f"{tmp_path}/own.cu:doubling"
@@ -257,6 +264,7 @@ def test_a_kernel_of_ones_own_is_described_on_the_command_line(server: tuple[str
     assert (unused.returncode, "--buffer c" in unused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_kernel_of_ones_own_is_described_by_a_file(server: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "own.cu").write_text(DOUBLING)
     (tmp_path / "own.toml").write_text(
@@ -270,6 +278,7 @@ def test_a_kernel_of_ones_own_is_described_by_a_file(server: tuple[str, ...], tm
         assert [row["label"] for row in json.loads(done.stdout)["measurements"]] == ["doubling N=128", "doubling N=256"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_cancels_the_run_and_keeps_what_was_measured(server: tuple[str, ...]) -> None:
     command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1", *server]
     before_count = len(listed(server))
@@ -306,6 +315,7 @@ def test_tags_and_notes_are_listed_and_a_deleted_run_is_gone(server: tuple[str, 
     assert f"{run_id!r}" in kernalyse("show", str(run_id), *server).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["analyzer", "profiler"])
 def test_a_command_does_not_wait_for_a_service_of_its_own_that_is_gone(private_folders: Path, service: str) -> None:
     command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1"]
@@ -345,6 +355,7 @@ def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer_process: Servic
     assert kernalyse("show", "no-such-run", "--server", analyzer_process.address, "--token", analyzer_process.token).returncode == 1
 
 
+@pytest.mark.slow
 def test_nodes_are_added_listed_and_removed(profiler: ServiceProcess, analyzer_process: ServiceProcess, private_folders: Path) -> None:
     token_file = private_folders / "config" / "kernalyse" / "token"
     server = ("--server", analyzer_process.address, "--token-file", str(token_file))

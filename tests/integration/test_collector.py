@@ -53,6 +53,7 @@ async def sample_indexes(stub: Any, run_id: str) -> list[int]:
     return frame["sample_index"].to_list()
 
 
+@pytest.mark.slow
 async def test_an_analyzer_killed_again_and_again_stores_each_sample_once(private_folders: Path, node: ProfilerStandIn) -> None:
     """Killed mid-run, then right at the run's end, when its rows may be on their way to Parquet."""
     node.add_run("aaaa-1")
@@ -181,6 +182,7 @@ async def test_watchers_are_told_of_the_address_that_a_node_has_left(stub: Any, 
     assert left != node.address
 
 
+@pytest.mark.slow
 async def test_a_real_sweep_travels_from_kernel_to_roofline(services: ServiceProcesses, private_folders: Path) -> None:
     """Real profiler, real OpenCL device: what the worker measured is what the analyzer serves."""
     profiler = services.start("profiler")

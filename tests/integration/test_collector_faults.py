@@ -118,6 +118,7 @@ def test_a_program_that_fails_fails_the_run_and_leaves_its_trace(profiler: Profi
     assert len(profiler.told.of(TraceStored)) == 1
 
 
+@pytest.mark.slow
 def test_a_program_without_end_is_ended_before_the_run_is_and_leaves_its_trace(profiler: Profiler) -> None:
     message = profiler.error(TimeLimitError, "sleep", "600", time_limit_s=6)
     assert "still running, and was ended so that its trace could be kept; what was collected is stored" in message
@@ -133,6 +134,7 @@ def test_a_spinning_agent_deaf_to_term_is_gone_with_the_run(profiler: Profiler) 
     assert not is_alive(profiler.agent_id)
 
 
+@pytest.mark.slow
 def test_a_collector_that_hangs_after_the_program_is_given_up(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitored_program, "SILENCE_LIMIT_S", 3.0)  # the stand-in itself has to start within it
     monkeypatch.setattr(monitored_program, "MAX_GRACE_S", 1.0)

@@ -59,6 +59,7 @@ def printed(events: list[Any]) -> list[str]:
     return [line for event in events for line in event.log_lines.lines if event.log_lines.source == "program"]
 
 
+@pytest.mark.slow
 async def test_a_command_has_its_bundle_and_variables_and_leaves_artifacts(calls: Calls, node: ProfilerNode, tmp_path: Path) -> None:
     digest = await upload(calls, {"train.sh": b"#!/bin/sh\necho $GREETING $(cat data); echo changed >data; rm $0\n", "data": b"first\n"})
     greeting = (EnvironmentVariable("GREETING", "hello"),)
@@ -108,6 +109,7 @@ async def test_a_program_that_prints_a_gigabyte_neither_stalls_nor_fills_the_jou
     assert time.monotonic() - began < 50
 
 
+@pytest.mark.slow
 async def test_a_program_that_forks_for_ever_is_ended_with_all_its_processes(calls: Calls, tmp_path: Path) -> None:
     run, _ = await profiled(calls, tmp_path, "sh", "-c", "trap '' TERM; f() { sleep 0.01; f & }; f; wait; sleep 600", time_limit_s=8)
     assert run.error is not None

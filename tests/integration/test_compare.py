@@ -34,6 +34,7 @@ QUICK = ("--max-time", "0.05", "--samples", "100", "--block", "64")
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # twelve processes that each open the device: a minute, more on a busy machine
 def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(server: tuple[str, ...], tmp_path: Path) -> None:
     """One kernel whose file is changed between two runs to a hundred times the work: slower on the busiest machine."""
@@ -106,6 +107,7 @@ def test_one_process_a_side_is_undecided_said_aloud_and_no_failure(tmp_path: Pat
     assert "Undecided says neither that it is the same nor that it is not." in undecided.stdout
 
 
+@pytest.mark.slow
 def test_five_files_a_side_decide_as_five_processes_do(tmp_path: Path) -> None:
     def files(name: str, median_ns: int) -> str:
         moments = {tmp_path / f"{name}{index}.json": index for index in range(5)}
@@ -132,6 +134,7 @@ def test_what_differs_is_refused_with_status_2_unless_it_is_allowed(tmp_path: Pa
     assert (allowed.returncode, f"differ in {name}, as allowed" in allowed.stdout) == (1, True), allowed.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_ends_with_status_2_for_1_would_say_slower(tmp_path: Path) -> None:
     before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100, measured_unix_ns=2)
     copied = tmp_path / "copied.json"

@@ -80,6 +80,7 @@ async def test_a_journal_has_all_events_of_its_runs(recorded: Path, expected: di
     assert kinds.count("configuration") == kinds.count("measurement") == 2
 
 
+@pytest.mark.slow
 def test_the_client_of_then_talks_to_the_service_of_now(recorded: Path, analyzer_process: ServiceProcess, tmp_path: Path) -> None:
     (wheel,) = recorded.glob("*.whl")
     shutil.unpack_archive(wheel, tmp_path / "client", "zip")

@@ -83,6 +83,7 @@ async def rows(stub: Any, table_name: str, run_id: str) -> pl.DataFrame:
     return (await get_table(stub, TableQuery(table_name, (run_id,))))[0]
 
 
+@pytest.mark.slow
 async def test_counters_come_to_the_tables_under_their_own_names(counting_node: ProfilerNode, stub: Any) -> None:
     counting_node.start()
     async with calls_to(counting_node) as calls:
@@ -111,6 +112,7 @@ async def test_counters_come_to_the_tables_under_their_own_names(counting_node: 
     assert work.select("sm_throughput_ratio", "memory_throughput_ratio").row(0) == (0.1225, 0.88)
 
 
+@pytest.mark.slow
 async def test_a_kernel_without_formulas_gets_its_place_under_the_roofline(counting_node: ProfilerNode, stub: Any) -> None:
     counting_node.start()
     async with calls_to(counting_node) as calls:
@@ -128,6 +130,7 @@ async def test_a_kernel_without_formulas_gets_its_place_under_the_roofline(count
     assert kernels["achieved_flop_per_s_max"][0] == points["achieved_flop_per_s"].max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behaviour", "words"), [("short", "it has 1 launches where the run profiled 2"), ("half", "is not a complete row")]
 )

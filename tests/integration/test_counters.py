@@ -123,6 +123,7 @@ def test_measured_configurations_are_launched_once_more_and_the_report_is_an_art
     assert told.activities[-1] == ""
 
 
+@pytest.mark.slow
 def test_cold_and_hot_configurations_have_a_report_each(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
     told = counter.count("count", monkeypatch, COLD=[1], HOT=[0])
     assert told.of(CountersStored) == [
@@ -213,6 +214,7 @@ def test_a_program_that_has_gone_since_the_preflight_is_a_refusal_too(counter: C
     assert told.of(CountersStored) == []
 
 
+@pytest.mark.slow
 def test_an_ncu_that_hangs_is_ended_with_all_it_started(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
     began_s = time.monotonic()
     told = counter.count("hang", monkeypatch, silence_limit_s=1.5)

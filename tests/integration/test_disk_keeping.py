@@ -57,6 +57,7 @@ async def begun(calls: Calls, spec: RunSpec) -> str:
     return run_id
 
 
+@pytest.mark.slow
 async def test_artifacts_over_the_limit_go_but_not_those_of_a_running_run(calls: tuple[Calls, Path]) -> None:
     service, data_folder = calls
     running_id = await begun(service, behaving("endless"))
@@ -79,6 +80,7 @@ async def test_artifacts_over_the_limit_go_but_not_those_of_a_running_run(calls:
     await until(lambda: not kept_file.exists())
 
 
+@pytest.mark.slow
 async def test_bundles_that_nobody_has_used_for_long_go_but_not_that_of_a_running_or_queued_run(calls: tuple[Calls, Path]) -> None:
     service, data_folder = calls
     digests = [(await upload(service, archive(name, b"#define ONE 1\n"))).digest for name in ("running.h", "queued.h", "nobody.h")]

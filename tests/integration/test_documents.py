@@ -46,6 +46,7 @@ def argument_tables(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 @needs_opencl
 def test_the_page_about_kernel_benchmarker_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(MODULES)

@@ -19,6 +19,7 @@ from tests.unit.nsys_export import call, kernel, write_export
 TASK = DrawingTask(ReportFormat.PDF, Report("Report of a run", ()), "run-1", "a run")
 
 
+@pytest.mark.slow
 def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(analyzer_that_runs: None, tmp_path: Path) -> None:
     before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
     baseline, _ = (re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in (before, after))  # type: ignore[union-attr]
@@ -37,6 +38,7 @@ def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(
     assert any("Timeline" in sheet and "stream 7 · kernels" in sheet for sheet in sheets)
 
 
+@pytest.mark.slow
 def test_a_repeated_run_shows_its_history_and_the_first_one_shows_none(analyzer_that_runs: None, tmp_path: Path) -> None:
     files = history_files(tmp_path, [5_000.0, 5_100.0], "gemm")
     run_ids = [re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in files]  # type: ignore[union-attr]

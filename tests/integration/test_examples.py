@@ -34,6 +34,7 @@ def outcome(program: str, name: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_every_script_and_the_page_run_from_top_to_bottom(
     services: ServiceProcesses, ceilings_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +58,7 @@ def test_every_script_and_the_page_run_from_top_to_bottom(
     assert not PAGE.is_file() or (tmp_path / "twice.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_program_without_services_starts_them_for_itself(tmp_path: Path) -> None:
     program = "import kernalyse\nwith kernalyse.connect(start=True) as client: print(client.nodes()[0].node.devices[0].device_id)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -47,6 +47,7 @@ def without_keys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "run_id"} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_real_run_goes_out_in_every_format_and_comes_back(
     server_process: tuple[str, ...], tmp_path: Path, schema: jsonschema.Draft202012Validator, elsewhere: None
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_real_run_goes_out_in_every_format_and_comes_back(
     assert json.loads(kernalyse("runs", "--json").stdout)[0]["node_id"] is None
 
 
+@pytest.mark.slow
 def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server_process: tuple[str, ...], tmp_path: Path, elsewhere: None) -> None:
     done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, *server_process)
     assert done.returncode == 0, done.stderr

@@ -110,6 +110,7 @@ def tool(private_folders: Path, folder: Path) -> Iterator[Tool]:
         yield started
 
 
+@pytest.mark.slow
 def test_auto_reload_and_config_persistence(tool: Tool) -> None:
     url = tool.url()
     run_id = url.partition("runs=")[2].partition("&")[0]
@@ -183,6 +184,7 @@ def is_served(url: str) -> bool:
         return bool(answer.status == 200)
 
 
+@pytest.mark.slow
 def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registry_of_its_folder(
     services_that_run: None, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -212,6 +214,7 @@ def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registr
     assert find_service(UiSettings.load().announcement_path()) == running
 
 
+@pytest.mark.slow
 def test_without_services_a_port_that_is_taken_leaves_the_tool_another_one(private_folders: Path, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -259,6 +262,7 @@ def test_the_help_of_a_module_has_its_own_name_file_and_port(module: str, file_n
     assert "follow [OPTIONS]" not in said
 
 
+@pytest.mark.slow
 def test_a_list_of_kernels_is_shown_by_the_module_of_its_name(analyzer_that_runs: None, tmp_path: Path) -> None:
     row = {"batch_size": 8, "dtype": "float16", "model": "bert", "arithmetic_intensity": 12.0, "performance": 3.5}
     (tmp_path / "kernel_benchmarks.json").write_text(json.dumps([{"kernel": name} | row for name in ("gemm", "softmax")]))
@@ -286,6 +290,7 @@ def test_every_module_under_another_name_is_there() -> None:
     assert "pip install plotly" in page
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DOCS.is_dir(), reason="needs the checkout")
 def test_the_data_of_a_dashboard_can_be_drawn_as_the_page_on_models_says(tmp_path: Path) -> None:
     section = (DOCS / "models.md").read_text().partition("### Drawing the data yourself")[2]

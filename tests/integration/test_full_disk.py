@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.command import kernalyse
 from tests.integration.test_profiler_faults import fill, small_disk
 from tests.integration.test_python_api import needs_opencl
@@ -68,6 +70,7 @@ def followed_sweep(
         sweep.process.wait()
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_the_analyzer_is_told_to_who_follows_and_nothing_is_lost(services: ServiceProcesses, small_disk: Path) -> None:
     profiler, analyzer = services.start("profiler"), services.start("analyzer", "--data-folder", str(small_disk / "store"))
     with followed_sweep(services, analyzer, profiler, "N=1024..40960:1024") as sweep:
@@ -84,6 +87,7 @@ def test_a_full_disk_of_the_analyzer_is_told_to_who_follows_and_nothing_is_lost(
         assert (run["state"], run["completed_configuration_count"], run["problem"]) == ("SUCCEEDED", 40, None)
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_the_node_is_told_to_who_follows_and_the_end_when_there_is_room(
     services: ServiceProcesses, small_disk: Path
 ) -> None:

@@ -170,6 +170,7 @@ async def finished_events(calls: Calls, work: ModelRun, limits: RunLimits | None
     return await calls.get(run.run_id), events
 
 
+@pytest.mark.slow
 async def test_both_variants_of_a_model_run_from_request_to_verdict(node: ProfilerNode) -> None:
     work = ModelRun("nano", ("baseline", "fused"), batch_size=2, sequence_length=8, vocabulary_size=64, measuring=QUICK)
     async with calls_to(node) as calls:

@@ -73,6 +73,7 @@ def executable(file: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_every_part_gets_as_far_as_a_device_that_is_not_there(python_of_the_node: Path, tmp_path: Path) -> None:
     modules, tools, out = tmp_path / "modules", tmp_path / "tools", tmp_path / "out"
     modules.mkdir()

@@ -62,6 +62,7 @@ def call(channel: grpc.Channel, pool: DescriptorPool, command: Command) -> list[
     return [json_format.MessageToDict(answer) for answer in (answered if method.server_streaming else [answered])]
 
 
+@pytest.mark.slow
 @needs_opencl
 def test_the_commands_of_the_page_work_by_reflection(analyzer_process: ServiceProcess, profiler: ServiceProcess) -> None:
     with kernalyse.connect(analyzer_process.address, analyzer_process.token) as client:

@@ -286,6 +286,7 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path: Path, monkey
     assert "Parameters: N=8, M=8, K=8" in Path("benchmark_report.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "said", "file_name", "call"),
     [
@@ -353,6 +354,7 @@ def test_results_add_up_and_outlive_the_device(tmp_path: Path) -> None:
     assert (tmp_path / "own.txt").read_text().count("matmul_naive ") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["example_usage.py", "advanced_examples.py"])
 def test_the_example_scripts_run(script: str, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -61,6 +61,7 @@ async def has_ended(stub: Any, run_id: str) -> bool:
     return (await get_run(stub, run_id)).state.is_final
 
 
+@pytest.mark.slow
 async def test_a_killed_analyzer_has_every_sample_once(node: ProfilerNode, analyzer: AnalyzerProcess) -> None:
     async with calls_to(node) as calls:
         async with connected(analyzer.endpoint) as stub:
@@ -78,6 +79,7 @@ async def test_a_killed_analyzer_has_every_sample_once(node: ProfilerNode, analy
             assert (await get_table(stub, TableQuery("measurements", (run.run_id,))))[1] == len(SIZES)
 
 
+@pytest.mark.slow
 async def test_a_killed_profiler_loses_the_run_and_no_sample(node: ProfilerNode, analyzer: AnalyzerProcess) -> None:
     async with connected(analyzer.endpoint) as stub:
         await add_node(stub, node.endpoint)

@@ -95,6 +95,7 @@ def trace_names(node: ProfilerNode, run: Run) -> list[str]:
     return [event["name"] for event in sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_steps_modules_and_operators_of_unchanged_programs_reach_the_trace(node: ProfilerNode, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -89,6 +89,7 @@ async def kernels(stub: Any) -> list[tuple[Any, ...]]:
     return sorted(await rows(stub, "kernels", "run_id", "kernel_name", "launch_count", "duration_sum_ns"))
 
 
+@pytest.mark.slow
 async def test_a_run_has_the_tables_of_its_trace_until_it_is_deleted_and_who_watches_it_is_told(
     stub: Any, node: ProfilerStandIn, private_folders: Path, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ async def test_a_transfer_that_breaks_off_goes_on_where_it_broke_and_holds_up_no
     assert await kernels(stub) == KERNELS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "stopped", "damaged"])
 async def test_an_analyzer_that_ends_in_the_middle_goes_on_with_the_bytes_that_are_there(
     private_folders: Path, node: ProfilerStandIn, tmp_path: Path, end: str
@@ -213,6 +215,7 @@ async def test_a_program_that_launched_nothing_is_no_fault(stub: Any, node: Prof
     assert await kernels(stub) == []
 
 
+@pytest.mark.slow
 async def test_traces_of_several_processes_are_one_without_those_that_cannot_be_read(
     stub: Any, node: ProfilerStandIn, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_benchmark_verifies_and_times_a_kernel(session: DeviceSession) -> None:
     assert np.median(waits_ns) < 500_000_000  # some tens of milliseconds on a quiet machine
 
 
+@pytest.mark.slow
 def test_ceilings_are_those_of_a_real_machine(session: DeviceSession) -> None:
     measured = ceilings_of(session, load_sources())
     ceilings = {ceiling.ceiling_name: ceiling for ceiling in measured.ceilings}

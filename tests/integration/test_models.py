@@ -20,6 +20,7 @@ def succeeded(*arguments: str | Path) -> Done:
     return done
 
 
+@pytest.mark.slow
 def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: Path) -> None:
     unknown = kernalyse("model", "gpt-pico", *server)
     assert (unknown.returncode, "gpt-nano" in unknown.stderr) == (1, True)
@@ -62,6 +63,7 @@ def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: 
     assert "gpt_nano" in imported.stdout + succeeded("show", "last", "models", *server).stdout
 
 
+@pytest.mark.slow
 def test_a_model_of_a_file_is_sent_to_the_node_and_timed(server: tuple[str, ...], tmp_path: Path) -> None:
     path = save_model(tmp_path / "own.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs={"x": [1, 4]}, outputs={"y": [1, 4]})
     done = succeeded("model", path, "--batch-size", "1", "--seq-len", "8", "--max-time", "0.2", *server)

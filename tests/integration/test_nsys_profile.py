@@ -90,6 +90,7 @@ def range_names(node: ProfilerNode, run: Run, events: list[Any]) -> list[str]:
     return list(pushed.sort("start")["text"])
 
 
+@pytest.mark.slow
 def test_ranges_of_a_program_and_of_a_captured_part_reach_the_trace(node: ProfilerNode, program: Path) -> None:
     whole, part, endless = profiled(
         node,

@@ -42,6 +42,7 @@ def test_the_driver_tells_the_device() -> None:
     assert device.memory_bytes == device.max_buffer_bytes == 64 * 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("node")
 def test_bench_measures_verifies_and_keeps_programs(tmp_path: Path) -> None:
     file = tmp_path / "results.json"

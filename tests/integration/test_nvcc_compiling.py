@@ -135,6 +135,7 @@ def test_device_that_the_toolkit_does_not_know_is_said_to_be_so(tmp_path: Path) 
         builder.build(write_program(build.source, "k"), build, tmp_path / "program")
 
 
+@pytest.mark.slow
 def test_programs_are_kept_for_the_next_process_until_a_header_changes(tmp_path: Path) -> None:
     header = tmp_path / "folder" / "factor.h"
     header.parent.mkdir()

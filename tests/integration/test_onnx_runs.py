@@ -109,6 +109,7 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
     assert found["work_source"].unique().to_list() == ["op model"]
 
 
+@pytest.mark.slow
 async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it(
     calls: Calls, node: ProfilerNode, tmp_path: Path, private_folders: Path
 ) -> None:

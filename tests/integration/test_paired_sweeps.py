@@ -215,6 +215,7 @@ def test_two_blocks_of_one_kernel_are_a_pair_too(session: Watched, tmp_path: Pat
 # ---------------------------------------------------------------- the command
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_writes_the_verdict(server: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "paired.json"
     sizes = [part for name in "MNK" for part in ("-p", f"{name}=128")]

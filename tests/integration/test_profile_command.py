@@ -92,6 +92,7 @@ async def test_a_command_is_followed_and_its_kernels_and_layers_are_shown(
     assert [other.spec.work for other in node.runs.values()] == [work, work]
 
 
+@pytest.mark.slow
 def test_a_program_is_profiled_by_services_of_the_commands_own_with_the_collector_of_the_node(
     private_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

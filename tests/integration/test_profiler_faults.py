@@ -438,6 +438,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 async def test_a_full_disk_ends_the_run_and_not_the_service(tmp_path: Path, small_disk: Path) -> None:
     with running_node(tmp_path, stand_in=True, **{**SETTINGS, "data_folder": str(small_disk)}) as node:
         async with calls_to(node) as calls:

@@ -204,6 +204,7 @@ async def test_a_request_that_is_only_checked_starts_nothing(calls: Calls) -> No
     assert (await calls.stub.ListRuns(messages.ProfilerServiceListRunsRequest())).runs == before
 
 
+@pytest.mark.slow
 async def test_runs_are_listed_newest_first_in_pages(calls: Calls) -> None:
     runs = [await calls.start(quick_sweep(values=(1024,))) for _ in range(3)]
     names: list[str] = []

@@ -54,6 +54,7 @@ def add_node(client: kernalyse.Client, profiler: Endpoint) -> None:
 # ---------------------------------------------------------------- runs on a node
 
 
+@pytest.mark.slow
 @needs_opencl
 def test_a_sweep_is_submitted_watched_and_read(client: kernalyse.Client, profiler: ServiceProcess, tmp_path: Path) -> None:
     add_node(client, profiler.endpoint)
@@ -94,6 +95,7 @@ def test_a_sweep_is_submitted_watched_and_read(client: kernalyse.Client, profile
     assert run.run_id not in [one.run_id for one in client.runs()]
 
 
+@pytest.mark.slow
 def test_watching_goes_on_after_the_analyzer_was_killed(services: ServiceProcesses) -> None:
     """The run has ended; its rows come once, whoever serves them."""
     analyzer = services.start("analyzer")

@@ -282,6 +282,7 @@ async def test_a_reader_that_dies_costs_its_import_alone(
     assert not (await joined(stub, ranks[:1])).is_known
 
 
+@pytest.mark.slow
 async def test_kill_of_the_analyzer_ends_its_readers_and_leaves_no_half_run(process: AnalyzerProcess, ranks: list[Path]) -> None:
     assert process.process is not None
     async with connected(process.endpoint) as stub:
@@ -300,6 +301,7 @@ async def test_kill_of_the_analyzer_ends_its_readers_and_leaves_no_half_run(proc
         assert (await get_run(stub, "last")).run_id == answer.run.run_id
 
 
+@pytest.mark.slow
 async def test_control_c_in_the_command_ends_the_import(process: AnalyzerProcess, ranks: list[Path]) -> None:
     assert process.process is not None
     token_file = process.folder / "token"
@@ -365,6 +367,7 @@ async def test_one_process_reads_one_small_trace_after_the_other(ranks: list[Pat
         await processes.close()
 
 
+@pytest.mark.slow
 def test_the_client_library_sends_the_ranks_of_a_job(process: AnalyzerProcess, ranks: list[Path]) -> None:
     with Client(process.endpoint) as client:
         answer = client.import_trace(*ranks)

@@ -91,6 +91,7 @@ def assert_measured_once(first: pl.DataFrame, whole: pl.DataFrame) -> None:
     assert whole.height > first.height >= 2
 
 
+@pytest.mark.slow
 def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(services: ServiceProcesses, own: Path) -> None:
     _, _, options = connect(services)
     with bench_under_way(sweep_of(own), options):
@@ -127,6 +128,7 @@ def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(serv
     assert json.loads(exported.stdout)["measurements"] == document["measurements"]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(services: ServiceProcesses, own: Path) -> None:
     profiler, analyzer, options = connect(services)
     with bench_under_way(sweep_of(own), options):
@@ -144,6 +146,7 @@ def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(servi
     assert (nothing_left.returncode, "every configuration measured" in nothing_left.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_as_it_was_though_its_files_have_changed_and_its_headers_have_expired(
     services: ServiceProcesses, private_folders: Path, own: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_a_run_is_repeated_as_it_was_though_its_files_have_changed_and_its_heade
     assert measured[0].sort("event_index").select(columns).equals(measured[1].sort("event_index").select(columns))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
     for command in ("resume", "rerun"):
         done = kernalyse(command, "nosuchrun", *server)
@@ -193,6 +197,7 @@ def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
     assert kernalyse("rerun", "last", *server).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_cancelled_search_by_halving_goes_on_with_those_that_it_has_not_left_behind(services: ServiceProcesses, own: Path) -> None:
     _, analyzer, options = connect(services)
     bench = ("bench", f"{own}:own<float>", "-p", "N=100000,200000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "1", "--min-time", "1")
@@ -214,6 +219,7 @@ def test_a_cancelled_search_by_halving_goes_on_with_those_that_it_has_not_left_b
     assert 0 < (run.spec.work.budget_ns or 0) < 60e9
 
 
+@pytest.mark.slow
 def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(server: tuple[str, ...], own: Path) -> None:
     own.write_text(OWN.replace("T sum = T();", "T sum = T(); if (REPEAT == 2) b[1ll << 40] = sum;"))
     bench = ("bench", f"{own}:own<float>", "-p", "N=1000", "-D", "REPEAT=1,2,3", "--no-shuffle")
@@ -242,6 +248,7 @@ def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(se
     assert [frame["reason"].to_list() for frame in failures] == [["WORKER_CRASHED"]] * 2
 
 
+@pytest.mark.slow
 def test_a_search_whose_budget_is_spent_goes_on_with_another(server: tuple[str, ...], own: Path) -> None:
     bench = ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", "REPEAT=1..40:1", "--max-time", "0.3", "--min-time", "0.3")
     assert kernalyse(*bench, "--strategy", "random", "--budget", "2", *server).returncode == 0

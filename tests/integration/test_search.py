@@ -67,6 +67,7 @@ def search_s(ended: Ended) -> float:
     return (max(ends_ns) - min(one.measured_unix_ns - one.elapsed_ns for one in measurements)) / SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [SearchStrategy.RANDOM, SearchStrategy.HALVING])
 def test_the_planted_best_is_found_and_confirmed_in_alternating_blocks(strategy: SearchStrategy, tmp_path: Path) -> None:
     ended = run_worker(planted(strategy, 60), tmp_path)
@@ -92,6 +93,7 @@ def test_the_planted_best_is_found_and_confirmed_in_alternating_blocks(strategy:
         assert max(eliminated) < min(one.sample_count for one in going_on.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [SearchStrategy.RANDOM, SearchStrategy.HALVING])
 def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_out_is_said(strategy: SearchStrategy, tmp_path: Path) -> None:
     ended = run_worker(planted(strategy, 3, range(1, 201)), tmp_path)
@@ -104,6 +106,7 @@ def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_ou
     assert search_s(ended) < 20  # what is under way is finished: on a busy machine compiling takes seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [SearchStrategy.RANDOM, SearchStrategy.HALVING])
 def test_a_search_that_goes_on_leaves_out_what_was_measured_and_compares_its_best_with_that(
     strategy: SearchStrategy, tmp_path: Path
@@ -122,6 +125,7 @@ def test_a_search_that_goes_on_leaves_out_what_was_measured_and_compares_its_bes
     assert (progress.completed_configuration_count, progress.total_configuration_count) == (len(PLANTED), len(PLANTED))
 
 
+@pytest.mark.slow
 def test_the_best_of_a_sweep_over_everything_is_confirmed_in_alternating_blocks(tmp_path: Path) -> None:
     thorough = replace(MEASURING, min_duration_ns=SECONDS // 2)
     sweep = replace(planted(SearchStrategy.ALL, None, PLANTED[:4]), measuring=thorough)
@@ -143,6 +147,7 @@ def test_nothing_is_confirmed_when_that_is_switched_off(strategy: SearchStrategy
     assert "was not compared" not in lines(ended)
 
 
+@pytest.mark.slow
 def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> None:
     orders: list[list[int]] = []
     for order_seed in (1, 1, 2):

@@ -79,6 +79,7 @@ def test_a_registry_is_for_files_and_not_for_runs(private_folders: Path, tmp_pat
     assert "option --op-registry" in of_run.stderr
 
 
+@pytest.mark.slow
 async def test_a_report_over_grpc_is_a_file_of_its_format(private_folders: Path) -> None:
     async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
 

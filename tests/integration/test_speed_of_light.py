@@ -40,6 +40,7 @@ def test_work_that_is_done_only_once_is_caught_with_fresh_inputs(text: str, buff
     assert measurement.verification.message.startswith("With fresh inputs after timing: ")
 
 
+@pytest.mark.slow
 def test_a_kernel_that_skips_is_caught_beside_an_honest_one_with_which_it_shares_its_buffers(tmp_path: Path) -> None:
     """The honest side has just written the right results for the fresh inputs where the other one only has to leave them."""
     kernels = tuple(
@@ -81,6 +82,7 @@ def bench(folder: Path, server: tuple[str, ...], *claims: str) -> Done:
     return kernalyse("bench", f"{folder / 'chain.cu'}:chain", "-p", "N=65536", "--backend", "opencl", *QUICK, *claims, *server)
 
 
+@pytest.mark.slow
 def test_more_flop_and_bytes_than_the_device_can_are_marked_everywhere(server: tuple[str, ...], tmp_path: Path) -> None:
     honest = bench(tmp_path, server, "--flop", TRUE_FLOP, "--bytes", "8*N")
     assert honest.returncode == 0, honest.stderr

@@ -70,6 +70,7 @@ async def crash(worker: psutil.Process, number: signal.Signals) -> None:
     await until(is_over)
 
 
+@pytest.mark.slow
 async def test_every_process_measures_everything_and_one_run_tells_it_all(node: ProfilerNode, calls: Calls) -> None:
     run = await calls.start(quick_sweep(values=SIZES, process_count=PROCESS_COUNT))
     seen: set[int] = set()
@@ -104,6 +105,7 @@ async def test_failed_configurations_are_counted_over_all_processes(calls: Calls
     assert (run.completed_configuration_count, run.failed_configuration_count, run.total_configuration_count) == (4, 2, 4)
 
 
+@pytest.mark.slow
 async def test_cancelling_ends_the_process_at_work_and_starts_no_other(node: ProfilerNode, calls: Calls) -> None:
     run = await calls.start(slow_sweep())
     await first_samples_of(calls, run.run_id, 1)
@@ -117,6 +119,7 @@ async def test_cancelling_ends_the_process_at_work_and_starts_no_other(node: Pro
     assert {event.configuration.process_index for event in of(events, "configuration")} == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 async def test_a_crash_of_the_second_process_fails_the_run_and_keeps_what_the_first_has_measured(
     node: ProfilerNode, calls: Calls, number: signal.Signals

@@ -131,6 +131,7 @@ def test_python_connects_with_a_client_certificate(analyzer: ServiceProcess, mut
         assert "client_ca_file" in caught.value.remedy
 
 
+@pytest.mark.slow
 def test_the_analyzer_shows_a_client_certificate_to_a_node_over_its_own_restarts(
     services: ServiceProcesses, mutual: MutualTls, private_folders: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_certificate_for_another_name_is_told_at_once(services: ServiceProcess
     assert_refused_at_once(refused, begin_s, "a certificate for another name", "one for 127.0.0.1", "subjectAltName")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["profiler", "analyzer", "ui"])
 def test_a_key_that_does_not_fit_is_not_taken_for_a_busy_address(service: str, mutual: MutualTls) -> None:
     flags = ("--address", LOOPBACK, "--certificate-file", mutual.service.certificate, "--key-file", mutual.client.key)

@@ -121,6 +121,7 @@ async def test_after_a_silence_the_same_files_go_on_where_the_analyzer_has_them(
     assert (await ended(same)).state is ImportState.DONE
 
 
+@pytest.mark.slow
 async def test_an_analyzer_that_was_started_anew_gets_all_of_it(
     place: Place, imports: Imports, trace: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

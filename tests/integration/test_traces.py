@@ -39,6 +39,7 @@ def answers(*arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     shown = answers(trace)
     assert shown["kernels"] == [
@@ -171,6 +172,7 @@ def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_pat
     assert "an SQLite export of Nsight Systems" in other.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("analyzer_that_runs")
 def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     """Files, runs, and one of each: the same answer. The second trace takes 20 ns less, of which one kernel is new."""

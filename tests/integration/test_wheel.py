@@ -112,6 +112,7 @@ def test_a_package_of_the_user_called_services_stays_the_users(installed: Path, 
     assert done.stdout.splitlines()[-1] == f"the user {[str(tmp_path / 'services')]}"
 
 
+@pytest.mark.slow
 def test_the_installed_command_measures_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     where = run(installed / "python", "-c", "import services, kernalyse; print(services.__file__, kernalyse.__file__)", cwd=tmp_path)
     assert str(ROOT / "services") not in where.stdout
@@ -130,6 +131,7 @@ def test_the_installed_client_library_stands_alone(installed: Path, tmp_path: Pa
     assert run(installed / "python", "-c", code, cwd=tmp_path).stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_compatible_modules_benchmark_and_draw_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     examples = next(installed.parent.glob("lib/python*/site-packages/kernalyse/services/kernels/examples"))
     done = run(installed / "python", examples / "example_usage.py", cwd=tmp_path)

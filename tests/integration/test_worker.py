@@ -224,6 +224,7 @@ def test_arguments_of_the_request_reach_the_kernel(tmp_path: Path) -> None:
     assert {one.verification.state for one in ended.of(Measurement)} == {VerificationState.PASSED}
 
 
+@pytest.mark.slow
 def test_ceilings_are_measured_before_a_sweep_on_a_cpu(tmp_path: Path) -> None:
     ended = run_worker(SAXPY, tmp_path, ceilings_file=tmp_path / "deep" / "ceilings.json", worker=QUICK_WORKER)
     measured = ended.of(CeilingsMeasured)

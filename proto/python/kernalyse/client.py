@@ -454,7 +454,7 @@ class Client:
         self._calls.add(call)
         try:
             if self.is_given_up:
-                call.cancel()
+                raise grpc.FutureCancelledError  # a cancelled call may have its result already
             yield call
         except (grpc.FutureCancelledError, grpc.RpcError) as error:
             if not self.is_given_up:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,6 +105,7 @@ class Outcome:
 
 
 def run(name: str, part: Part) -> Outcome:
+    print(f"{name}: {part.title}", flush=True)
     start = time.monotonic()
     tail: list[str] = []
     status = completed = 0
@@ -113,7 +115,7 @@ def run(name: str, part: Part) -> Outcome:
         )
         assert command.stdout is not None
         for line in command.stdout:
-            sys.stdout.write(line)
+            sys.stdout.write(f"{name}: {line}")
             tail = [*tail, line.rstrip()][-TAIL_LINES:]
         status = command.wait()
         completed += status == 0
@@ -131,6 +133,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="of fuzzing, each reader")
     parser.add_argument("--rounds", type=int, default=KILL_ROUNDS, help="of kills")
+    parser.add_argument("--jobs", type=int, default=1, help="parts that run at the same time")
     parser.add_argument(
         "names", nargs="*", metavar="PART", help=f"some of {', '.join(parts(0, 0))}; none: all, and docs/soak.md is written"
     )
@@ -139,11 +142,8 @@ def main() -> int:
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(known)}")
-    outcomes = []
-    for name in options.names or known:
-        sys.stdout.write(f"\n== {known[name].title}\n")
-        sys.stdout.flush()
-        outcomes.append(run(name, known[name]))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        outcomes = list(pool.map(lambda name: run(name, known[name]), options.names or known))
     if not options.names:
         machine = f"{cpu_model()}, {os.cpu_count()} cores, Python {platform.python_version()}"
         head = ["# Soak", "", f"The last output of `make soak`: commit {commit()}, {datetime.now(UTC):%Y-%m-%d}, {machine}.", ""]

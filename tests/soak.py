@@ -105,7 +105,7 @@ class Outcome:
 
 
 def run(name: str, part: Part) -> Outcome:
-    print(f"{name}: {part.title}", flush=True)
+    sys.stdout.write(f"{name}: {part.title}\n")
     start = time.monotonic()
     tail: list[str] = []
     status = completed = 0

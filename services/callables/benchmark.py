@@ -63,7 +63,7 @@ def bench(
 
 
 def compare(
-    judged: Callable[[], object],
+    candidate: Callable[[], object],
     baseline: Callable[[], object],
     *,
     names: tuple[str, str] | None,
@@ -72,21 +72,21 @@ def compare(
     measuring: Measuring,
 ) -> Comparison:
     """Compare two functions, as `kernalyse.compare` documents."""
-    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as call_timer:
-        judged_name, baseline_name = _different(_name_of(judged), _name_of(baseline)) if names is None else _checked(names)
-        record = _record(f"{judged_name} against {baseline_name}", call_timer)
+    with _request_errors(), _opened(timer, candidate=candidate, baseline=baseline) as call_timer:
+        candidate_name, baseline_name = _different(_name_of(candidate), _name_of(baseline)) if names is None else _checked(names)
+        record = _record(f"{candidate_name} against {baseline_name}", call_timer)
         context = _measurement_context(call_timer, measuring, record)
         runs = (
             CallableRun(0, MeasuredCallable(baseline, baseline_name, parameters), context),
-            CallableRun(1, MeasuredCallable(judged, judged_name, parameters), context),
+            CallableRun(1, MeasuredCallable(candidate, candidate_name, parameters), context),
         )
         for run in runs:
             run.start()
         turns = InterleavedTrials(*runs, on_activity=lambda _: None)
         paired = turns.compare(MIN_PAIR_COUNT)
-        baseline_bench, judged_bench = (_bench(run, turns.stop_reason, call_timer, record) for run in runs)
+        baseline_bench, candidate_bench = (_bench(run, turns.stop_reason, call_timer, record) for run in runs)
         record.write(paired)
-        return Comparison(judged_bench, baseline_bench, paired, record)
+        return Comparison(candidate_bench, baseline_bench, paired, record)
 
 
 def _bench(run: CallableRun, stop_reason: StopReason, call_timer: CallTimer, record: Record) -> Bench:
@@ -116,13 +116,17 @@ def _name_of(function: Callable[[], object]) -> str:
     return "callable" if name == "<lambda>" else name
 
 
-def _different(judged_name: str, baseline_name: str) -> tuple[str, str]:
-    return (judged_name, baseline_name) if judged_name != baseline_name else (f"{judged_name} (judged)", f"{baseline_name} (baseline)")
+def _different(candidate_name: str, baseline_name: str) -> tuple[str, str]:
+    return (
+        (candidate_name, baseline_name)
+        if candidate_name != baseline_name
+        else (f"{candidate_name} (candidate)", f"{baseline_name} (baseline)")
+    )
 
 
 def _checked(names: tuple[str, ...]) -> tuple[str, str]:
     if len(names) != 2 or len(set(names)) != 2 or not all(names):
-        raise InvalidParameterError("argument names", found=repr(names), expected="two different names, the judged one's first")
+        raise InvalidParameterError("argument names", found=repr(names), expected="two different names, the candidate's first")
     return names[0], names[1]
 
 

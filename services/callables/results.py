@@ -119,14 +119,14 @@ class Bench:
 class Comparison:
     """The comparison of two functions, measured in alternating blocks."""
 
-    judged: Bench
+    candidate: Bench
     baseline: Bench
     paired: PairedComparison
     _record: Record = field(repr=False, compare=False)
 
     @property
     def verdict(self) -> str:
-        """Return how `judged` compares with `baseline`: FASTER, SLOWER, SAME or UNDECIDED."""
+        """Return how `candidate` compares with `baseline`: FASTER, SLOWER, SAME or UNDECIDED."""
         return self.paired.verdict.value
 
     @property
@@ -136,7 +136,7 @@ class Comparison:
 
     @property
     def duration_ratio(self) -> float:
-        """Return the duration of `judged` over that of `baseline`: the median over the pairs of blocks."""
+        """Return the duration of `candidate` over that of `baseline`: the median over the pairs of blocks."""
         return self.paired.duration_ratio
 
     @property
@@ -156,9 +156,9 @@ class Comparison:
         preposition = {"FASTER": "than", "SLOWER": "than", "SAME": "as", "UNDECIDED": "against"}[self.verdict]
         return "\n".join(
             (
-                f"{self.judged.label}: {self.verdict.lower()} {preposition} {self.baseline.label}: {self.reason}",
+                f"{self.candidate.label}: {self.verdict.lower()} {preposition} {self.baseline.label}: {self.reason}",
                 f"  {self.paired.block_count} interleaved blocks of each",
-                *(f"  {line}" for bench in (self.judged, self.baseline) for line in repr(bench).splitlines()),
+                *(f"  {line}" for bench in (self.candidate, self.baseline) for line in repr(bench).splitlines()),
             )
         )
 

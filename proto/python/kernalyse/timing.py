@@ -67,7 +67,7 @@ def bench(
 
 
 def compare(
-    judged: Callable[[], object],
+    candidate: Callable[[], object],
     baseline: Callable[[], object],
     *,
     names: tuple[str, str] | None = None,
@@ -75,10 +75,10 @@ def compare(
     timer: Timer = "auto",
     measuring: Measuring = DEFAULT_MEASURING,
 ) -> Comparison:
-    """Compare `judged` with `baseline` in alternating blocks, until a verdict is possible: faster, slower or the same.
+    """Compare `candidate` with `baseline` in alternating blocks, until a verdict is possible: faster, slower or the same.
 
     Args:
-        judged: the candidate.
+        candidate: what is timed and compared.
         baseline: what it is compared with.
         names: of both, in this order; None: the functions' own names.
         parameters: as of `bench`.
@@ -93,7 +93,7 @@ def compare(
     with _extra_named():
         from kernalyse.services.callables.benchmark import compare as measure
 
-    return measure(judged, baseline, names=names, parameters=parameters, timer=timer, measuring=measuring)
+    return measure(candidate, baseline, names=names, parameters=parameters, timer=timer, measuring=measuring)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def join_runs(runs: Sequence[ComparisonOperand]) -> ComparisonOperand:
     )
 
 
-def compare_runs(baseline: ComparisonOperand, judged: ComparisonOperand, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
+def compare_runs(baseline: ComparisonOperand, candidate: ComparisonOperand, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
     """Return table comparison: configurations of both runs, then those of the candidate alone, then those of the baseline alone.
 
     The processes that measured a configuration are its evidence (`kernalyse.services.core.comparison.compare_processes`). Wrong
@@ -141,17 +141,17 @@ def compare_runs(baseline: ComparisonOperand, judged: ComparisonOperand, allowed
 
     Args:
         baseline: the operand to compare with.
-        judged: the candidate.
+        candidate: the run compared with it.
         allowed: circumstances that may differ.
 
     Raises:
         InvalidRequestError: the runs differ in circumstances that are not allowed to; it names each, with both values.
     """
-    before, after = _candidates(baseline), _candidates(judged)
+    before, after = _candidates(baseline), _candidates(candidate)
     matched = _matched(before, after)
-    _check_differences(baseline, judged, matched, allowed)
-    margin_ratio = max(baseline.margin_ratio, judged.margin_ratio)
-    evidence, evidence_before = timings_by_configuration(judged), timings_by_configuration(baseline)
+    _check_differences(baseline, candidate, matched, allowed)
+    margin_ratio = max(baseline.margin_ratio, candidate.margin_ratio)
+    evidence, evidence_before = timings_by_configuration(candidate), timings_by_configuration(baseline)
     rows = [
         _operand_columns(row, "")
         | _operand_columns(row, "_before")
@@ -160,7 +160,7 @@ def compare_runs(baseline: ComparisonOperand, judged: ComparisonOperand, allowed
     ]
     rows += [_operand_columns(row, "") for row in _left(after, matched["first_index"]).iter_rows(named=True)]
     rows += [_operand_columns(row, "_before") for row in _left(before, matched["first_index_before"]).rename(_before).iter_rows(named=True)]
-    return frame_from_rows(COMPARISON, [{"run_id": judged.run_id, "baseline_run_id": baseline.run_id} | row for row in rows])
+    return frame_from_rows(COMPARISON, [{"run_id": candidate.run_id, "baseline_run_id": baseline.run_id} | row for row in rows])
 
 
 # ---------------------------------------------------------------- matching of configurations
@@ -231,7 +231,7 @@ def _before(name: str) -> str:
 
 
 def _check_differences(
-    baseline: ComparisonOperand, judged: ComparisonOperand, matched: pl.DataFrame, allowed: frozenset[Difference]
+    baseline: ComparisonOperand, candidate: ComparisonOperand, matched: pl.DataFrame, allowed: frozenset[Difference]
 ) -> None:
     found: dict[Difference, list[str]] = {}
     for column, difference in CIRCUMSTANCES.items():
@@ -242,7 +242,7 @@ def _check_differences(
     if refused:
         names = ",".join(refused)
         raise InvalidRequestError(
-            f"comparison of run {judged.run_id} with run {baseline.run_id}",
+            f"comparison of run {candidate.run_id} with run {baseline.run_id}",
             found="; ".join(
                 f"{'other' if difference is Difference.INPUTS else 'another'} {difference} ({text})" for difference, text in refused.items()
             ),
@@ -283,8 +283,8 @@ def _compared(
     row: Mapping[str, Any], evidence: Mapping[int, Timings], evidence_before: Mapping[int, Timings], margin_ratio: float
 ) -> Comparison | None:
     """Return the comparison of a matched configuration; None if an operand has no timings."""
-    judged, baseline = _by_process(row, "", evidence), _by_process(row, "_before", evidence_before)
-    return compare_processes(judged, baseline, margin_ratio) if judged and baseline else None
+    candidate, baseline = _by_process(row, "", evidence), _by_process(row, "_before", evidence_before)
+    return compare_processes(candidate, baseline, margin_ratio) if candidate and baseline else None
 
 
 def _by_process(row: Mapping[str, Any], suffix: str, evidence: Mapping[int, Timings]) -> list[Timings]:
@@ -350,40 +350,40 @@ COUNTER: Final = r",?\s*\b(?:op_id|seq|input_op_ids|sizes) = (?:\[.*\]|\S+)|(?:^
 """Numbers that PyTorch's NVTX ranges and Triton's compiler assign in the course of a program, which differ between runs."""
 
 
-def kernel_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
+def kernel_comparison(candidate: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
     """Return table kernel_comparison: one row per kernel of either trace, the largest change first.
 
     Args:
-        judged, baseline: kernels by name of the candidate and of the baseline, as `trace_kernels` returns them.
+        candidate, baseline: kernels by name of the candidate and of the baseline, as `trace_kernels` returns them.
     """
-    compared = _compared_kernels(judged, baseline, "kernel_name", FIGURES, (MEDIAN,))
+    compared = _compared_kernels(candidate, baseline, "kernel_name", FIGURES, (MEDIAN,))
     return compared.with_columns(duration_median_ratio=_ratio(pl.col(MEDIAN), pl.col(f"baseline_{MEDIAN}")))
 
 
-def layer_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
+def layer_comparison(candidate: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
     """Return table layer_comparison: one row per layer of either trace, the largest change first.
 
     Args:
-        judged, baseline: layers by name and source of the candidate and of the baseline, as `trace_layers` returns them; layers of
+        candidate, baseline: layers by name and source of the candidate and of the baseline, as `trace_layers` returns them; layers of
             one name count together.
     """
-    return _compared_kernels(judged, baseline, "layer", ("call_count", *FIGURES))
+    return _compared_kernels(candidate, baseline, "layer", ("call_count", *FIGURES))
 
 
 def _compared_kernels(
-    judged: pl.LazyFrame, baseline: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: tuple[str, ...] = ()
+    candidate: pl.LazyFrame, baseline: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: tuple[str, ...] = ()
 ) -> pl.LazyFrame:
     """Match equal names, and the other names by their normalized form, which several names may share.
 
     Every launch of both operands is in exactly one row.
 
     Args:
-        judged, baseline: rows of the candidate and of the baseline.
+        candidate, baseline: rows of the candidate and of the baseline.
         name: column with the name.
         figures: metrics that are summed.
         medians: metrics that are null in rows of several names.
     """
-    after, before = (side.group_by(name).agg(pl.col(*figures).sum(), *map(_of_one, medians)) for side in (judged, baseline))
+    after, before = (side.group_by(name).agg(pl.col(*figures).sum(), *map(_of_one, medians)) for side in (candidate, baseline))
     by_name = after.join(before, on=name, suffix="_before", nulls_equal=True).with_columns(
         pl.col(name).alias(f"{name}_before"),
         name_count=pl.lit(1, dtype=COUNT),

@@ -115,13 +115,13 @@ def _paired(measured: pl.LazyFrame, comparisons: pl.LazyFrame) -> pl.LazyFrame:
     candidate_of = measured.select("run_id", "configuration_index", "candidate_index")
     known = (
         comparisons.join(candidate_of, on=["run_id", "configuration_index"])
-        .rename({"candidate_index": "judged"})
+        .rename({"candidate_index": "candidate"})
         .join(candidate_of.rename({"configuration_index": "baseline_configuration_index"}), on=["run_id", "baseline_configuration_index"])
         .rename({"candidate_index": "baseline"})
     )
     ratio, low, high = pl.col("duration_ratio"), pl.col("duration_ratio_low"), pl.col("duration_ratio_high")
-    slower = _directed("baseline", "judged", ratio, low, high, pl.col("verdict") == "SLOWER")
-    faster = _directed("judged", "baseline", 1 / ratio, 1 / high, 1 / low, pl.col("verdict") == "FASTER")
+    slower = _directed("baseline", "candidate", ratio, low, high, pl.col("verdict") == "SLOWER")
+    faster = _directed("candidate", "baseline", 1 / ratio, 1 / high, 1 / low, pl.col("verdict") == "FASTER")
     return (
         pl.concat([known.select(slower), known.select(faster)])
         .group_by("run_id", "configuration_index", "runner_up_configuration_index")

@@ -400,7 +400,7 @@ DERIVED: Final[Mapping[str, tuple[Derived, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TraceComparison:
-    """table_name: of what is computed of each trace. compare: the judged one's rows and the baseline's, without the store's columns."""
+    """table_name: of what is computed of each trace. compare: the candidate's rows and the baseline's, without the store's columns."""
 
     table_name: str
     compare: Callable[[pl.LazyFrame, pl.LazyFrame], pl.LazyFrame]

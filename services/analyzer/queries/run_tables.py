@@ -260,8 +260,8 @@ class StoreSource:
         comparison = TRACE_COMPARISONS[table.table_name]
         derived = TRACE_DERIVED[comparison.table_name]
         traces = [TraceSource(self.store, self.store.runs.get(run_id)) for run_id in run_ids]
-        baseline, judged = (derived_rows(derived, trace, parameters) for trace in traces)
-        return traces[1].finished(table, comparison.compare(judged, baseline).with_columns(baseline_run_id=pl.lit(run_ids[0])))
+        baseline, candidate = (derived_rows(derived, trace, parameters) for trace in traces)
+        return traces[1].finished(table, comparison.compare(candidate, baseline).with_columns(baseline_run_id=pl.lit(run_ids[0])))
 
 
 @dataclass(frozen=True)
@@ -344,8 +344,8 @@ class ContinuedSweepSource(StoreSource):
             InvalidRequestError: as StoreSource; and table comparison, and not two runs, or two that cannot be compared.
         """
         if table is COMPARISON:
-            baseline, judged = (self._compared_run(run_id) for run_id in _two_runs(table, self.run_ids))
-            return compare_runs(baseline, judged, self.allowed_differences).lazy()
+            baseline, candidate = (self._compared_run(run_id) for run_id in _two_runs(table, self.run_ids))
+            return compare_runs(baseline, candidate, self.allowed_differences).lazy()
         if table not in CONTINUED_TABLES or self.run_ids is None or not self.chains:
             return super().rows(table, parameters)
         others = [run_id for run_id in self.run_ids if run_id not in self.chains]

@@ -102,22 +102,24 @@ def processes_of(*medians_ns: float) -> list[Samples]:
 
 
 @pytest.mark.parametrize(
-    ("judged", "baseline", "expected"),
+    ("candidate", "baseline", "expected"),
     [
         ((101.0, 108.0, 99.0, 104.0, 110.0, 97.0), (100.0, 96.0, 103.0, 95.0, 98.0, 94.0), 0.05627705627705628),
         ((101.0, 108.0, 99.0), (100.0, 96.0, 103.0, 95.0, 98.0, 94.0, 107.0), 0.31666666666666665),
         ((100.0, 101.0, 102.0, 102.0), (100.0, 102.0, 101.0, 104.0), 0.8571428571428571),
     ],
 )
-def test_the_permutation_test_is_exact_for_few_processes(judged: tuple[float, ...], baseline: tuple[float, ...], expected: float) -> None:
+def test_the_permutation_test_is_exact_for_few_processes(
+    candidate: tuple[float, ...], baseline: tuple[float, ...], expected: float
+) -> None:
     """scipy.stats.permutation_test of the difference in the mean of the logarithms."""
-    assert permutation_p_value(processes_of(*judged), processes_of(*baseline)) == pytest.approx(expected, rel=1e-9)
+    assert permutation_p_value(processes_of(*candidate), processes_of(*baseline)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_permutation_test_draws_where_there_are_too_many_ways() -> None:
-    judged, baseline = ([100.0 + (7 * index) % 12 + shift for index in range(12)] for shift in (3.0, 0.0))
-    assert permutation_p_value(processes_of(*judged), processes_of(*baseline)) == pytest.approx(0.0550, abs=0.002)
-    assert permutation_p_value(processes_of(*(2 * value for value in judged)), processes_of(*baseline)) == pytest.approx(2 / 200_001)
+    candidate, baseline = ([100.0 + (7 * index) % 12 + shift for index in range(12)] for shift in (3.0, 0.0))
+    assert permutation_p_value(processes_of(*candidate), processes_of(*baseline)) == pytest.approx(0.0550, abs=0.002)
+    assert permutation_p_value(processes_of(*(2 * value for value in candidate)), processes_of(*baseline)) == pytest.approx(2 / 200_001)
 
 
 # ---------------------------------------------------------------- verdicts on intervals

@@ -55,8 +55,8 @@ def by_processes(medians_ns: Sequence[float], **values: Any) -> list[dict[str, A
     return [measured(index, median_ns, process=index) | said for index, median_ns in enumerate(medians_ns)]
 
 
-def rows_of(baseline: ComparisonOperand, judged: ComparisonOperand, *allowed: Difference) -> list[dict[str, Any]]:
-    found = compare_runs(baseline, judged, frozenset(allowed))
+def rows_of(baseline: ComparisonOperand, candidate: ComparisonOperand, *allowed: Difference) -> list[dict[str, Any]]:
+    found = compare_runs(baseline, candidate, frozenset(allowed))
     assert found.schema == pl.Schema(COMPARISON.schema)
     return found.rows(named=True)
 

@@ -36,7 +36,7 @@ def paired(after: Kernels, before: Kernels) -> Counter[tuple[frozenset[str | Non
     for side, kernels, other in ((0, after, before), (1, before, after)):
         for name in kernels.keys() - other.keys():
             groups[FORM_OF[name]][side].add(name)
-    return Counter([*found, *((frozenset(judged), frozenset(baseline)) for judged, baseline in groups.values())])
+    return Counter([*found, *((frozenset(candidate), frozenset(baseline)) for candidate, baseline in groups.values())])
 
 
 @given(sides, sides)
@@ -45,12 +45,12 @@ def test_every_launch_counts_once_on_its_side(after: Kernels, before: Kernels) -
     rows = kernel_comparison(frame(after, duration_median_ns=1), frame(before, duration_median_ns=1)).collect()
     assert set(rows.columns) == set(KERNEL_COMPARISON.column_names) - {"run_id", "event_index", "baseline_run_id"}
     expected: Counter[tuple[object, ...]] = Counter()
-    for (judged, baseline), count in paired(after, before).items():
-        sums = [[side[name][figure] for name in names] for side, names in ((after, judged), (before, baseline)) for figure in (0, 1)]
+    for (candidate, baseline), count in paired(after, before).items():
+        sums = [[side[name][figure] for name in names] for side, names in ((after, candidate), (before, baseline)) for figure in (0, 1)]
         launches, time, launches_before, time_before = (sum(values) if values else None for values in sums)
-        occurrence = "MATCHED" if judged and baseline else "NEW" if judged else "GONE"
+        occurrence = "MATCHED" if candidate and baseline else "NEW" if candidate else "GONE"
         delta = (time or 0) - (time_before or 0)
-        expected[occurrence, len(judged) or None, len(baseline) or None, launches, launches_before, time, time_before, delta] += count
+        expected[occurrence, len(candidate) or None, len(baseline) or None, launches, launches_before, time, time_before, delta] += count
     columns = ("occurrence", "name_count", "baseline_name_count", "launch_count", "baseline_launch_count")
     found = rows.select(*columns, "duration_sum_ns", "baseline_duration_sum_ns", "duration_delta_ns").rows()
     assert Counter(found) == expected
@@ -66,8 +66,8 @@ def test_every_launch_counts_once_on_its_side(after: Kernels, before: Kernels) -
 
 
 def test_more_launches_and_slower_launches_are_told_apart() -> None:
-    judged = frame({"more": (4, 40), "slower": (2, 40)}, duration_median_ns=10)
-    rows = kernel_comparison(judged, frame({"more": (2, 20), "slower": (2, 20)}, duration_median_ns=10)).collect()
+    candidate = frame({"more": (4, 40), "slower": (2, 40)}, duration_median_ns=10)
+    rows = kernel_comparison(candidate, frame({"more": (2, 20), "slower": (2, 20)}, duration_median_ns=10)).collect()
     ratios = {row["kernel_name"]: (row["duration_ratio"], row["duration_per_launch_ratio"]) for row in rows.rows(named=True)}
     assert ratios == {"more": (2.0, 1.0), "slower": (2.0, 2.0)}
 
@@ -81,8 +81,8 @@ def test_a_launch_that_was_held_up_moves_the_mean_and_not_the_median() -> None:
 
 
 def test_layers_of_one_name_count_together_whatever_tells_them() -> None:
-    judged = pl.concat([frame({"a": (1, 10)}, "layer", call_count=1), frame({"a": (2, 5), None: (1, 1)}, "layer", call_count=2)])
-    rows = layer_comparison(judged, frame({"a": (3, 12)}, "layer", call_count=3)).collect()
+    candidate = pl.concat([frame({"a": (1, 10)}, "layer", call_count=1), frame({"a": (2, 5), None: (1, 1)}, "layer", call_count=2)])
+    rows = layer_comparison(candidate, frame({"a": (3, 12)}, "layer", call_count=3)).collect()
     assert set(rows.columns) == set(LAYER_COMPARISON.column_names) - {"run_id", "event_index", "baseline_run_id"}
     assert rows.select("occurrence", "layer", "call_count", "launch_count", "duration_delta_ns").rows() == [
         ("MATCHED", "a", 3, 3, 3),

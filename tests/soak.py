@@ -116,7 +116,7 @@ def run(name: str, part: Part) -> Outcome:
         assert command.stdout is not None
         for line in command.stdout:
             sys.stdout.write(f"{name}: {line}")
-            tail = [*tail, line.rstrip()][-TAIL_LINES:]
+            tail = [*tail, line.rstrip().replace(f"{ROOT.parent}/", "../")][-TAIL_LINES:]
         status = command.wait()
         completed += status == 0
     return Outcome(name, part, status, completed, time.monotonic() - start, tail)

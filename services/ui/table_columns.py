@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table as people read it. show: one of the formats below."""
+    """A column of a table as people read it. show: one of FORMATS in pages/tabled.py."""
 
     name: str
     title: str

@@ -220,7 +220,7 @@ async def until(is_true: Callable[[], bool], time_limit_s: float = 60.0) -> None
 def is_alive(process_id: int) -> bool:
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 

@@ -101,7 +101,7 @@ def supervised() -> Iterator[Any]:
 def is_alive(process_id: int) -> bool:
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 

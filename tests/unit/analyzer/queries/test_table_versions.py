@@ -217,7 +217,7 @@ def test_other_rows_are_of_another_version(table_name: str) -> None:
         f"{RECORDED_FILE.name} does not know version {found['version']} of table {table_name} yet. Write into it: {line}"
         if is_new_version
         else f"The rows of table {table_name} have changed, its version has not: rows that stores have cached would stay. Raise the version"
-        " beside the table's definition (in derived_tables.py; EVENTS_VERSION), then run this test again."
+        " beside the table's definition (in services/analyzer/queries/registry.py; EVENTS_VERSION), then run this test again."
     )
 
 

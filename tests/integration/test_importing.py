@@ -218,6 +218,12 @@ async def test_a_file_that_cannot_be_imported_leaves_nothing(
     assert list((analyzer.folder / "store" / "arriving").iterdir()) == []
 
 
+async def test_half_a_character_becomes_a_replacement_character(stub: Any) -> None:
+    await imported(stub, CONTENT.replace(b"GV100", b"\\ud800"))
+    measured = (await get_table(stub, TableQuery("measurements", ("last",))))[0]
+    assert set(measured["device_id"]) == {"\N{REPLACEMENT CHARACTER}", "GP100"}
+
+
 @pytest.mark.slow
 async def test_text_of_others_neither_steers_a_terminal_nor_fills_the_lists(stub: Any) -> None:
     content = document(state(*COLD))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kernalyse.services.profiler.processes import supervisor
+from tests.integration.profiler_node import is_alive
 
 GRACE_S = 0.3
 SLACK_S = 30.0  # of a loaded machine; whoever were not ended would go on for minutes
@@ -96,14 +97,6 @@ def supervised() -> Iterator[Any]:
     yield start
     for one in started:
         one.close()
-
-
-def is_alive(process_id: int) -> bool:
-    try:
-        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 @pytest.mark.parametrize(

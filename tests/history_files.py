@@ -17,10 +17,10 @@ FIRST_UNIX_NS: Final = 1_767_225_600_000_000_000  # 2026-01-01
 
 
 def history_files(
-    folder: Path, durations_ns: Sequence[float], kernel_name: str = "saxpy", first_unix_ns: int = FIRST_UNIX_NS
+    directory: Path, durations_ns: Sequence[float], kernel_name: str = "saxpy", first_unix_ns: int = FIRST_UNIX_NS
 ) -> list[Path]:
     """One document a day, each of its commit. durations_ns: medians, one a run."""
-    results = results_of(folder / "store", configuration(0, kernel_name=kernel_name), measurement(0), StateChanged(RunState.SUCCEEDED))
+    results = results_of(directory / "store", configuration(0, kernel_name=kernel_name), measurement(0), StateChanged(RunState.SUCCEEDED))
     document: dict[str, Any] = json.loads(results_document(results))
     (row,) = document["measurements"]
     paths = []
@@ -36,7 +36,7 @@ def history_files(
             "git_commit": f"{day:040x}",
             "git_is_dirty": False,
         }
-        path = folder / f"{kernel_name}-{day}.json"
+        path = directory / f"{kernel_name}-{day}.json"
         path.write_text(json.dumps(document))
         paths.append(path)
     return paths

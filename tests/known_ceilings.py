@@ -21,9 +21,9 @@ NOTHING_ELSE_RAN: Final = 0.0
 """Busy ratio of the host as it is written down. What the tests do side by side would have every sweep measure anew."""
 
 
-def known_ceilings(folder: Path) -> Path:
+def known_ceilings(directory: Path) -> Path:
     """The file, measured first where it is missing or old; without a device in it where there is none. One process at a time may ask."""
-    file = folder / FILE_NAME
+    file = directory / FILE_NAME
     if not file.exists() or time.time() - file.stat().st_mtime > MAX_AGE_S:
         subprocess.run([sys.executable, "-m", "tests.known_ceilings", str(file)], check=True)
     return file

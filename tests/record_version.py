@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
 ROOT: Final = Path(__file__).parents[1]
@@ -35,8 +35,8 @@ def shown(run_id: str, tables: tuple[str, ...]) -> Any:
     return json.loads(kernalyse("show", run_id, *tables, "--format", "json"))
 
 
-def pack(folder: Path, archive: Path, *left_out: str) -> None:
-    """Write the files below a folder to an archive, without times and owners."""
+def pack(directory: Path, archive: Path, *left_out: str) -> None:
+    """Write the files below a directory to an archive, without times and owners."""
 
     def entry(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if Path(member.name).name in left_out:
@@ -46,15 +46,15 @@ def pack(folder: Path, archive: Path, *left_out: str) -> None:
         return member
 
     with tarfile.open(archive, "w:xz") as packed:
-        packed.add(folder, arcname=".", filter=entry)
+        packed.add(directory, arcname=".", filter=entry)
 
 
 def client_wheel(target: Path) -> None:
     """Write the wheel of this checkout without its services."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        (wheel,) = Path(folder).glob("*.whl")
+        (wheel,) = Path(directory).glob("*.whl")
         with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(target / wheel.name, "w", zipfile.ZIP_DEFLATED) as client:
             for name in whole.namelist():
                 if not name.startswith("kernalyse/services/"):
@@ -65,8 +65,8 @@ def main() -> int:
     target = ROOT / "tests" / "data" / version("kernalyse")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    with private_folder() as folder:
-        trace = folder / "trace.json"
+    with private_directory() as directory:
+        trace = directory / "trace.json"
         events = [module("net", 0, 100), call(10, 1), call(20, 2), kernel("gemm", 200, 20, 1), kernel("add", 230, 40, 2)]
         trace.write_text(json.dumps({"traceEvents": events}))
         kernalyse("bench", "saxpy", "-p", "N=2**10,2**12", "--max-time", "0.2", "--title", "a sweep")
@@ -77,7 +77,7 @@ def main() -> int:
             for name, run in (("sweep", sweep), ("trace", imported))
         }
         (target / "expected.json").write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
-        data = folder / "data" / "kernalyse"
+        data = directory / "data" / "kernalyse"
         pack(data / "store", target / "store.tar.xz", "store.lock", "node_tokens.json")
         pack(data / "profiler", target / "journal.tar.xz", "ceilings.json")
     client_wheel(target)

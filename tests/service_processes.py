@@ -1,4 +1,4 @@
-"""Services as a user starts them: `kernalyse profiler` and the others, on Unix sockets in private folders."""
+"""Services as a user starts them: `kernalyse profiler` and the others, on Unix sockets in private directories."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class ServiceProcess:
 class ServiceProcesses:
     """Starts services and knows what is left of them. python: of the environment that they are installed in."""
 
-    folder: Path
+    directory: Path
     python: str = sys.executable
     started: list[ServiceProcess] = field(default_factory=list)
 
     def start(self, service: str, *arguments: str, address: str | None = None) -> ServiceProcess:
         """Starts one and waits until it serves. address: by default a Unix socket, for the dashboard a free port."""
-        run_folder = self.folder / "run"
-        announcement_path = run_folder / f"{service}-{len(self.started)}.json"
-        log_path = self.folder / f"{service}-{len(self.started)}.log"
-        chosen = address or ("127.0.0.1:0" if service == "ui" else f"unix:{run_folder}/{service}.sock")
+        run_directory = self.directory / "run"
+        announcement_path = run_directory / f"{service}-{len(self.started)}.json"
+        log_path = self.directory / f"{service}-{len(self.started)}.log"
+        chosen = address or ("127.0.0.1:0" if service == "ui" else f"unix:{run_directory}/{service}.sock")
         command = [
             self.python,
             "-P",

@@ -1,6 +1,6 @@
 """Two matrix products side by side, in three steps: python example_usage.py
 
-Writes benchmark_results.json, benchmark_report.txt and the figures to the working folder. Takes some seconds on a CPU.
+Writes benchmark_results.json, benchmark_report.txt and the figures to the working directory. Takes some seconds on a CPU.
 """
 
 from pathlib import Path

@@ -11,7 +11,7 @@ import kernalyse
 collector, *command = sys.argv[1:] or ["nsys"]
 client = kernalyse.connect(start=True)
 
-# %% The folder of the program can travel with it: bundle_digest=client.upload_bundle(Path("my_project"))
+# %% The directory of the program can travel with it: bundle_digest=client.upload_bundle(Path("my_project"))
 spec = kernalyse.command(command or ["python3", "-c", "print(sum(range(10**6)))"], collector=collector, max_duration_s=60)
 
 # %% What a node lacks for it is named with its remedy

@@ -387,7 +387,7 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         _open_store(settings, processes) as (store, nodes, run_subscriptions, node_subscriptions),
     ):
         server, address = build_server(settings.address, settings.security())
-        importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_folder)
+        importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_directory)
         servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
@@ -423,7 +423,7 @@ async def _open_store(
     settings: AnalyzerSettings, processes: WorkerPool
 ) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
     """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
-    store = await asyncio.to_thread(Store, settings.data_folder)
+    store = await asyncio.to_thread(Store, settings.data_directory)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
         trace_fetcher = TraceFetcher(store, UploadReader(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)

@@ -216,8 +216,8 @@ class Record:
 
     def send(self, client: Client) -> ClientRun:
         """Import the results document into the analyzer and return the run."""
-        with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder:
-            return client.import_trace(self.save(Path(folder) / f"{self.run_id}.json")).run
+        with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory:
+            return client.import_trace(self.save(Path(directory) / f"{self.run_id}.json")).run
 
     # ------------------------------------------------------------ as tables
 

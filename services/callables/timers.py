@@ -236,10 +236,10 @@ def _cpu_name() -> str:
     return next(names, "") or platform.machine()
 
 
-def last_level_cache_bytes(folder: Path) -> int | None:
+def last_level_cache_bytes(directory: Path) -> int | None:
     """Return the size of the largest cache in the kernel's listing, or None if it lists none."""
     sizes = []
-    for path in folder.glob("index*/size"):
+    for path in directory.glob("index*/size"):
         text = path.read_text().strip()
         if text[:-1].isdigit() and text[-1] in UNITS:
             sizes.append(int(text[:-1]) * UNITS[text[-1]])

@@ -65,7 +65,7 @@ class KernelOptions:
         buffers: `NAME=EXPRESSION`, the number of elements behind a pointer.
         flop, bytes: expressions for the cost of one launch; None: not given.
         file: definitions in the catalog's format.
-        include_folders: directories that are searched for headers.
+        include_directories: directories that are searched for headers.
     """
 
     names: tuple[str, ...]
@@ -73,7 +73,7 @@ class KernelOptions:
     flop: str | None = None
     bytes: str | None = None
     file: Path | None = None
-    include_folders: tuple[Path, ...] = ()
+    include_directories: tuple[Path, ...] = ()
 
     def select(self, arguments: Sequence[ArgumentDefinition] = (), macro_names: tuple[str, ...] = ()) -> KernelSelections:
         """Read every file that the options name and return the kernels.
@@ -86,9 +86,11 @@ class KernelOptions:
             UsageError: a name cannot be parsed, a file does not exist, or an option applies to no kernel.
             InvalidRequestError, UnknownKernelError: a source or a definition cannot be used.
         """
-        for folder in self.include_folders:
-            if not folder.is_dir():
-                raise UsageError(f"option -I {folder}", found="no such folder", expected="a folder of headers", remedy="Correct the path.")
+        for directory in self.include_directories:
+            if not directory.is_dir():
+                raise UsageError(
+                    f"option -I {directory}", found="no such directory", expected="a directory of headers", remedy="Correct the path."
+                )
         file_catalog = None if self.file is None else load_catalog(self.file, macro_names)
         argument_expressions = {argument.name: argument.expression for argument in arguments}
         reader = _KernelReader(self, file_catalog, argument_expressions, macro_names)
@@ -111,9 +113,9 @@ class KernelOptions:
                     expected="a kernel FILE.cu:KERNEL without --definition",
                     remedy="Leave it out: the definition of these kernels is known.",
                 )
-        if self.include_folders and not has_source_file:
+        if self.include_directories and not has_source_file:
             raise UsageError(
-                f"option -I {self.include_folders[0]}",
+                f"option -I {self.include_directories[0]}",
                 found="no kernel whose headers it could hold",
                 expected="a kernel FILE.cu:KERNEL",
                 remedy="Leave it out.",
@@ -197,7 +199,7 @@ class _KernelReader:
     def _pack(self, name: str, path: Path) -> str | None:
         """Return the digest of the bundle of headers that the file includes, or None where it includes only system headers."""
         try:
-            bundle = pack_headers(path, self.options.include_folders)
+            bundle = pack_headers(path, self.options.include_directories)
         except OSError as error:
             raise UsageError(
                 f"headers of {name}", found=f"{error.filename}: {error.strerror}", expected="readable files", remedy="Correct its mode."

@@ -39,7 +39,7 @@ def pack_files(files: Mapping[str, Path]) -> ProgramBundle:
         return ProgramBundle(bundle.pack(files), tuple(sorted(files)))
 
 
-def files_of_folder(directory: Path) -> dict[str, Path]:
+def files_of_directory(directory: Path) -> dict[str, Path]:
     """Return the files below a directory by their paths within it.
 
     Raises:
@@ -69,7 +69,7 @@ def _usage_errors() -> Iterator[None]:
         raise UsageError(
             f"path {error.filename}",
             found=error.strerror or "an error",
-            expected="a file or folder that can be read",
+            expected="a file or directory that can be read",
             remedy="Correct its rights.",
         ) from error
 
@@ -115,8 +115,10 @@ def model_bundle(model_name: str, directory: Path | None) -> ProgramBundle | Non
         return None
     path = Path(model_name)
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "no such file"
+        found = "a directory" if path.is_dir() else "no such file"
         raise UsageError(f"model {model_name}", found=found, expected="a file", remedy="Correct the path.")
     if directory is not None and not directory.is_dir():
-        raise UsageError(f"option --bundle {directory}", found="no such folder", expected="that of the model", remedy="Correct the path.")
-    return pack_files({**({} if directory is None else files_of_folder(directory)), **model_files(path)})
+        raise UsageError(
+            f"option --bundle {directory}", found="no such directory", expected="that of the model", remedy="Correct the path."
+        )
+    return pack_files({**({} if directory is None else files_of_directory(directory)), **model_files(path)})

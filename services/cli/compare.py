@@ -250,7 +250,7 @@ def load_run_operand(client: AnalyzerClient, run: Run) -> ComparisonOperand:
 
 
 def _operand_of_file(path: Path, depth: int | None) -> ComparisonOperand | TraceOperand:
-    from kernalyse.companions import COMPANION_FOLDERS
+    from kernalyse.companions import COMPANION_DIRECTORIES
     from kernalyse.services.analyzer.analysis.comparison import ComparisonOperand
     from kernalyse.services.analyzer.queries.registry import FileSource, QueryParameters, resolve_table, trace_inputs
     from kernalyse.services.analyzer.readers.base import Selection, SelectiveReader, TraceFiles
@@ -259,8 +259,10 @@ def _operand_of_file(path: Path, depth: int | None) -> ComparisonOperand | Trace
     from kernalyse.services.analyzer.tables.runs import KERNELS, MEASUREMENTS, SAMPLES
     from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
 
-    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-    companions = {str(file.relative_to(path.parent)): file for folder in folders if folder.is_dir() for file in folder.iterdir()}
+    directories = (path.with_name(path.name + ending) for ending in COMPANION_DIRECTORIES)
+    companions = {
+        str(file.relative_to(path.parent)): file for directory in directories if directory.is_dir() for file in directory.iterdir()
+    }
     files, parameters = TraceFiles(path.name, path, time.time_ns(), companions), QueryParameters(depth)
     reader = select_reader(files)
     needed = Selection.of(trace_inputs(("kernels", "layers"), parameters))

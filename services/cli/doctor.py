@@ -25,7 +25,7 @@ from kernalyse.services.profiler.collectors.preflight import (
     MAX_PERF_EVENT_LEVEL,
     PERF_EVENT_PARANOID,
     PERF_EVENTS_REMEDY,
-    check_folder,
+    check_directory,
     perf_event_level,
 )
 from kernalyse.services.profiler.workloads.onnx.spec import INSTALLING, has_cuda_provider, missing_packages
@@ -148,7 +148,9 @@ def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
     release = re.search(r"release ([\d.]+)", result.output)
     if result.status == 0 and release:
         return Check(name, CheckState.OK, f"release {release.group(1)}, {nvcc}")
-    return _lacking(name, "no nvcc on PATH", "Install the CUDA toolkit and put its bin folder on PATH, or set CUDA_HOME.", has_gpu=has_gpu)
+    return _lacking(
+        name, "no nvcc on PATH", "Install the CUDA toolkit and put its bin directory on PATH, or set CUDA_HOME.", has_gpu=has_gpu
+    )
 
 
 def _nvcc() -> str:
@@ -245,9 +247,9 @@ def check_commands(settings: ProfilerSettings) -> Check:
     name = "Commands to profile"
     if not settings.allow_commands or settings.allow_catalog_only:
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
-    directory = next(path for path in (settings.data_folder, *settings.data_folder.absolute().parents) if path.is_dir())
+    directory = next(path for path in (settings.data_directory, *settings.data_directory.absolute().parents) if path.is_dir())
     try:
-        check_folder(directory)
+        check_directory(directory)
     except KernalyseError as error:
         return Check(name, CheckState.MISSING, f"{error.subject}: {error.found}", error.remedy)
     found = f"limited to {', '.join(settings.allowed_commands)}" if settings.allowed_commands else "any"

@@ -97,7 +97,9 @@ def export(
     ] = ExportFormat.JSON,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write, for csv and parquet a folder. NVBench's samples go into folders beside it."),
+        typer.Option(
+            "--output", "-o", help="File to write, for csv and parquet a directory. NVBench's samples go into directories beside it."
+        ),
     ] = None,
     html: HtmlOption = None,
     pdf: PdfOption = None,
@@ -125,7 +127,9 @@ def export(
         )
     is_table = export_format in (ExportFormat.CSV, ExportFormat.PARQUET)
     if is_table and output is None:
-        raise UsageError(f"option --format {export_format}", found="no --output", expected="a folder to write", remedy="Add -o FOLDER.")
+        raise UsageError(
+            f"option --format {export_format}", found="no --output", expected="a directory to write", remedy="Add -o DIRECTORY."
+        )
     with analyzer_session(server, with_profiler=False) as client:
         results = run_results(client, client.run(run_id), MORE_TABLES if is_table else ())
     if export_format is ExportFormat.NVBENCH:
@@ -174,7 +178,7 @@ def report(
         str,
         typer.Argument(
             metavar="RUN|FILE",
-            help="A run id, the beginning of one, or last; or a trace or results, file or folder, which is not stored.",
+            help="A run id, the beginning of one, or last; or a trace or results, file or directory, which is not stored.",
         ),
     ],
     report_format: Annotated[

@@ -38,13 +38,13 @@ class FileQuery:
         table_names: empty: the kernels of a trace, or the measurements of results.
         choice: which rows.
         reports: reports of ncu on the same program.
-        op_registry_folder: directory of op_registry.py, for lists of operations.
+        op_registry_directory: directory of op_registry.py, for lists of operations.
     """
 
     table_names: Sequence[str]
     choice: RowSelection
     reports: Sequence[Path] = ()
-    op_registry_folder: Path | None = None
+    op_registry_directory: Path | None = None
 
 
 def tables_of_file(path: Path, question: FileQuery) -> tuple[dict[str, QueryResult], list[str]]:
@@ -110,7 +110,7 @@ def _trace_with_companions(path: Path, question: FileQuery) -> TraceFiles:
     files = trace_files(path, time.time_ns())
     own_companions = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in find_companions(path)}
     companions = {**files.companions, **own_companions, **report_files(question.reports)}
-    return replace(files, companions=companions, op_registry_folder=question.op_registry_folder)
+    return replace(files, companions=companions, op_registry_directory=question.op_registry_directory)
 
 
 def report_files(reports: Sequence[Path]) -> dict[str, Path]:

@@ -20,7 +20,7 @@ from kernalyse.services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, Child,
 from kernalyse.services.core.errors import KernalyseError, UnavailableError
 from kernalyse.services.core.file_formats import FILE_NAME, MEMBERS, to_roofline_config
 from kernalyse.services.core.model import Filter, Hardware, HardwareKey, LogLevel, Run, TableQuery, Thresholds
-from kernalyse.services.core.settings import AnalyzerSettings, Announcement, UiSettings, data_folder, find_service
+from kernalyse.services.core.settings import AnalyzerSettings, Announcement, UiSettings, data_directory, find_service
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 
 # ---------------------------------------------------------------- list of operations
@@ -46,19 +46,19 @@ class OperationListFollower:
     Args:
         client: the analyzer that imports the list.
         path: the list.
-        op_registry_folder: directory of the op_registry.py that computes the cost of operations; None: there is none.
+        op_registry_directory: directory of the op_registry.py that computes the cost of operations; None: there is none.
         say: shows one line to the user.
 
     Attributes:
         run: of the latest import; None: nothing was imported yet.
     """
 
-    def __init__(self, client: AnalyzerClient, path: Path, op_registry_folder: Path | None, say: Callable[[str], None]) -> None:
+    def __init__(self, client: AnalyzerClient, path: Path, op_registry_directory: Path | None, say: Callable[[str], None]) -> None:
         self._client = client
         self._path = path.resolve()
         self._config_path = self._path.with_name(FILE_NAME)
-        self._op_registry_folder = op_registry_folder
-        self._watched = (self._path, self._config_path, *([op_registry_folder / REGISTRY_NAME] if op_registry_folder else []))
+        self._op_registry_directory = op_registry_directory
+        self._watched = (self._path, self._config_path, *([op_registry_directory / REGISTRY_NAME] if op_registry_directory else []))
         self._say = say
         self._imported: State | None = None
         self._is_edited = threading.Event()
@@ -73,7 +73,7 @@ class OperationListFollower:
         """
         state = self._state()
         source_id = f"{socket.gethostname()}:{self._path}"
-        with with_registry(OutgoingTrace(self._path), self._op_registry_folder) as trace:
+        with with_registry(OutgoingTrace(self._path), self._op_registry_directory) as trace:
             run, is_known = self._client.import_trace(TraceUpload([trace], lambda _sent_bytes: None, source_id=source_id))
         if self.run is None or not is_known:
             self._say(f"{time.strftime('%H:%M:%S')} {self._path.name} read: {run.total_configuration_count} operations")
@@ -300,7 +300,7 @@ def _is_free(port: int) -> bool:
 
 def _start_service(started: ExitStack, service: str, announcement_path: Path, settings: Mapping[str, str]) -> Announcement:
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-    child = Child(service, arguments, log_path=data_folder() / "logs" / f"{service}.log", announcement_path=announcement_path)
+    child = Child(service, arguments, log_path=data_directory() / "logs" / f"{service}.log", announcement_path=announcement_path)
     started.callback(stop_children, (child,), grace_s=STOP_GRACE_S)
     child.start()
     return child.wait_until_serving(START_TIMEOUT_S)

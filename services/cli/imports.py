@@ -25,11 +25,11 @@ def import_files(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE|FOLDER...",
+            metavar="FILE|DIRECTORY...",
             exists=True,
             readable=True,
             help="Traces of Nsight Systems (SQLite, parquetdir, arrowdir, .nsys-rep), PyTorch, Triton's Proton and ONNX Runtime, "
-            "reports of ncu, NVBench JSON, kernalyse's own; of a folder that is no trace itself every one in it and below.",
+            "reports of ncu, NVBench JSON, kernalyse's own; of a directory that is no trace itself every one in it and below.",
         ),
     ],
     counters: CountersOption = None,
@@ -81,7 +81,7 @@ def _traces(path: Path) -> list[Path]:
 
     found = find_traces(path)
     if not found:
-        raise UsageError(f"folder {path}", found="no file that could be imported", expected=formats())
+        raise UsageError(f"directory {path}", found="no file that could be imported", expected=formats())
     return found
 
 

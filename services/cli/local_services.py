@@ -17,7 +17,7 @@ from kernalyse.services.cli.options import Server
 from kernalyse.services.cli.session import START_TIMEOUT_S, Child, connect_node, describe_exit, read_token, service_endpoint, stop_children
 from kernalyse.services.core.errors import UnavailableError
 from kernalyse.services.core.model import KernelSelection, KernelSweep, MeasuringOptions, Run, RunSpec
-from kernalyse.services.core.settings import AnalyzerSettings, Announcement, ProfilerSettings, UiSettings, data_folder, find_service
+from kernalyse.services.core.settings import AnalyzerSettings, Announcement, ProfilerSettings, UiSettings, data_directory, find_service
 
 POLL_S: Final = 0.2
 STOP_GRACE_S: Final = 6.0
@@ -82,7 +82,7 @@ class LocalServices:
         self._server = server
         self._say = say
         self._takes_free_ports = port == 0
-        self._logs = data_folder() / "logs"
+        self._logs = data_directory() / "logs"
         free = ["--address", "127.0.0.1:0"] if port == 0 else []
         ui_address = [] if port is None else ["--address", f"127.0.0.1:{port}"]
         self._profiler = self._child("profiler", ["--drain-s", str(DRAIN_S), *free], ProfilerSettings.load())

@@ -40,7 +40,7 @@ BundleOption = Annotated[
     Path | None,
     typer.Option(
         "--bundle",
-        metavar="FOLDER",
+        metavar="DIRECTORY",
         help="Goes to the node with FILE.onnx. By default the weights beside it whose names begin with its own.",
         rich_help_panel=WORK,
     ),
@@ -68,7 +68,7 @@ def model(
     batch_size: BatchSizeOption = 4,
     sequence_length: SequenceLengthOption = 64,
     vocabulary_size: VocabularyOption = 1024,
-    bundle_folder: BundleOption = None,
+    bundle_directory: BundleOption = None,
     target: options.TargetOption = None,
     samples: options.SamplesOption = None,
     min_time: options.MinTimeOption = None,
@@ -101,7 +101,7 @@ def model(
         seed=seed,
         skip_verification=no_verify,
     )
-    bundle = model_bundle(model_name, bundle_folder)
+    bundle = model_bundle(model_name, bundle_directory)
     work = ModelRun(
         model_name=model_name if bundle is None else Path(model_name).name,
         variants=tuple(variants or ()),

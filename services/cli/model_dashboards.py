@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kernalyse.services.compat.model_dashboards.dashboards import Dashboard
     from kernalyse.services.compat.model_dashboards.document import Document
 
-OUTPUT_FOLDER: Final = Path("profiling_results")
+OUTPUT_DIRECTORY: Final = Path("profiling_results")
 
 SamplingTimeOption = Annotated[float, typer.Option("--max-time", metavar="SECONDS", help="Longest sampling of one variant.")]
 OutputOption = Annotated[
-    Path, typer.Option("--output-dir", "-o", metavar="FOLDER", file_okay=False, help="Where the files are written, and looked for.")
+    Path, typer.Option("--output-dir", "-o", metavar="DIRECTORY", file_okay=False, help="Where the files are written, and looked for.")
 ]
 DataOption = Annotated[Path | None, typer.Option("--data", metavar="FILE", help="Draw from this file; nothing is timed.")]
 ModelsOption = Annotated[
@@ -39,7 +39,7 @@ def perf_dashboard(
     device: DeviceOption = None,
     node: NodeOption = "",
     max_time: SamplingTimeOption = DASHBOARD_MAX_TIME_S,
-    output_folder: OutputOption = OUTPUT_FOLDER,
+    output_directory: OutputOption = OUTPUT_DIRECTORY,
     *,
     server: Server,
 ) -> None:
@@ -50,7 +50,7 @@ def perf_dashboard(
     from kernalyse.services.cli.model_documents import ProfilingRequest, profile_models
     from kernalyse.services.compat.model_dashboards.dashboards import PerformanceDashboard
 
-    dashboard = PerformanceDashboard(output_folder)
+    dashboard = PerformanceDashboard(output_directory)
     if run_profiling and data is None:
         request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, max_time)
         dashboard.data = profile_models(request, server)
@@ -85,7 +85,7 @@ def perf_comparison(
     device: DeviceOption = None,
     node: NodeOption = "",
     max_time: SamplingTimeOption = DASHBOARD_MAX_TIME_S,
-    output_folder: OutputOption = OUTPUT_FOLDER,
+    output_directory: OutputOption = OUTPUT_DIRECTORY,
     *,
     server: Server,
 ) -> None:
@@ -104,7 +104,7 @@ def perf_comparison(
         _raise_usage_error(
             "perf-comparison", " and ".join(options), "both --as-is and --to-be, or --benchmark", "Name both sides, or time both now."
         )
-    dashboard = ComparisonDashboard(output_folder)
+    dashboard = ComparisonDashboard(output_directory)
     if benchmark and data is None:
         if not models and not compare_all:
             _raise_usage_error(
@@ -115,7 +115,7 @@ def perf_comparison(
     elif as_is is not None and to_be is not None:
         dashboard.data = _compare_names(as_is, to_be, server)
     else:
-        dashboard.load_data(data or output_folder / dashboard.data_file)
+        dashboard.load_data(data or output_directory / dashboard.data_file)
     if data is None:
         _save(dashboard)
     for line in dashboard.summary_lines():

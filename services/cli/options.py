@@ -122,10 +122,10 @@ OpRegistryOption = Annotated[
     Path | None,
     typer.Option(
         "--op-registry",
-        metavar="FOLDER",
+        metavar="DIRECTORY",
         exists=True,
         file_okay=False,
-        help="Folder of an op_registry.py: its get_custom_metrics(cmd, dt_size) computes the cost of operations "
+        help="Directory of an op_registry.py: its get_custom_metrics(cmd, dt_size) computes the cost of operations "
         "in commands.json. It is run.",
     ),
 ]

@@ -52,7 +52,7 @@ def profile(
         Path | None,
         typer.Option(
             "--bundle",
-            metavar="FOLDER",
+            metavar="DIRECTORY",
             help="Goes to the node, where the command runs in a copy of it. By default the files that the command names.",
         ),
     ] = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kernalyse.bundle import excluded_paths
-from kernalyse.services.cli.bundles import ProgramBundle, command_files, files_of_folder, model_files, pack_files, require_onnx_file
+from kernalyse.services.cli.bundles import ProgramBundle, command_files, files_of_directory, model_files, pack_files, require_onnx_file
 from kernalyse.services.core.errors import BackendUnavailableError, UsageError
 from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
 from kernalyse.services.core.request_syntax import MAX_SECONDS
@@ -111,11 +111,11 @@ def build_profile(words: ProfileOptions, environment: Mapping[str, str] = os.env
 def _command_profile(words: ProfileOptions, environment: Mapping[str, str]) -> ProfileSubmission:
     work = _work(words, words.command, environment)
     if words.bundle is not None:
-        return ProfileSubmission(work, _folder_bundle(words.bundle), _skipped_files_notice(words.bundle))
+        return ProfileSubmission(work, _directory_bundle(words.bundle), _skipped_files_notice(words.bundle))
     files = {} if words.has_files_there else command_files(words.command, Path.cwd())
     if not files:
         return ProfileSubmission(work)
-    notice = f"Goes to the node with the command: {', '.join(files)}. For more: --bundle FOLDER."
+    notice = f"Goes to the node with the command: {', '.join(files)}. For more: --bundle DIRECTORY."
     return ProfileSubmission(work, pack_files(files), (notice,))
 
 
@@ -124,7 +124,7 @@ def _target_profile(words: ProfileOptions, target: Path, environment: Mapping[st
     if not target.is_file():
         raise UsageError(f"option --target {target}", found="no such file", expected="a program or a .cu file", remedy="Correct the path.")
     name = target.stem if target.suffix == ".cu" else target.name
-    files = {} if words.bundle is None else files_of_folder(_check_folder(words.bundle))
+    files = {} if words.bundle is None else files_of_directory(_check_directory(words.bundle))
     with tempfile.TemporaryDirectory(prefix="kernalyse-target-") as directory:
         files[name] = _compile(target, Path(directory) / name) if target.suffix == ".cu" else target
         bundle = pack_files(files)
@@ -197,8 +197,8 @@ def _duration_ns(duration_s: float | None) -> int | None:
     return max(1, int(duration_s * 1e9))
 
 
-def _folder_bundle(directory: Path) -> ProgramBundle:
-    return pack_files(files_of_folder(_check_folder(directory)))
+def _directory_bundle(directory: Path) -> ProgramBundle:
+    return pack_files(files_of_directory(_check_directory(directory)))
 
 
 def _skipped_files_notice(directory: Path | None) -> tuple[str, ...]:
@@ -209,13 +209,13 @@ def _skipped_files_notice(directory: Path | None) -> tuple[str, ...]:
     shown = ", ".join(map(repr, names[:MAX_SKIPPED_NAMES])) + (
         f" and {len(names) - MAX_SKIPPED_NAMES} more" if len(names) > MAX_SKIPPED_NAMES else ""
     )
-    return (f"Does not go to the node, being links to folders or to nothing, or no files: {shown}.",)
+    return (f"Does not go to the node, being links to directories or to nothing, or no files: {shown}.",)
 
 
-def _check_folder(directory: Path) -> Path:
+def _check_directory(directory: Path) -> Path:
     if not directory.is_dir():
         raise UsageError(
-            f"option --bundle {directory}", found="no such folder", expected="the folder of the program", remedy="Correct the path."
+            f"option --bundle {directory}", found="no such directory", expected="the directory of the program", remedy="Correct the path."
         )
     return directory
 
@@ -232,7 +232,7 @@ def _prompt_profile(words: ProfileOptions, prompt: str) -> ProfileSubmission:
             remedy='Say --prompt "The quick brown fox".',
         )
     _reject_command_options(words)
-    files = {} if words.bundle is None else files_of_folder(_check_folder(words.bundle))
+    files = {} if words.bundle is None else files_of_directory(_check_directory(words.bundle))
     for option, path in (("--model", words.model), ("--tokenizer", words.tokenizer)):
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")

@@ -75,7 +75,7 @@ class Child:
     def start(self) -> None:
         """Start the service with its output in the log."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # -P: a folder named `services` where the user stands must not hide the package.
+        # -P: a directory named `services` where the user stands must not hide the package.
         command = [sys.executable, "-P", "-m", "kernalyse.services.cli.main", self.service, *self.arguments]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(

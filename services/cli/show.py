@@ -40,7 +40,7 @@ def show(
     run_or_file: Annotated[
         str,
         typer.Argument(
-            metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, file or folder, which is read and not stored."
+            metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, file or directory, which is read and not stored."
         ),
     ],
     table_names: Annotated[
@@ -55,7 +55,7 @@ def show(
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
     counters: CountersOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the folder.")
+        Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the directory.")
     ] = None,
     filters: Annotated[
         list[str] | None,

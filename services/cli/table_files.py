@@ -41,14 +41,14 @@ def check_output_path(path: Path | None) -> Path | None:
     if path is None or str(path) == STANDARD_OUTPUT:
         return path
     if path.is_dir():
-        found = "a folder"
+        found = "a directory"
     elif not path.parent.is_dir():
-        found = f"no folder {path.parent}"
+        found = f"no directory {path.parent}"
     elif not os.access(path if path.exists() else path.parent, os.W_OK):
         found = "no permission to write it"
     else:
         return path
-    raise UsageError(f"file {path}", found=found, expected="a file to write", remedy="Correct the path, or make the folder.")
+    raise UsageError(f"file {path}", found=found, expected="a file to write", remedy="Correct the path, or make the directory.")
 
 
 def write_text(text: str, output: Path | None) -> None:

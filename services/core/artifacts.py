@@ -28,7 +28,7 @@ def listing_variant(macros: Mapping[str, object]) -> str:
 
 
 # ---------------------------------------------------------------- header bundles
-# Nodes unpack a bundle of headers next to the kernel source and search the directories that FOLDER_LIST names.
+# Nodes unpack a bundle of headers next to the kernel source and search the directories that DIRECTORY_LIST names.
 
-FOLDER_LIST: Final = ".kernalyse/include_folders"
+DIRECTORY_LIST: Final = ".kernalyse/include_folders"
 """A file with one include directory per line, in the order of the search, relative to the archive's root."""

@@ -39,7 +39,7 @@ def find_program(
 def run_limited(
     command: Sequence[str],
     *,
-    folder: Path,
+    directory: Path,
     output: IO[bytes] | int,
     errors: IO[bytes] | int,
     limit_s: float,
@@ -51,7 +51,7 @@ def run_limited(
 
     Args:
         command: the program and its arguments.
-        folder: the working directory.
+        directory: the working directory.
         output, errors: where its standard output and standard error go.
         limit_s: after this time the program is killed.
         input_bytes: bytes for its standard input; None: nothing.
@@ -64,7 +64,7 @@ def run_limited(
         stdin=subprocess.DEVNULL if input_bytes is None else subprocess.PIPE,
         stdout=output,
         stderr=errors,
-        cwd=folder,
+        cwd=directory,
         start_new_session=True,
     )
     try:
@@ -86,8 +86,8 @@ def _version(path: Path) -> tuple[int, ...]:
 NVCC_PATHS: Final = ("/usr/local/cuda/bin/nvcc",)
 NCU_PATHS: Final = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 NSYS_PATHS: Final = tuple(
-    f"{folder}/{path}"
-    for folder in ("/opt/nvidia", "/usr/local", "/usr/lib")
+    f"{directory}/{path}"
+    for directory in ("/opt/nvidia", "/usr/local", "/usr/lib")
     for path in ("nsight-systems*/bin/nsys", "nsight-systems*/*/bin/nsys", "nsight-systems*/*/target-linux-*/nsys", "cuda*/bin/nsys")
 )
 

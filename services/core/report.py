@@ -77,14 +77,14 @@ class DrawingTask:
     title: str
     baseline_run_id: str = ""
 
-    def write(self, folder: Path) -> None:
+    def write(self, directory: Path) -> None:
         """Write the task to the directory."""
-        (folder / TASK_NAME).write_bytes(_tasks().dump_json(self))
+        (directory / TASK_NAME).write_bytes(_tasks().dump_json(self))
 
     @staticmethod
-    def read(folder: Path) -> DrawingTask:
+    def read(directory: Path) -> DrawingTask:
         """Read the task from the directory."""
-        return _tasks().validate_json((folder / TASK_NAME).read_bytes())
+        return _tasks().validate_json((directory / TASK_NAME).read_bytes())
 
 
 TASK_NAME: Final = "task.json"

@@ -20,7 +20,7 @@ import platformdirs
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from kernalyse.discovery import Announcement, config_file, config_folder, find_service, read_announcement, runtime_folder, start_ticks
+from kernalyse.discovery import Announcement, config_directory, config_file, find_service, read_announcement, runtime_directory, start_ticks
 from kernalyse.services.core.errors import InvalidSettingError
 from kernalyse.services.core.rpc import ServerSecurity, read_or_create_token
 from kernalyse.tls import ca_problem, pair_problem
@@ -28,13 +28,13 @@ from kernalyse.tls import ca_problem, pair_problem
 GIBIBYTE = 1024**3
 
 
-def data_folder() -> Path:
+def data_directory() -> Path:
     """Return the directory for the user's data."""
     return platformdirs.user_data_path("kernalyse")
 
 
 def _shared_token_file() -> Path:
-    return config_folder() / "token"
+    return config_directory() / "token"
 
 
 class ServiceSettings(BaseSettings):
@@ -90,7 +90,7 @@ class ServiceSettings(BaseSettings):
 
     def announcement_path(self) -> Path:
         """Return the path of the file that advertises the running service."""
-        return self.announcement_file or runtime_folder() / f"{self.section}.json"
+        return self.announcement_file or runtime_directory() / f"{self.section}.json"
 
     def token(self) -> str:
         """Return the access token, which is created if there is none."""
@@ -168,8 +168,8 @@ class ProfilerSettings(GrpcSettings):
     model_config = SettingsConfigDict(env_prefix="KERNALYSE_PROFILER_", extra="forbid")
 
     address: str = Field("127.0.0.1:7001", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
-    data_folder: Path = Field(
-        default_factory=lambda: data_folder() / "profiler", description="Directory of journal, bundles and artifacts."
+    data_directory: Path = Field(
+        default_factory=lambda: data_directory() / "profiler", description="Directory of journal, bundles and artifacts."
     )
     opencl_runtime: str | None = Field(
         None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs."
@@ -215,7 +215,7 @@ class ProfilerSettings(GrpcSettings):
     @property
     def ceilings_file(self) -> Path:
         """Return the path of the measured ceilings of this machine's devices, which are valid for a day."""
-        return self.data_folder / "ceilings.json"
+        return self.data_directory / "ceilings.json"
 
 
 class AnalyzerSettings(GrpcSettings):
@@ -225,8 +225,8 @@ class AnalyzerSettings(GrpcSettings):
     model_config = SettingsConfigDict(env_prefix="KERNALYSE_ANALYZER_", extra="forbid")
 
     address: str = Field("127.0.0.1:7002", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
-    data_folder: Path = Field(
-        default_factory=lambda: data_folder() / "store", description="Directory of the store: database and Parquet files."
+    data_directory: Path = Field(
+        default_factory=lambda: data_directory() / "store", description="Directory of the store: database and Parquet files."
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     # Ten million kernels in SQLite are 6 GB, the largest that people record; what exceeds the memory below is rejected in any case.
@@ -235,7 +235,7 @@ class AnalyzerSettings(GrpcSettings):
     import_memory_bytes: int = Field(
         8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; an import that needs more by itself is rejected."
     )
-    op_registry_folder: Path | None = Field(
+    op_registry_directory: Path | None = Field(
         None,
         description="Directory of an op_registry.py of your own, code that computes the cost of operations in commands.json; unset: none.",
     )

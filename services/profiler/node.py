@@ -59,10 +59,10 @@ async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
         return ProbedDevices((), (error.message,))
 
 
-def describe_node(data_folder: Path, journal_id: str, probed: ProbedDevices, policy: NodePolicy) -> Node:
+def describe_node(data_directory: Path, journal_id: str, probed: ProbedDevices, policy: NodePolicy) -> Node:
     """Return the node without its runs and the state of its journal."""
     return Node(
-        node_id=_read_or_make_node_id(data_folder / "node_id"),
+        node_id=_read_or_make_node_id(data_directory / "node_id"),
         hostname=socket.gethostname(),
         version=metadata.version("kernalyse"),
         journal_id=journal_id,

@@ -22,7 +22,7 @@ from kernalyse.services.profiler.journal.writer import JournalLimits
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, load_catalog, source_kernels
 from kernalyse.services.profiler.node import TelemetrySampler, describe_node, open_readers, probe_devices, with_state
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
-from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, BundleLimits, BundleStore, RunFolder
+from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, BundleLimits, BundleStore, RunDirectory
 from kernalyse.services.profiler.runs.scheduler import Runs, RunsSettings
 from kernalyse.v1 import profiler_service_pb2, profiler_service_pb2_grpc
 from kernalyse.v1 import profiler_service_pb2 as messages
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE_NAME: Final = profiler_service_pb2.DESCRIPTOR.services_by_name["ProfilerService"].full_name
 
-# -P: the working folder of a run holds foreign files, and must not be a place to import from.
+# -P: the working directory of a run holds foreign files, and must not be a place to import from.
 WORKER_COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.profiler.worker")
 
 CLOSE_GRACE_S: Final = 2.0
@@ -49,7 +49,7 @@ async def serve(
 
     Raises:
         InvalidSettingError: a setting cannot be used, or the address is taken.
-        StoreLockedError: another service uses the data folder.
+        StoreLockedError: another service uses the data directory.
         StorageFullError: the journal cannot be opened.
     """
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -96,19 +96,19 @@ async def _open_service(
 ) -> AsyncIterator[_Service]:
     """Start all parts of the service and yield them; they are closed in the opposite order."""
     news = ChangeNotifier()
-    runs_folder = settings.data_folder / "runs"
+    runs_directory = settings.data_directory / "runs"
     limits = JournalLimits(settings.journal_max_bytes, settings.journal_max_age_s)
-    journal = await Journal.open(settings.data_folder, limits, news, forget=lambda run_id: RunFolder(runs_folder, run_id).delete())
+    journal = await Journal.open(settings.data_directory, limits, news, forget=lambda run_id: RunDirectory(runs_directory, run_id).delete())
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(journal.close)
         probed = await probe_devices(probe_command)
         for notice in probed.notices:
             logger.info(notice)
         policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only)
-        node = describe_node(settings.data_folder, journal.journal_id, probed, policy)
+        node = describe_node(settings.data_directory, journal.journal_id, probed, policy)
         catalog = load_catalog()
         bundles = BundleStore(
-            settings.data_folder / "bundles",
+            settings.data_directory / "bundles",
             BundleLimits(
                 max_bytes=settings.bundle_max_bytes,
                 max_unpacked_bytes=settings.bundle_max_unpacked_bytes,
@@ -122,7 +122,7 @@ async def _open_service(
         )
         admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands)
         runs_settings = RunsSettings(
-            runs_folder,
+            runs_directory,
             tuple(worker_command or _worker_command(settings)),
             settings.max_queued_run_count,
             settings.configuration_time_limit_s,
@@ -140,7 +140,7 @@ async def _open_service(
         )
         await _background(stack, await runs.recover())
         await _background(stack, asyncio.create_task(telemetry.sample()))
-        await _background(stack, asyncio.create_task(enforce_disk_limits(runs, bundles, runs_folder, settings.artifacts_max_bytes)))
+        await _background(stack, asyncio.create_task(enforce_disk_limits(runs, bundles, runs_directory, settings.artifacts_max_bytes)))
         servicer = ProfilerServicer(node=node, runs=runs, journal=journal, news=news, telemetry=telemetry, bundles=bundles, catalog=catalog)
         yield _Service(node, runs, servicer)
 
@@ -158,7 +158,7 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
-    caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-folder", str(settings.data_folder / "cubins"))
+    caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-directory", str(settings.data_directory / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
     return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace)
@@ -312,7 +312,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     ) -> AsyncIterator[messages.ProfilerServiceReadArtifactResponse]:
         """Stream one artifact of a run in chunks."""
         await self._runs.get(request.run_id)
-        path = self._runs.folder(request.run_id).artifact(request.artifact_name)
+        path = self._runs.directory(request.run_id).artifact(request.artifact_name)
         with path.open("rb") as file:
             size_bytes = path.stat().st_size
             if request.offset > size_bytes:
@@ -348,26 +348,26 @@ INTERVAL_S: Final = 600.0
 """Between looks. What arrives in ten minutes may be over the limits for as long; looking walks over every file."""
 
 
-async def enforce_disk_limits(runs: Runs, bundles: BundleStore, runs_folder: Path, artifacts_max_bytes: int) -> None:
+async def enforce_disk_limits(runs: Runs, bundles: BundleStore, runs_directory: Path, artifacts_max_bytes: int) -> None:
     """Enforce the disk limits at intervals, without end."""
     while True:
         for digest in await asyncio.to_thread(bundles.expire, runs.bundle_digests):
             logger.info("Bundle %s is deleted: it is long unused, or others need the space.", digest)
         active = (*runs.running_run_ids, *runs.queued_run_ids)
-        for run_id in await asyncio.to_thread(drop_artifacts, runs_folder, artifacts_max_bytes, active):
+        for run_id in await asyncio.to_thread(drop_artifacts, runs_directory, artifacts_max_bytes, active):
             logger.info("Run %s loses its artifacts: all runs' together are over their limit.", run_id)
         await asyncio.sleep(INTERVAL_S)
 
 
-def drop_artifacts(runs_folder: Path, max_bytes: int, active_run_ids: Collection[str]) -> tuple[str, ...]:
+def drop_artifacts(runs_directory: Path, max_bytes: int, active_run_ids: Collection[str]) -> tuple[str, ...]:
     """Delete artifacts of finished runs, the oldest first, until all together are within the limit; return their ids."""
-    folders = sorted((path for path in runs_folder.glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    sizes = {path.name: RunFolder(runs_folder, path.name).artifacts_size_bytes() for path in folders}
+    directories = sorted((path for path in runs_directory.glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    sizes = {path.name: RunDirectory(runs_directory, path.name).artifacts_size_bytes() for path in directories}
     total_bytes = sum(sizes.values())
     dropped: list[str] = []
     for run_id, size_bytes in sizes.items():
         if total_bytes > max_bytes and size_bytes > 0 and run_id not in active_run_ids:
-            RunFolder(runs_folder, run_id).delete_artifacts()
+            RunDirectory(runs_directory, run_id).delete_artifacts()
             total_bytes -= size_bytes
             dropped.append(run_id)
     return tuple(dropped)

@@ -1,4 +1,4 @@
-"""The process that executes one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
+"""The process that executes one run: `python -m kernalyse.services.profiler.worker --spec FILE --events-fd N --directory DIRECTORY …`.
 
 Only here are NumPy and the GPU runtimes loaded. What happens goes as events to the given descriptor; the exit status says
 how it ended: 0 success, 1 a failure reported in the last event, 143 ended by SIGTERM. Anything else is a crash.
@@ -59,12 +59,12 @@ class WorkerArguments:
 
     spec_file: Path
     events_fd: int
-    folder: Path
+    directory: Path
     catalog_file: Path | None
     opencl_runtime: str | None
     ceilings_file: Path | None
     process_index: int | None  # which process of the run this is; None: nobody has divided it
-    cache_folder: Path | None
+    cache_directory: Path | None
     nsys_program: str | None
     command_grace_s: float
     environment: Mapping[str, str]  # of the service, before this process has added its own
@@ -157,29 +157,29 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkerArguments, sink: Even
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has checked the limit
     process_index = order.process_index or 0
-    counts = FailureCounter(order.folder, len(sweep.failed_configuration_indexes))
+    counts = FailureCounter(order.directory, len(sweep.failed_configuration_indexes))
     if process_index == 0:
         if plan.notices:
             sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
-        sink.write(store_artifact(order.folder, SPEC_ARTIFACT, encode_json(resolved_spec(spec, plan))))
-        for headers in stored_header_bundles(plan, order.folder):
-            sink.write(store_artifact(order.folder, bundle_artifact_name(headers.digest), headers.data))
+        sink.write(store_artifact(order.directory, SPEC_ARTIFACT, encode_json(resolved_spec(spec, plan))))
+        for headers in stored_header_bundles(plan, order.directory):
+            sink.write(store_artifact(order.directory, bundle_artifact_name(headers.digest), headers.data))
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
-    session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
+    session = _open_session(sweep.backend, sweep.device_id, order.cache_directory)
     sources = load_sources()
     # The first process reports the ceilings for all of them, and its configurations are the ones counted.
     are_complete = process_index > 0 or report_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
     if counting is not None:
-        counting = try_counting(counting, sweep, order.folder, sink)
+        counting = try_counting(counting, sweep, order.directory, sink)
     measured = MeasurementRecorder(sink)
-    counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.folder, process_index, counts.read()))
+    counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.directory, process_index, counts.read()))
     if not are_complete:
         report_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
     if counting is not None:
         with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
             session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
-        files = CounterFiles(order.spec_file, order.folder, order.catalog_file, order.cache_folder)
+        files = CounterFiles(order.spec_file, order.directory, order.catalog_file, order.cache_directory)
         count_launches(counting, plan, measured, files)
 
 
@@ -191,14 +191,14 @@ def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
 
 
 class FailureCounter:
-    """The number of failed configurations, passed from process to process through a file in the run's folder.
+    """The number of failed configurations, passed from process to process through a file in the run's directory.
 
     Args:
         earlier_count: of an earlier run of the sweep.
     """
 
-    def __init__(self, folder: Path, earlier_count: int) -> None:
-        self._file = folder / "failed_configuration_count"
+    def __init__(self, directory: Path, earlier_count: int) -> None:
+        self._file = directory / "failed_configuration_count"
         self._earlier_count = earlier_count
 
     def read(self) -> int:
@@ -217,7 +217,7 @@ def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkerArgume
     is_cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_cancelled.set())
     began = time.monotonic() - _own_age_s()
-    settings = CommandSettings(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_cancelled.is_set)
+    settings = CommandSettings(order.directory, order.environment, began, order.nsys_program, order.command_grace_s, is_cancelled.is_set)
     run_command(profile, spec.limits, settings, sink)
     return TERMINATED_EXIT_CODE if is_cancelled.is_set() else 0
 
@@ -233,7 +233,7 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkerArguments, sink: Ev
     from kernalyse.services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
-    session = _open_session(work.backend, work.device_id, order.cache_folder)
+    session = _open_session(work.backend, work.device_id, order.cache_directory)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
 
 
@@ -242,12 +242,12 @@ def _run_model(spec: RunSpec, work: ModelRun, order: WorkerArguments, sink: Even
     from kernalyse.services.profiler.workloads.models import find_model_spec
 
     context = ModelContext(
-        open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
+        open_session=lambda: _open_session(work.backend, work.device_id, order.cache_directory),
         sink=sink,
-        folder=order.folder,
+        directory=order.directory,
         limits=spec.limits,
         ceilings_file=order.ceilings_file,
-        cache_folder=order.cache_folder,
+        cache_directory=order.cache_directory,
     )
     MODEL_RUNNERS[find_model_spec(work).name](work, context)
 
@@ -268,10 +268,10 @@ MODEL_RUNNERS: Final = {"gpt": _run_gpt, "onnx": _run_onnx}
 """By the name of a model's kind (workloads/models.py). Each loads its runtime when it is called."""
 
 
-def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:
+def _open_session(backend: BackendName, device_id: str | None, cache_directory: Path | None) -> DeviceSession:
     from kernalyse.services.profiler.backends.discovery import open_backend_for
 
-    return open_backend_for(backend, device_id, cache_folder).open(device_id)
+    return open_backend_for(backend, device_id, cache_directory).open(device_id)
 
 
 # ---------------------------------------------------------------- termination
@@ -309,24 +309,24 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
     parser = argparse.ArgumentParser(prog="python -m kernalyse.services.profiler.worker", description="Carries out one run.")
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec")
     parser.add_argument("--events-fd", type=int, required=True, help="descriptor to write events to")
-    parser.add_argument("--folder", type=Path, required=True, help="private working folder of the run")
+    parser.add_argument("--directory", type=Path, required=True, help="private working directory of the run")
     parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
     parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
     parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are stored between runs")
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
-    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
+    parser.add_argument("--cache-directory", type=Path, help="where compiled kernels are cached between runs")
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parsed = parser.parse_args(arguments)
     return WorkerArguments(
         spec_file=parsed.spec,
         events_fd=parsed.events_fd,
-        folder=parsed.folder,
+        directory=parsed.directory,
         catalog_file=parsed.catalog,
         opencl_runtime=parsed.opencl_runtime,
         ceilings_file=parsed.ceilings_file,
         process_index=parsed.process_index,
-        cache_folder=parsed.cache_folder,
+        cache_directory=parsed.cache_directory,
         nsys_program=parsed.nsys_program,
         command_grace_s=parsed.command_grace_s,
         environment=dict(os.environ),

@@ -31,7 +31,7 @@ from kernalyse.services.ui.allocation import give_back_soon
 from kernalyse.services.ui.artifact_download import ArtifactHandler
 from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.exports import PATTERN, ExportHandler
-from kernalyse.services.ui.kept_charts import chart_folder, take_kept
+from kernalyse.services.ui.kept_charts import chart_directory, take_kept
 from kernalyse.services.ui.page_handler import use_page_handlers
 from kernalyse.services.ui.pages.compare import ComparePage
 from kernalyse.services.ui.pages.history import HistoryPage
@@ -40,7 +40,7 @@ from kernalyse.services.ui.pages.layers import LayersPage
 from kernalyse.services.ui.pages.live import LivePage
 from kernalyse.services.ui.pages.nodes import NodesPage
 from kernalyse.services.ui.pages.roofline import RooflinePage
-from kernalyse.services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
+from kernalyse.services.ui.pages.shell import ASSET_DIRECTORY, PageBase, apply_theme, fill_document
 from kernalyse.services.ui.pages.start import StartPage
 from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.preparation import Preparation
@@ -122,7 +122,7 @@ class Dashboard:
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
         self._last_opening_time = -math.inf
-        self._preparation = Preparation(chart_folder(), self._is_serving)
+        self._preparation = Preparation(chart_directory(), self._is_serving)
 
     def start(self) -> str:
         """Binds and serves; answers with the real address.
@@ -135,7 +135,7 @@ class Dashboard:
         # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
-        take_kept(chart_folder())
+        take_kept(chart_directory())
         use_page_handlers()
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
@@ -149,7 +149,7 @@ class Dashboard:
                 start=False,
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
-                    (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
+                    (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (rf"/download/{file_formats.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
                     (PATTERN, ExportHandler, {"client": self.client}),
@@ -329,5 +329,5 @@ def _tls_options(settings: UiSettings) -> dict[str, Any]:
 
 def _asset_version() -> str:
     """Changes with the assets, so that browsers never mix those of two versions."""
-    content = b"".join(path.read_bytes() for path in sorted(ASSET_FOLDER.iterdir()))
+    content = b"".join(path.read_bytes() for path in sorted(ASSET_DIRECTORY.iterdir()))
     return hashlib.sha256(content).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Rendered empty charts in the user's cache folder: a server that finds them renders none.
+"""Rendered empty charts in the user's cache directory: a server that finds them renders none.
 
 A file serves one version of the dashboard's code and of the libraries that it draws with. It is written whole and then put in
 place, so that servers may start beside each other; one that is damaged, or not the user's own, is as good as none.
@@ -25,7 +25,7 @@ from bokeh.util.dataclasses import Unspecified
 from kernalyse.services.ui.empty_charts import EmptyChart
 from kernalyse.services.ui.theme import PALETTES
 
-CODE_FOLDER: Final = Path(__file__).parent
+CODE_DIRECTORY: Final = Path(__file__).parent
 LIBRARIES: Final = ("bokeh", "holoviews", "numpy", "panel")
 TRUSTED: Final = ("bokeh.", "numpy.", "kernalyse.services.ui.model_copies.")
 """Where what a file holds may come from."""
@@ -39,14 +39,14 @@ MAX_AGE_S: Final = 30 * 86_400.0
 logger = logging.getLogger(__name__)
 
 
-def chart_folder() -> Path:
+def chart_directory() -> Path:
     return platformdirs.user_cache_path("kernalyse") / "empty_charts"
 
 
-def take_kept(folder: Path) -> None:
+def take_kept(directory: Path) -> None:
     """Charts that a server of this version has kept need not be rendered."""
     try:
-        kept = _read(folder / _file_name())
+        kept = _read(directory / _file_name())
     except FileNotFoundError:
         return
     except Exception as error:
@@ -58,8 +58,8 @@ def take_kept(folder: Path) -> None:
                 chart.take(palette, kept[chart.name, palette.name])
 
 
-def keep(folder: Path) -> None:
-    """Those that have been rendered. A folder that cannot be written to is no fault: the next server renders them again."""
+def keep(directory: Path) -> None:
+    """Those that have been rendered. A directory that cannot be written to is no fault: the next server renders them again."""
     rendered = {
         (chart.name, palette.name): chart.rendered(palette)
         for chart in EmptyChart.known
@@ -69,11 +69,11 @@ def keep(folder: Path) -> None:
     content = io.BytesIO()
     _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(rendered)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_old(folder)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _forget_old(directory)
+        with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
             file.write(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
-        Path(file.name).replace(folder / _file_name())
+        Path(file.name).replace(directory / _file_name())
     except OSError as error:
         logger.info("Charts are not kept: %s", error)
 
@@ -109,13 +109,13 @@ def _file_name() -> str:
     content = hashlib.sha256(sys.version.encode())
     for library in LIBRARIES:
         content.update(f"{library} {version(library)}\n".encode())
-    for path in sorted(CODE_FOLDER.rglob("*.py")):
+    for path in sorted(CODE_DIRECTORY.rglob("*.py")):
         content.update(path.read_bytes())
     return f"{content.hexdigest()[:24]}.pickle"
 
 
-def _forget_old(folder: Path) -> None:
-    for path in folder.iterdir():
+def _forget_old(directory: Path) -> None:
+    for path in directory.iterdir():
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - MAX_AGE_S:
                 path.unlink()

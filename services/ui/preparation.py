@@ -27,12 +27,12 @@ class Preparation:
     """Compiles the templates and renders the empty charts, light ones first, step by step in a thread of its own.
 
     Args:
-        folder: where rendered charts are kept for the next server.
+        directory: where rendered charts are kept for the next server.
         is_serving: a page is on its way. Called on the thread.
     """
 
-    def __init__(self, folder: Path, is_serving: Callable[[], bool]) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, is_serving: Callable[[], bool]) -> None:
+        self._directory = directory
         self._is_serving = is_serving
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="preparation", daemon=True)
@@ -53,7 +53,7 @@ class Preparation:
                 missing = [partial(chart.rendered, palette) for chart in EmptyChart.known if not chart.is_rendered(palette)]
                 self._take(missing)
                 if missing:
-                    keep(self._folder)
+                    keep(self._directory)
         except Exception:
             logger.exception("Not all could be prepared; pages do the rest as they need it")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.bundle import pack
-from kernalyse.services.core.artifacts import FOLDER_LIST
+from kernalyse.services.core.artifacts import DIRECTORY_LIST
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
 from kernalyse.services.core.model import (
     CommandProfile,
@@ -78,7 +78,7 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
     """Queues it, its files first. Raises KernalyseError."""
     if bundle:
         is_sweep = isinstance(spec.work, KernelSweep)
-        digest = await _upload(client, await asyncio.to_thread(_packed, bundle, with_folder_list=is_sweep), node_id)
+        digest = await _upload(client, await asyncio.to_thread(_packed, bundle, with_directory_list=is_sweep), node_id)
         spec = replace(spec, work=_with_bundle(spec.work, digest))
     return await _start(client, spec, node_id, validate_only=False)
 
@@ -155,15 +155,15 @@ async def _upload(client: AnalyzerClient, data: bytes, node_id: str) -> str:
     return await client.call(call)
 
 
-def _packed(files: Sequence[GivenFile], *, with_folder_list: bool) -> bytes:
-    """with_folder_list: they are headers, all in one folder."""
+def _packed(files: Sequence[GivenFile], *, with_directory_list: bool) -> bytes:
+    """with_directory_list: they are headers, all in one directory."""
     try:
         for file in files:
             _mark_program(file.path)
         named = {file.name: file.path for file in files}
-        if with_folder_list:  # beside the files, whose names are ids
-            named[FOLDER_LIST] = files[0].path.with_name("folders")
-            named[FOLDER_LIST].write_text(".\n")
+        if with_directory_list:  # beside the files, whose names are ids
+            named[DIRECTORY_LIST] = files[0].path.with_name("directories")
+            named[DIRECTORY_LIST].write_text(".\n")
         return pack(named)
     except OSError as error:
         raise _gone(error) from error

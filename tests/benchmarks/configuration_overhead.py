@@ -87,9 +87,9 @@ def sweep_with_kernalyse(session: DeviceSession, extent: int) -> Cost:
     axes = (*(Axis(name, (extent,)) for name in ("M", "N", "K")), Axis("block_x", BLOCK_X), Axis("block_y", BLOCK_Y))
     sweep = KernelSweep((KernelSelection(KERNEL),), axes, measuring=options, skip_confirmation=True)  # Kernel Tuner has none
     collector = Collector()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         start = time.perf_counter()
-        run_sweep(sweep, plan_sweep(sweep, catalog, 10_000), session, collector, Path(folder))
+        run_sweep(sweep, plan_sweep(sweep, catalog, 10_000), session, collector, Path(directory))
         wall_s = time.perf_counter() - start
     done = collector.measurements
     return Cost(

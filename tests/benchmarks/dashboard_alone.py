@@ -1,4 +1,4 @@
-"""The services for a benchmark of the dashboard: in private folders, the kernels on one core, the rest on all."""
+"""The services for a benchmark of the dashboard: in private directories, the kernels on one core, the rest on all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.browser.dashboard import Dashboard, chromium, dashboard_of
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcesses
 
 
@@ -21,8 +21,8 @@ def chromium_or_exit(name: str) -> str:
 
 @contextmanager
 def dashboard_alone() -> Iterator[Dashboard]:
-    with private_folder() as folder:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
         try:
             own_cores = os.sched_getaffinity(0)
             # A worker inherits the cores of the service that starts it, and a CPU runtime makes a thread for each.

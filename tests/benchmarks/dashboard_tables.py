@@ -34,7 +34,7 @@ from kernalyse.services.ui.table_query import table_query
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from tests.benchmarks.warm_tables import timed
 from tests.integration.analyzer_under_test import AnalyzerProcess
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 
 MEASUREMENT_COUNT: Final = 1_000_000
 RUN_COUNT: Final = 500
@@ -110,8 +110,8 @@ def _full(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     return table.conform(rows.lazy()).collect()
 
 
-def fill(folder: Path, measurement_count: int, run_count: int) -> None:
-    store = Store(folder)
+def fill(directory: Path, measurement_count: int, run_count: int) -> None:
+    store = Store(directory)
     each = measurement_count // run_count
     try:
         for number in range(run_count):
@@ -150,12 +150,12 @@ def main() -> None:
     parser.add_argument("measurements", nargs="?", type=int, default=MEASUREMENT_COUNT, help=f"default: {MEASUREMENT_COUNT}")
     parser.add_argument("runs", nargs="?", type=int, default=RUN_COUNT, help=f"that they are spread over; default: {RUN_COUNT}")
     options = parser.parse_args()
-    with private_folder(), tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
-        folder = Path(temporary)
+    with private_directory(), tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
+        directory = Path(temporary)
         start = time.monotonic()
-        fill(folder / "store", options.measurements, options.runs)
+        fill(directory / "store", options.measurements, options.runs)
         print(f"{options.measurements} measurements of {options.runs} runs, stored in {time.monotonic() - start:.0f} s")
-        process = AnalyzerProcess(folder)
+        process = AnalyzerProcess(directory)
         process.start()
         try:
             with open_channel(process.endpoint) as channel:

@@ -135,8 +135,8 @@ def compare_variants(session: PassSession, block_count: int) -> None:
     passes = [plan_pass(problem, variant, 0, CacheMode.HOT, ()) for variant in VARIANTS]
     model = LoadedModel(problem, passes, session)
     model.fill(random_weights(problem, 0), random_tokens(problem, 0))
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = [model.prepare(planned, SweepCompiler((), session, Nowhere(), Path(folder))) for planned in passes]
+    with tempfile.TemporaryDirectory() as directory:
+        loaded = [model.prepare(planned, SweepCompiler((), session, Nowhere(), Path(directory))) for planned in passes]
     blocks: list[list[float]] = [[], []]
     for index in range(block_count):
         order = (0, 1) if index % 2 == 0 else (1, 0)

@@ -16,12 +16,12 @@ GOAL_BYTES = {"profiler": 90e6}
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    directory = Path(tempfile.mkdtemp(prefix="kn-"))
     for name in ("config", "data", "run"):
-        (folder / name).mkdir(mode=0o700)
+        (directory / name).mkdir(mode=0o700)
     places = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run"}
-    os.environ |= {variable: str(folder / name) for variable, name in places.items()}
-    services = ServiceProcesses(folder)
+    os.environ |= {variable: str(directory / name) for variable, name in places.items()}
+    services = ServiceProcesses(directory)
     try:
         started = [services.start("profiler"), services.start("analyzer")]
         time.sleep(SETTLING_S)
@@ -30,7 +30,7 @@ def main() -> None:
             print(f"idle {service.name:<9} {resident_bytes(service.process.pid) / 1e6:6.1f} MB resident{goal}")
     finally:
         services.stop_all()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Reading a large Kineto trace beside Holistic Trace Analysis: `python -m tests.benchmarks.kineto_reading`.
 
-The trace is made by the shared folder's scale_kineto.py: eight copies of h100_owlv2, 1.06 million events, 316 MB. Both sides are cold
+The trace is made by the shared directory's scale_kineto.py: eight copies of h100_owlv2, 1.06 million events, 316 MB. Both sides are cold
 processes that take turns; each answers with a summary of the kernels and the busy time, this project also with the kernels by
 innermost module. The figures are the ratios of the shortest times, on all cores (two processes read the trace) and on one. Where
 other programs keep the cores busy the first is too low; the ratio of the processors' time beside it then says more.
@@ -62,11 +62,11 @@ print(len(kernels), len(busy))
 """
 
 
-def peer_python(folder: Path) -> Path | None:
+def peer_python(directory: Path) -> Path | None:
     """Of an environment with the peer; None when it cannot be installed."""
-    python = folder / "bin" / "python"
+    python = directory / "bin" / "python"
     if not python.exists():
-        venv.create(folder, with_pip=True)
+        venv.create(directory, with_pip=True)
     found = subprocess.run([python, "-c", "import hta, orjson"], capture_output=True, check=False)
     if found.returncode:
         installed = subprocess.run([python, "-m", "pip", "install", "--quiet", PEER, "orjson"], capture_output=True, text=True, check=False)
@@ -128,7 +128,7 @@ def compare(trace: Path, python: Path, rounds: int, work: Path) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=SHARED, help="folder with data and tools")
+    parser.add_argument("--shared", type=Path, default=SHARED, help="directory with data and tools")
     parser.add_argument("--environment", type=Path, default=CHECKOUT / "build" / "peer-hta", help="virtual environment of the peer")
     parser.add_argument("--trace", type=Path, help="an uncompressed trace to read instead")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -1,6 +1,6 @@
 """How long after a sample was taken it is on a screen: worker's stamp to the animation frame that draws it.
 
-Starts the three services in private folders, keeps the kernels to one core, and lets a real Chromium measure with the same
+Starts the three services in private directories, keeps the kernels to one core, and lets a real Chromium measure with the same
 clock that the worker stamps with. Prints the median and the 95th percentile for one viewer and for ten (the browser and
 nine socket clients).
 

@@ -18,7 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcesses
 
 POINT_COUNT = 100_000
@@ -52,10 +52,10 @@ def operations() -> list[dict[str, object]]:
     return found
 
 
-def import_points(dashboard: Dashboard, folder: Path) -> str:
-    path = folder / "commands.json"
+def import_points(dashboard: Dashboard, directory: Path) -> str:
+    path = directory / "commands.json"
     path.write_text(json.dumps(operations()))
-    (folder / "roofline_config.json").write_text(json.dumps({"peak_tops": 200.0, "mem_bw": 1000.0, "mem_thresh": 50, "comp_thresh": 40}))
+    (directory / "roofline_config.json").write_text(json.dumps({"peak_tops": 200.0, "mem_bw": 1000.0, "mem_thresh": 50, "comp_thresh": 40}))
     run_id: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(dashboard.stub).run.run_id
     return run_id
 
@@ -79,8 +79,8 @@ def show(page: Page, dashboard: Dashboard, run_id: str) -> None:
 
 
 def main() -> None:
-    with private_folder() as folder, tempfile.TemporaryDirectory() as files, sync_playwright() as playwright:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory, tempfile.TemporaryDirectory() as files, sync_playwright() as playwright:
+        services = ServiceProcesses(directory)
         try:
             with dashboard_of(services, services.start("profiler")) as dashboard:
                 run_id = import_points(dashboard, Path(files))

@@ -118,14 +118,16 @@ def turn_the_wheel(ui: ServiceProcess, run_id: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("copies", nargs="?", type=int, default=COPIES, help=f"of the trace; default: {COPIES}")
-    parser.add_argument("--folder", type=Path, help="where the large file is made, and found again; default: a new one, deleted afterwards")
+    parser.add_argument(
+        "--directory", type=Path, help="where the large file is made, and found again; default: a new one, deleted afterwards"
+    )
     options = parser.parse_args()
     if not SOURCE.exists():
         print(f"   skipped: {SOURCE} is not there, nor are the tools beside it")
         return
     with tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
-        store, folder = Path(temporary), options.folder or Path(temporary)
-        path = folder / f"traces_{options.copies}.sqlite"
+        store, directory = Path(temporary), options.directory or Path(temporary)
+        path = directory / f"traces_{options.copies}.sqlite"
         if not path.exists():
             short = ["--min-range-ns", "100000"] if options.copies >= LARGE_COPIES else []
             run(["python", str(SHARED / "tools" / "scale_nsys.py"), str(SOURCE), str(options.copies), str(path), *short])

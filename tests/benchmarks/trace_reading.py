@@ -74,8 +74,8 @@ def own_figures(output: str) -> dict[str, int]:
     }
 
 
-def compare(path: Path, copies: int, folder: Path) -> None:
-    first = own(path, NUMBA_CACHE_DIR=str(folder / "no_code_yet"))
+def compare(path: Path, copies: int, directory: Path) -> None:
+    first = own(path, NUMBA_CACHE_DIR=str(directory / "no_code_yet"))
     rounds = [(own(path), baseline(path)) for _ in range(1 if copies >= LARGE_COPIES else ROUND_COUNT)]
     figures = own_figures(rounds[0][0].output)
     theirs = json.loads(rounds[0][1].output)
@@ -97,16 +97,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("copies", nargs="*", type=int, help="of the trace; default: 250")
     parser.add_argument(
-        "--folder", type=Path, help="where the large files are made, and found again; default: a new one, deleted afterwards"
+        "--directory", type=Path, help="where the large files are made, and found again; default: a new one, deleted afterwards"
     )
     options = parser.parse_args()
     if not SOURCE.exists():
         print(f"   skipped: {SOURCE} is not there, nor are the tools beside it")
         return
     with tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
-        folder = options.folder or Path(temporary)
+        directory = options.directory or Path(temporary)
         for copies in options.copies or [250]:
-            path = folder / f"traces_{copies}.sqlite"
+            path = directory / f"traces_{copies}.sqlite"
             if not path.exists():
                 short = ["--min-range-ns", "100000"] if copies >= LARGE_COPIES else []
                 run([sys.executable, str(SHARED / "tools" / "scale_nsys.py"), str(SOURCE), str(copies), str(path), *short])

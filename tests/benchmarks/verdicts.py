@@ -144,8 +144,8 @@ def compare(session: DeviceSession, subject: Subject, more_ratio: float, max_dur
         pairing=Pairing(),
     )
     kept = Kept()
-    with tempfile.TemporaryDirectory() as folder:
-        run_sweep(sweep, plan_sweep(sweep, load_catalog(), 2), session, kept, Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        run_sweep(sweep, plan_sweep(sweep, load_catalog(), 2), session, kept, Path(directory))
     (comparison,) = kept.comparisons
     return comparison
 

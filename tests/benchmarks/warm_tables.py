@@ -57,9 +57,9 @@ def questions() -> Iterator[tuple[str, Question]]:
 
 
 @contextmanager
-def analyzer(folder: Path) -> Iterator[AnalyzerProcess]:
+def analyzer(directory: Path) -> Iterator[AnalyzerProcess]:
     os.environ["KERNALYSE_ANALYZER_IMPORT_MAX_BYTES"] = str(IMPORT_MAX_BYTES)
-    process = AnalyzerProcess(folder)
+    process = AnalyzerProcess(directory)
     process.start()
     try:
         yield process
@@ -115,15 +115,17 @@ def draw(stub: stubs.AnalyzerServiceStub, run_id: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("copies", nargs="?", type=int, default=COPIES, help=f"of the trace; default: {COPIES}")
-    parser.add_argument("--folder", type=Path, help="where the large file is made, and found again; default: a new one, deleted afterwards")
+    parser.add_argument(
+        "--directory", type=Path, help="where the large file is made, and found again; default: a new one, deleted afterwards"
+    )
     parser.add_argument("--store", type=Path, help="where the store is made, and found again; default: a new one, deleted afterwards")
     options = parser.parse_args()
     if not SOURCE.exists():
         print(f"   skipped: {SOURCE} is not there, nor are the tools beside it")
         return
     with tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
-        folder, store = options.folder or Path(temporary), options.store or Path(temporary)
-        path = folder / f"traces_{options.copies}.sqlite"
+        directory, store = options.directory or Path(temporary), options.store or Path(temporary)
+        path = directory / f"traces_{options.copies}.sqlite"
         if not path.exists():
             short = ["--min-range-ns", "100000"] if options.copies >= LARGE_COPIES else []
             run(["python", str(SHARED / "tools" / "scale_nsys.py"), str(SOURCE), str(options.copies), str(path), *short])

@@ -149,14 +149,14 @@ async def measure_analyzer(node: ProfilerNode, analyzer: ServiceProcess) -> None
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    directory = Path(tempfile.mkdtemp(prefix="kn-"))
     for name in ("config", "data", "run", "first", "second"):
-        (folder / name).mkdir(mode=0o700)
+        (directory / name).mkdir(mode=0o700)
     places = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run"}
-    os.environ |= {variable: str(folder / name) for variable, name in places.items()}
-    services = ServiceProcesses(folder)
+    os.environ |= {variable: str(directory / name) for variable, name in places.items()}
+    services = ServiceProcesses(directory)
     # A node each: an analyzer would have to collect first what the profiler's own measurements left in the journal.
-    nodes = [ProfilerNode(folder / name, stand_in=True) for name in ("first", "second")]
+    nodes = [ProfilerNode(directory / name, stand_in=True) for name in ("first", "second")]
     try:
         with closing(nodes[0]) as node:
             node.start()
@@ -166,7 +166,7 @@ def main() -> None:
             asyncio.run(measure_analyzer(node, services.start("analyzer")))
     finally:
         services.stop_all()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

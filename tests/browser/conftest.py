@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
 from tests.integration.recording_nsys import write_recording_nsys
-from tests.private_folder import know_ceilings, private_folder
+from tests.private_directory import know_ceilings, private_directory
 from tests.service_processes import ServiceProcesses
 from tests.unit.nsys_export import kernel, write_export
 
@@ -23,24 +23,24 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @pytest.fixture(scope="package")
 def dashboard(ceilings_file: Path) -> Iterator[Dashboard]:
-    """Profiler, analyzer and dashboard in private folders; nothing may be left of them. Its nsys records one launch of a kernel."""
-    with private_folder() as folder:
-        know_ceilings(folder, ceilings_file)
-        services = ServiceProcesses(folder)
+    """Profiler, analyzer and dashboard in private directories; nothing may be left of them. Its nsys records one launch of a kernel."""
+    with private_directory() as directory:
+        know_ceilings(directory, ceilings_file)
+        services = ServiceProcesses(directory)
         try:
-            export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
-            nsys = write_recording_nsys(folder, export)
+            export = write_export(directory / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
+            nsys = write_recording_nsys(directory, export)
             profiler = services.start("profiler", "--nsys-program", str(nsys))
-            with opened_urls(folder) as opened, dashboard_of(services, profiler, opened) as found:
+            with opened_urls(directory) as opened, dashboard_of(services, profiler, opened) as found:
                 yield found
         finally:
             services.stop_all()
 
 
 @contextmanager
-def opened_urls(folder: Path) -> Iterator[Path]:
+def opened_urls(directory: Path) -> Iterator[Path]:
     """The file that gets what programs started meanwhile open in a browser, a line each."""
-    file, program = folder / "opened_urls", folder / "browser"
+    file, program = directory / "opened_urls", directory / "browser"
     program.write_text(f'#!/bin/sh\necho "$1" >> {file}\n')
     program.chmod(0o755)
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from tests.browser.dashboard import Dashboard
 from tests.browser.socket_viewer import ask, in_thread, log_in, open_socket, session_token
 from tests.browser.test_live import eventually
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
 pytestmark = pytest.mark.browser
@@ -126,8 +126,8 @@ def second_ui(dashboard: Dashboard, tmp_path: Path) -> Iterator[ServiceProcess]:
     token_file = tmp_path / "analyzer-token"
     token_file.write_text(dashboard.ui.token)
     token_file.chmod(0o600)
-    with private_folder() as folder:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
         try:
             yield services.start("ui", "--analyzer-address", dashboard.analyzer_address, "--analyzer-token-file", str(token_file))
         finally:

@@ -32,9 +32,9 @@ OF_CEILINGS: Final = "ceilings of a host 98 % busy"
 @pytest.fixture(scope="module")
 def busy_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two configurations, imported; other programs kept the host busy for the first."""
-    folder = tmp_path_factory.mktemp("busy")
+    directory = tmp_path_factory.mktemp("busy")
     results = results_of(
-        folder / "store",
+        directory / "store",
         CeilingsMeasured(CEILINGS),
         configuration(0, flop=2e3, bytes_=12e3),
         replace(measurement(0), host_busy_ratio=BUSY_RATIO),
@@ -42,7 +42,7 @@ def busy_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) 
         measurement(1),
         StateChanged(RunState.SUCCEEDED),
     )
-    path = folder / "busy.json"
+    path = directory / "busy.json"
     path.write_text(results_document(results))
     return dashboard.import_file(path)
 

@@ -26,7 +26,7 @@ def trace_id(visit: Visit, tmp_path: Path) -> str:
     return import_net(visit, tmp_path)
 
 
-def import_net(visit: Visit, folder: Path) -> str:
+def import_net(visit: Visit, directory: Path) -> str:
     """A trace of a model with an attention, two products inside, and a head of another kernel with a hostile name."""
     shapes = {"Input Dims": [[512, 256], [256, 128]], "Input type": ["c10::Half", "c10::Half"]}
     events = [
@@ -39,7 +39,7 @@ def import_net(visit: Visit, folder: Path) -> str:
         ),
     ]
     device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
-    return visit.dashboard.import_file(folder / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
+    return visit.dashboard.import_file(directory / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
 
 
 def click_box(page: Page, place: int) -> None:

@@ -189,7 +189,7 @@ def test_a_run_that_does_not_exist_is_said_in_a_sentence(visit: Visit) -> None:
 
 @pytest.mark.slow
 def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, services: ServiceProcesses) -> None:
-    address = f"unix:{services.folder}/run/analyzer.sock"
+    address = f"unix:{services.directory}/run/analyzer.sock"
     ui = services.start("ui", "--analyzer-address", address)
     context = browser.new_context()
     page = context.new_page()

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import MANY_SIZES, dashboard_of
 from tests.browser.test_live import drawn_count, eventually
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
 pytestmark = pytest.mark.browser
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.browser
 @pytest.fixture
 def profiler() -> Iterator[ServiceProcess]:
     """One more, that nobody collects from."""
-    with private_folder() as folder:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
         try:
             yield services.start("profiler", "--telemetry-interval-s", "0.2")
         finally:
@@ -71,8 +71,8 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
 
 @pytest.mark.slow
 def test_a_run_whose_node_has_gone_says_so(browser: Browser) -> None:
-    with private_folder() as folder:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
         try:
             profiler = services.start("profiler")
             with dashboard_of(services, profiler) as own:

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.browser
 class NodeInThread:
     """A stand-in on a loop of its own: Playwright's runs in the thread of the tests."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.stand_in = ProfilerStandIn(f"unix:{folder}/p.sock")
+        self.stand_in = ProfilerStandIn(f"unix:{directory}/p.sock")
         self.do(self.stand_in.start())
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -45,8 +45,8 @@ class NodeInThread:
 def node(visit: Visit) -> Iterator[NodeInThread]:
     """Known to the analyzer while the test runs, and its run with it."""
     stub = visit.dashboard.stub
-    with TemporaryDirectory(prefix="kn-") as folder:  # the path of a Unix socket has 107 bytes at most
-        node = NodeInThread(Path(folder))
+    with TemporaryDirectory(prefix="kn-") as directory:  # the path of a Unix socket has 107 bytes at most
+        node = NodeInThread(Path(directory))
         try:
             stub.AddNode(messages.AddNodeRequest(address=node.stand_in.address, token=TOKEN))
             yield node

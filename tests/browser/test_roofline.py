@@ -55,11 +55,11 @@ NCU_REPORT: Final = "\n".join(
 @pytest.fixture(scope="module")
 def gpu_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run on a GPU that this machine lacks, imported: a plain point, an implausible one, and one by counters."""
-    folder = tmp_path_factory.mktemp("gpu")
+    directory = tmp_path_factory.mktemp("gpu")
     plain = replace(measurement(0, duration_ns=DURATION_NS * 1000), sm_clock_hz=1_500_000_000)
     too_good = replace(measurement(1, duration_ns=DURATION_NS * 1000), sm_clock_hz=1_400_000_000)
     results = results_of(
-        folder / "store",
+        directory / "store",
         CeilingsMeasured(GPU_CEILINGS),
         configuration(0, flop=24e9, bytes_=PLAIN_BYTES),
         replace(plain, resources=KernelResources(theoretical_occupancy_ratio=0.125, register_count=200)),
@@ -71,7 +71,7 @@ def gpu_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -
         StateChanged(RunState.SUCCEEDED),
         ncu_report=NCU_REPORT,
     )
-    path = folder / "gpu.json"
+    path = directory / "gpu.json"
     path.write_text(results_document(results))
     return dashboard.import_file(path)
 

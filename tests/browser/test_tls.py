@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Playwright, expect
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium
 from tests.certificates import CertificateFiles, make_certificate, make_certificate_for
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses, free_port
 
 pytestmark = pytest.mark.browser
@@ -46,10 +46,10 @@ class SecureDashboard:
 @pytest.fixture(scope="module")
 def secure(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureDashboard]:
     """A second dashboard on the same analyzer, with a certificate and one further name."""
-    folder: Path = tmp_path_factory.mktemp("tls")
-    (folder / "run").mkdir(mode=0o700)
-    files = make_certificate(folder, NAME)
-    services, port = ServiceProcesses(folder), free_port()
+    directory: Path = tmp_path_factory.mktemp("tls")
+    (directory / "run").mkdir(mode=0o700)
+    files = make_certificate(directory, NAME)
+    services, port = ServiceProcesses(directory), free_port()
     try:
         ui = services.start(
             *("ui", "--analyzer-address", dashboard.analyzer_address, "--allowed-hosts", f"{NAME}:{port}"),
@@ -77,9 +77,9 @@ class MutualAnalyzer:
 
 @pytest.fixture
 def mutual() -> Iterator[MutualAnalyzer]:
-    with private_folder() as folder:
-        files, client = make_certificate(folder / "service"), make_certificate_for(folder / "client", "the dashboard")
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        files, client = make_certificate(directory / "service"), make_certificate_for(directory / "client", "the dashboard")
+        services = ServiceProcesses(directory)
         served = ("--certificate-file", files.certificate, "--key-file", files.key, "--client-ca-file", client.certificate)
         try:
             analyzer = services.start("analyzer", *map(str, served), address="127.0.0.1:0")

@@ -17,7 +17,7 @@ MAX_FINDINGS = 20
 
 
 def campaign(attempt: Callable[[Random], tuple[bytes, str]], check: Callable[[bytes], str], options: argparse.Namespace) -> int:
-    """The number of findings: files for which `check` raises; each is written to the folder of findings with its traceback.
+    """The number of findings: files for which `check` raises; each is written to the directory of findings with its traceback.
 
     Args:
         attempt: makes a file; the same of the same numbers. Answers with it and what kind of attempt it is.
@@ -49,5 +49,5 @@ def options(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the first file; the next ones count on from it")
-    parser.add_argument("--findings", type=Path, default=Path("build") / "findings", help="folder for files that were not survived")
+    parser.add_argument("--findings", type=Path, default=Path("build") / "findings", help="directory for files that were not survived")
     return parser.parse_args()

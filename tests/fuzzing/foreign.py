@@ -144,8 +144,8 @@ def fuzz(minutes: float, first: int) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     signal.signal(signal.SIGPROF, _give_up)
     originals, end, number, found_count = samples(), time.monotonic() + 60 * minutes, first, 0
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "case"
         for original in originals:  # what is compiled once takes longer than any case
             path.write_bytes(original)
             examine(path)

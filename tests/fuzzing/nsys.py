@@ -45,7 +45,7 @@ GROWTH_BYTES: Final = 600 * 1024**2
 REFUSED: Final = "refused"
 
 
-MEMORY_FOLDER: Final = Path("/dev/shm")
+MEMORY_DIRECTORY: Final = Path("/dev/shm")
 """Cases are written there where it is: SQLite waits for a disk several times a case."""
 
 
@@ -103,16 +103,16 @@ def _answer(tables: ReadResult) -> None:
 # ---------------------------------------------------------------- the process that reads
 
 
-def read_cases(first: int, folder: Path) -> None:
+def read_cases(first: int, directory: Path) -> None:
     """One after the other until it is ended; says the number of each before it and what came of it after."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     samples = sorted(SHARED.glob("*.sqlite"))
-    read_case(first, folder / "case.sqlite", [])  # compiles what is not compiled yet
+    read_case(first, directory / "case.sqlite", [])  # compiles what is not compiled yet
     number = first
     while True:
         say(f"case {number}")
-        found = read_case(number, folder / "case.sqlite", samples)
+        found = read_case(number, directory / "case.sqlite", samples)
         if found:
             say(f"found {number} {found}")
         number += 1
@@ -155,8 +155,11 @@ def watch(minutes: float, first: int) -> int:
 def _watch_one(first: int, end: float) -> tuple[int, int]:
     """The number to go on with, and how much was found."""
     number, found_count, limit_s = first, 0, START_LIMIT_S
-    with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as folder, DefaultSelector() as selector:
-        arguments = [sys.executable, "-m", "tests.fuzzing.nsys", "--read", str(first), folder]
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY_DIRECTORY if MEMORY_DIRECTORY.is_dir() else None) as directory,
+        DefaultSelector() as selector,
+    ):
+        arguments = [sys.executable, "-m", "tests.fuzzing.nsys", "--read", str(first), directory]
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -188,8 +191,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--first", type=int, default=0, metavar="NUMBER", help="of the first case")
-    parser.add_argument("--case", type=int, metavar="NUMBER", help="this one only; its file stays in the working folder")
-    parser.add_argument("--read", nargs=2, metavar=("NUMBER", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--case", type=int, metavar="NUMBER", help="this one only; its file stays in the working directory")
+    parser.add_argument("--read", nargs=2, metavar=("NUMBER", "DIRECTORY"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.read:
         read_cases(int(arguments.read[0]), Path(arguments.read[1]))

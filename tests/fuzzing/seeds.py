@@ -59,10 +59,10 @@ def main() -> int:
     end = time.monotonic() + arguments.minutes * 60
     outcomes: Counter[str] = Counter()
     findings: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         while time.monotonic() < end:
             content = damaged(choice)
-            outcome = read(Path(folder), content, damaged_config(choice), works_out=choice.random() < WORKED_OUT_SHARE)
+            outcome = read(Path(directory), content, damaged_config(choice), works_out=choice.random() < WORKED_OUT_SHARE)
             outcomes[outcome.split(":")[0]] += 1
             if outcome.startswith("finding") and outcome not in findings:
                 findings[outcome] = content
@@ -143,9 +143,9 @@ def insert(data: bytes, choice: random.Random) -> bytes:
 CUTS: Final[tuple[Callable[[bytes, random.Random], bytes], ...]] = (cut, flip, repeat, insert)
 
 
-def read(folder: Path, content: bytes, config: bytes | None, *, works_out: bool) -> str:
+def read(directory: Path, content: bytes, config: bytes | None, *, works_out: bool) -> str:
     """What came of it, in words. works_out: whether the tables that follow from its rows are computed."""
-    path, beside = folder / "given", folder / FILE_NAME
+    path, beside = directory / "given", directory / FILE_NAME
     path.write_bytes(content)
     if config is not None:
         beside.write_bytes(config)

@@ -10,13 +10,13 @@ import pytest
 from kernalyse.services.core.model import BackendName, Device
 from kernalyse.services.profiler.backends.base import DeviceSession
 from kernalyse.services.profiler.backends.discovery import CUDA_BACKENDS, open_backend
-from tests.gpu.records import FOLDER, write_record
+from tests.gpu.records import DIRECTORY, write_record
 from tests.integration.devices import found_devices
 
 RecordFigure = Callable[..., None]
 
 
-IS_WHOLE_RUN = FOLDER is not None  # run.sh names one: then a backend that is missing beside another one is a failure
+IS_WHOLE_RUN = DIRECTORY is not None  # run.sh names one: then a backend that is missing beside another one is a failure
 
 
 def _devices_by_backend() -> tuple[dict[BackendName, Device], str]:
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What was compiled by one test need not be by the next."""
     return tmp_path_factory.mktemp("compiled")
 
@@ -51,10 +51,10 @@ def require(name: BackendName) -> None:
         (pytest.fail if IS_WHOLE_RUN else pytest.skip)(MISSING)
 
 
-def opened(name: BackendName, cache_folder: Path) -> DeviceSession:
+def opened(name: BackendName, cache_directory: Path) -> DeviceSession:
     """A session on the first device."""
     require(name)
-    return open_backend(name, cache_folder).open()
+    return open_backend(name, cache_directory).open()
 
 
 @pytest.fixture(params=CUDA_BACKENDS, ids=lambda name: name.lower())
@@ -66,15 +66,15 @@ def cuda_backend(request: pytest.FixtureRequest) -> BackendName:
 
 
 @pytest.fixture
-def session(cuda_backend: BackendName, cache_folder: Path) -> Iterator[DeviceSession]:
-    session = opened(cuda_backend, cache_folder)
+def session(cuda_backend: BackendName, cache_directory: Path) -> Iterator[DeviceSession]:
+    session = opened(cuda_backend, cache_directory)
     yield session
     session.close()
 
 
 @pytest.fixture
-def pycuda_session(cache_folder: Path) -> Iterator[DeviceSession]:
-    session = opened(BackendName.PYCUDA, cache_folder)
+def pycuda_session(cache_directory: Path) -> Iterator[DeviceSession]:
+    session = opened(BackendName.PYCUDA, cache_directory)
     yield session
     session.close()
 
@@ -84,6 +84,6 @@ def figure(request: pytest.FixtureRequest, tmp_path: Path) -> RecordFigure:
     """Call it with `name` and numbers or words by name: one record of the call, or of the test alone."""
 
     def record(name: str, **values: object) -> None:
-        write_record(FOLDER or tmp_path, record="figure", values={"test": request.node.name, "figure": name, **values})
+        write_record(DIRECTORY or tmp_path, record="figure", values={"test": request.node.name, "figure": name, **values})
 
     return record

@@ -36,8 +36,8 @@ def loaded_pass(model_name: str, variant: str, session: PassSession) -> Iterator
     planned = plan_pass(problem, variant, 0, CacheMode.HOT, ())
     model = LoadedModel(problem, [planned], session)
     model.fill(random_weights(problem, SEED), random_tokens(problem, SEED))
-    with tempfile.TemporaryDirectory() as folder:
-        yield model, model.prepare(planned, SweepCompiler((), session, Nowhere(), Path(folder)))
+    with tempfile.TemporaryDirectory() as directory:
+        yield model, model.prepare(planned, SweepCompiler((), session, Nowhere(), Path(directory)))
     model.release()
 
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Gathers what the tests on an NVIDIA device need beside that machine's own Python 3.12 (torch, triton, numpy, scipy, pytest):
-# wheels in one folder, under 64 MiB in all, so that nothing has to be downloaded there.
+# wheels in one directory, under 64 MiB in all, so that nothing has to be downloaded there.
 #
-#   tests/gpu/prepare_wheels.sh [FOLDER]
+#   tests/gpu/prepare_wheels.sh [DIRECTORY]
 #
 # PyCUDA has no wheels of its own: it is built here, by Python 3.12 and the CUDA toolkit whose nvcc is on PATH or in CUDA_HOME,
 # without cuRAND and against an empty library in the driver's place. Takes about three minutes the first time.
@@ -33,18 +33,18 @@ if [ "${1:-}" = --list ]; then
     exit
 fi
 
-folder=${1:-tests/gpu/wheels}
+directory=${1:-tests/gpu/wheels}
 python=${PYTHON:-$(tests/tools/find_python.sh 3.12)}
-mkdir -p "$folder"
-folder=$(cd "$folder" && pwd)
+mkdir -p "$directory"
+directory=$(cd "$directory" && pwd)
 
 platforms="--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64"
 platforms="$platforms --platform manylinux2014_x86_64 --platform manylinux1_x86_64 --platform any"
-find "$folder" -name '*.whl' ! -name 'pycuda-*' -delete  # of two versions of one package pip installs none
+find "$directory" -name '*.whl' ! -name 'pycuda-*' -delete  # of two versions of one package pip installs none
 # shellcheck disable=SC2086  # both are lists of words
-"$python" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $platforms -d "$folder" $packages
+"$python" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $platforms -d "$directory" $packages
 
-if ! ls "$folder"/pycuda-*-cp312-*.whl >/dev/null 2>&1; then
+if ! ls "$directory"/pycuda-*-cp312-*.whl >/dev/null 2>&1; then
     nvcc=$(command -v "${CUDA_HOME:+$CUDA_HOME/bin/}nvcc" || echo /usr/local/cuda/bin/nvcc)
     toolkit=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')  # nvcc on PATH may be a script that calls it
     build=$(mktemp -d)
@@ -56,16 +56,16 @@ if ! ls "$folder"/pycuda-*-cp312-*.whl >/dev/null 2>&1; then
     "$build/venv/bin/python" -m pip install -q setuptools wheel numpy
     # without --no-as-needed the linker leaves out the empty library, and the module never loads the driver
     HOME=$build PATH="$toolkit/bin:$PATH" LIBRARY_PATH="$build/stub" LDFLAGS=-Wl,--no-as-needed \
-        "$build/venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps --no-binary pycuda -w "$folder" \
+        "$build/venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps --no-binary pycuda -w "$directory" \
         "$(locked pycuda)"
 fi
-"$python" - "$folder"/pycuda-*.whl <<'END' || { echo "the PyCUDA of $folder does not load the driver: delete it, and try again" >&2; exit 1; }
+"$python" - "$directory"/pycuda-*.whl <<'END' || { echo "the PyCUDA of $directory does not load the driver: delete it, and try again" >&2; exit 1; }
 import sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
 driver = next(name for name in wheel.namelist() if "/_driver." in name)
 sys.exit(b"libcuda.so.1" not in wheel.read(driver))
 END
 
-size_bytes=$(cat "$folder"/*.whl | wc -c)
-echo "$(ls "$folder"/*.whl | wc -l) wheels, $((size_bytes / 1048576)) MiB, in $folder"
+size_bytes=$(cat "$directory"/*.whl | wc -c)
+echo "$(ls "$directory"/*.whl | wc -l) wheels, $((size_bytes / 1048576)) MiB, in $directory"
 [ "$size_bytes" -lt 67108864 ] || { echo "more than the 64 MiB that can be carried" >&2; exit 1; }

@@ -20,26 +20,26 @@ MAX_MESSAGE_LENGTH: Final = 400
 
 # Read here and now: tests take variables of that prefix away.
 PART: Final = os.environ.get(PART_VARIABLE, "")
-FOLDER: Final = Path(os.environ["OUT"]) if os.environ.get("OUT") else None
+DIRECTORY: Final = Path(os.environ["OUT"]) if os.environ.get("OUT") else None
 
 
-def write_record(folder: Path, **fields: object) -> None:
-    """Append a line to the folder's records; one write, for several parts write side by side."""
-    with (folder / FILE_NAME).open("a", encoding="utf-8") as file:
+def write_record(directory: Path, **fields: object) -> None:
+    """Append a line to the directory's records; one write, for several parts write side by side."""
+    with (directory / FILE_NAME).open("a", encoding="utf-8") as file:
         file.write(json.dumps(fields) + "\n")
 
 
-def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Return the folder's records, without a last line that was cut short."""
-    file = folder / FILE_NAME
+def read_records(directory: Path) -> list[dict[str, Any]]:
+    """Return the directory's records, without a last line that was cut short."""
+    file = directory / FILE_NAME
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _tell(node_id: str, outcome: str, seconds: float | None = None, message: str = "") -> None:
-    if FOLDER is not None:
+    if DIRECTORY is not None:
         name = node_id.rpartition("::")[2]
-        write_record(FOLDER, record="test", part=PART, test=name, outcome=outcome, seconds=seconds, message=message[:MAX_MESSAGE_LENGTH])
+        write_record(DIRECTORY, record="test", part=PART, test=name, outcome=outcome, seconds=seconds, message=message[:MAX_MESSAGE_LENGTH])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

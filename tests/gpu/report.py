@@ -1,7 +1,7 @@
 """What calls of run.sh have found, as results.json and as a draft of RESULTS.md, from the records.jsonl of each call.
 
 `python -m tests.gpu.report begin OUT` records the machine, `... end OUT` writes the report of a call that has ended by itself.
-`python -m tests.gpu.report merge OUT FOLDER...` writes one of several calls, or of one that was killed, into OUT.
+`python -m tests.gpu.report merge OUT DIRECTORY...` writes one of several calls, or of one that was killed, into OUT.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ FIELDS = (
 ROOT = Path(__file__).parents[2]
 
 
-def write_report(folders: Sequence[Path], folder: Path) -> bool:
-    """Write what the records of all folders say; return whether any test has passed: without a device all are skipped."""
-    records = [record for one in folders for record in read_records(one)]
+def write_report(directories: Sequence[Path], directory: Path) -> bool:
+    """Write what the records of all directories say; return whether any test has passed: without a device all are skipped."""
+    records = [record for one in directories for record in read_records(one)]
     results: dict[str, Any] = {
         "machine": next((record["machine"] for record in records if record["record"] == "begin"), {"name": "unknown"}),
         "duration_s": sum(record["duration_s"] for record in records if record["record"] == "end"),
         "tests": tests(records),
         "figures": [record["values"] for record in records if record["record"] == "figure"],
     }
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    (folder / "RESULTS.md").write_text(document(results), encoding="utf-8")
+    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (directory / "RESULTS.md").write_text(document(results), encoding="utf-8")
     return any(case["outcome"] == "passed" for case in results["tests"])
 
 
@@ -112,16 +112,16 @@ def words(value: object) -> str:
     return "" if value is None else str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def main(step: str, out: str, *folders: str) -> str | None:
+def main(step: str, out: str, *directories: str) -> str | None:
     """Return what is wrong; None: nothing."""
-    folder = Path(out)
+    directory = Path(out)
     if step == "begin":
-        write_record(folder, record="begin", machine=machine(), unix_s=time.time())
+        write_record(directory, record="begin", machine=machine(), unix_s=time.time())
         return None
     if step == "end":
-        begin_s = next(record["unix_s"] for record in read_records(folder) if record["record"] == "begin")
-        write_record(folder, record="end", duration_s=round(time.time() - begin_s, 1))
-    return None if write_report([Path(one) for one in folders] or [folder], folder) else "no test has passed"
+        begin_s = next(record["unix_s"] for record in read_records(directory) if record["record"] == "begin")
+        write_record(directory, record="end", duration_s=round(time.time() - begin_s, 1))
+    return None if write_report([Path(one) for one in directories] or [directory], directory) else "no test has passed"
 
 
 if __name__ == "__main__":

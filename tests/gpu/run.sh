@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh [correctness] [timing] [tools]
 #
 # Without a name: all three, as far as the time goes. Each of them alone stays within it.
-# WHEELS: the folder that prepare_wheels.sh filled; tests/gpu/wheels if not set. Without wheels: what Python has installed.
+# WHEELS: the directory that prepare_wheels.sh filled; tests/gpu/wheels if not set. Without wheels: what Python has installed.
 # OUT: where records.jsonl, results.json, RESULTS.md and log.txt go; tests/gpu/out if not set.
 # PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
 # Status 1: a test failed, or did not end or begin in time. Status 2: a wrong name, or wheels that cannot be installed.

@@ -34,6 +34,6 @@ class Kept:
 
 def swept(session: DeviceSession, sweep: KernelSweep) -> Kept:
     kept = Kept()
-    with tempfile.TemporaryDirectory() as folder:
-        run_sweep(sweep, plan_sweep(sweep, load_catalog(), MAX_CONFIGURATION_COUNT), session, kept, Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        run_sweep(sweep, plan_sweep(sweep, load_catalog(), MAX_CONFIGURATION_COUNT), session, kept, Path(directory))
     return kept

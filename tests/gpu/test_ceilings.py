@@ -91,9 +91,9 @@ def found(device: Device, tmp_path_factory: pytest.TempPathFactory, pytestconfig
     return made
 
 
-def _measure(device: Device, cache_folder: Path) -> tuple[MeasuredCeilings, Device]:
+def _measure(device: Device, cache_directory: Path) -> tuple[MeasuredCeilings, Device]:
     """Nothing is compiled beforehand: the time is that of the first use."""
-    session = open_backend_for(device.backends[0], device.device_id, cache_folder).open(device.device_id)
+    session = open_backend_for(device.backends[0], device.device_id, cache_directory).open(device.device_id)
     try:
         return measure_ceilings(session, load_sources(), open_clock_meter(session.device), lambda index, plan: None), session.device
     finally:
@@ -122,7 +122,7 @@ def _clock_ratio(measured: Ceiling, at_clock: Ceiling | None) -> float | None:
 
 
 def _tell(found: Found) -> None:
-    """On standard output, and as JSON into the folder that the environment calls OUT."""
+    """On standard output, and as JSON into the directory that the environment calls OUT."""
     _say(f"\n{found.device.name}, {found.device.backends[0]}: ceilings in {found.duration_s:.1f} s")
     for one in found.comparisons.values():
         library = "-" if one.library is None else f"{one.library / 1e12:9.3f}T {one.measured / one.library:7.1%}"
@@ -130,7 +130,7 @@ def _tell(found: Found) -> None:
         _say(f"{one.ceiling_name:22} {one.path:7} {one.measured / 1e12:9.3f}T  library {library:>19}  of its clock {clock:>7}  {one.note}")
     for problem in found.problems:
         _say(f"not measured: {problem}")
-    if folder := os.environ.get("OUT"):
+    if directory := os.environ.get("OUT"):
         document = {
             "device": found.device.name,
             "driver_version": found.device.driver_version,
@@ -140,7 +140,7 @@ def _tell(found: Found) -> None:
             "problems": found.problems,
             "missing_library": {" ".join(key): reason for key, reason in found.missing_library.items()},
         }
-        Path(folder, "ceilings.json").write_text(json.dumps(document, indent=1))
+        Path(directory, "ceilings.json").write_text(json.dumps(document, indent=1))
 
 
 def _say(line: str) -> None:

@@ -170,7 +170,7 @@ def device_of(backend: BackendName) -> Device:
     return devices[backend]
 
 
-def count(backend: BackendName, kernels: tuple[KernelSelection, ...], folder: Path) -> Counted:
+def count(backend: BackendName, kernels: tuple[KernelSelection, ...], directory: Path) -> Counted:
     """Launches every configuration of these kernels under ncu, as the worker does after a sweep with cold samples."""
     device, told = device_of(backend), Told()
     counting = prepare_counting(device, told)
@@ -179,15 +179,15 @@ def count(backend: BackendName, kernels: tuple[KernelSelection, ...], folder: Pa
     plan = plan_sweep(sweep, load_catalog(), sys.maxsize)
     configurations = tuple(plan_launch(planned).configuration for planned in plan.configurations())
     measured = MeasurementRecorder(told, {CacheMode.COLD: [configuration.configuration_index for configuration in configurations]})
-    spec_file = folder / "spec"
+    spec_file = directory / "spec"
     spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
-    count_launches(counting, plan, measured, CounterFiles(spec_file, folder))
+    count_launches(counting, plan, measured, CounterFiles(spec_file, directory))
     stored = next((payload for payload in told.payloads if isinstance(payload, CountersStored)), None)
     if stored is None and any(words in told.warnings for words in ("ERR_NVGPUCTRPERM", "resource was unavailable", "LibraryNotLoaded")):
         pytest.skip(told.warnings)
     assert stored is not None, told.warnings
     assert any(isinstance(payload, ArtifactStored) for payload in told.payloads)
-    report = (folder / "artifacts" / stored.artifact_name).read_bytes()
+    report = (directory / "artifacts" / stored.artifact_name).read_bytes()
     launches = tuple(Launch(*pair) for pair in zip(configurations, report_lines(report), strict=True))
     for launch in launches:
         assert launch.configuration.kernel_name in launch.cells["Kernel Name"]
@@ -197,10 +197,10 @@ def count(backend: BackendName, kernels: tuple[KernelSelection, ...], folder: Pa
 @pytest.fixture(scope="module")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     """Every configuration of the catalogue's kernels that only add, multiply and fuse; the report goes to $OUT too."""
-    folder = tmp_path_factory.mktemp("catalogue")
-    counted = count(BackendName.PYCUDA, tuple(KernelSelection(name) for name in (*ELEMENTWISE, *PRODUCTS)), folder)
+    directory = tmp_path_factory.mktemp("catalogue")
+    counted = count(BackendName.PYCUDA, tuple(KernelSelection(name) for name in (*ELEMENTWISE, *PRODUCTS)), directory)
     if os.environ.get("OUT"):
-        shutil.copy(folder / "artifacts" / counted.stored.artifact_name, Path(os.environ["OUT"]) / "ncu_catalogue.csv")
+        shutil.copy(directory / "artifacts" / counted.stored.artifact_name, Path(os.environ["OUT"]) / "ncu_catalogue.csv")
     return counted
 
 

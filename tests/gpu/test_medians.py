@@ -72,13 +72,13 @@ SWEEPS = {
 }
 
 
-def case_of(label: str, sweep: KernelSweep, session: DeviceSession, folder: Path) -> LaunchCase:
+def case_of(label: str, sweep: KernelSweep, session: DeviceSession, directory: Path) -> LaunchCase:
     """The sweep's only configuration, as the other tools launch it: the same cubin, grid and block, and buffers of the same size."""
     (planned,) = plan_sweep(sweep, load_catalog(), MAX_CONFIGURATION_COUNT).configurations()
     plan, source = plan_launch(planned), planned.kernel.source
     kernel = session.compile(Build(source, plan.definition.function), plan.launch.block)
     assert isinstance(kernel, CudaKernel)
-    cubin_file = folder / f"{plan.definition.kernel_name}.cubin"
+    cubin_file = directory / f"{plan.definition.kernel_name}.cubin"
     cubin_file.write_bytes(kernel.cubin)
     sizes = {buffer.name: buffer.element_count * buffer.array_type.itemsize for buffer in plan.buffers()}
     arguments = [

@@ -31,10 +31,10 @@ SAMPLE_COUNT = 200
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("model_name", ["gpt-tile-medium", "gpt-tile-large"])
-def test_the_fused_variant_keeps_up_with_pytorch(model_name: str, tmp_path: Path, cache_folder: Path, figure: RecordFigure) -> None:
+def test_the_fused_variant_keeps_up_with_pytorch(model_name: str, tmp_path: Path, cache_directory: Path, figure: RecordFigure) -> None:
     if find_spec("torch") is None:
         pytest.skip("needs torch")
-    session = opened(BackendName.PYCUDA, cache_folder)
+    session = opened(BackendName.PYCUDA, cache_directory)
     assert isinstance(session, PassSession)
     medians_ns = {}
     for variant in VARIANTS:
@@ -65,11 +65,11 @@ def test_the_fused_variant_keeps_up_with_pytorch(model_name: str, tmp_path: Path
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_nsys_maps_each_launch_to_the_layer_that_the_run_tells(variant: str, tmp_path: Path, cache_folder: Path) -> None:
+def test_nsys_maps_each_launch_to_the_layer_that_the_run_tells(variant: str, tmp_path: Path, cache_directory: Path) -> None:
     require(BackendName.PYCUDA)
     if shutil.which("nsys") is None:
         pytest.skip("needs nsys")
-    session = opened(BackendName.PYCUDA, cache_folder)
+    session = opened(BackendName.PYCUDA, cache_directory)
     planned = plan_pass(problem_of("gpt-nano", session), variant, 0, CacheMode.HOT, ())
     session.close()
     report = tmp_path / "passes"

@@ -73,9 +73,9 @@ class _Sink:
                 pass
 
 
-def _swept(session: DeviceSession, sweep: KernelSweep, folder: Path) -> _Sink:
+def _swept(session: DeviceSession, sweep: KernelSweep, directory: Path) -> _Sink:
     sink = _Sink()
-    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 1_000), session, sink, folder)
+    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 1_000), session, sink, directory)
     return sink
 
 
@@ -88,11 +88,11 @@ def _missing(backend: BackendName) -> str | None:
     return " ".join(notice for notice in notices if backend.value in notice) or f"no device for {backend}"
 
 
-def _opened(backend: BackendName, folder: Path) -> Iterator[DeviceSession]:
+def _opened(backend: BackendName, directory: Path) -> Iterator[DeviceSession]:
     reason = _missing(backend)
     if reason is not None:
         pytest.skip(reason)
-    session = open_backend(backend, folder / "kept").open()
+    session = open_backend(backend, directory / "kept").open()
     yield session
     session.close()
 

@@ -28,8 +28,8 @@ def main(cases_file: str, results_file: str) -> None:
 
     benchmark = bench.register(measure)
     benchmark.add_string_axis("Case", list(cases))
-    with tempfile.TemporaryDirectory() as folder:
-        document_file = Path(folder) / "nvbench.json"
+    with tempfile.TemporaryDirectory() as directory:
+        document_file = Path(directory) / "nvbench.json"
         bench.run_all_benchmarks([sys.argv[0], *OPTIONS, "--jsonbin", str(document_file)])
         document = json.loads(document_file.read_text())
         states = document["benchmarks"][0]["states"]
@@ -37,10 +37,10 @@ def main(cases_file: str, results_file: str) -> None:
     Path(results_file).write_text(json.dumps(medians_ns))
 
 
-def _median_ns(state: dict[str, Any], folder: Path) -> float:
+def _median_ns(state: dict[str, Any], directory: Path) -> float:
     (summary,) = (summary for summary in state["summaries"] if summary["tag"] == SAMPLES_TAG)
     name = next(entry["value"] for entry in summary["data"] if entry["name"] == "filename")
-    file = next(path for path in (Path(name), folder / name) if path.is_file())
+    file = next(path for path in (Path(name), directory / name) if path.is_file())
     return float(np.median(np.fromfile(file, "<f4").astype(np.float64))) * 1e9
 
 

@@ -46,23 +46,23 @@ except KernalyseError as error:
 
 @dataclass(slots=True)
 class AnalyzerProcess:
-    """Started on a store folder; listens on a Unix socket beside it."""
+    """Started on a store directory; listens on a Unix socket beside it."""
 
-    folder: Path
+    directory: Path
     process: subprocess.Popen[bytes] | None = None
     endpoint: Endpoint = field(default_factory=lambda: Endpoint("", ""))
 
     @property
     def log(self) -> str:
-        return (self.folder / "analyzer.log").read_text()
+        return (self.directory / "analyzer.log").read_text()
 
     def start(self) -> None:
-        announcement_path = self.folder / "analyzer.json"
-        settings = {"ADDRESS": f"unix:{self.folder}/a.sock", "DATA_FOLDER": f"{self.folder}/store", "NODE_RETRY_S": "0.2"}
+        announcement_path = self.directory / "analyzer.json"
+        settings = {"ADDRESS": f"unix:{self.directory}/a.sock", "DATA_DIRECTORY": f"{self.directory}/store", "NODE_RETRY_S": "0.2"}
         environment = {f"KERNALYSE_ANALYZER_{name}": value for name, value in settings.items()}
         environment |= {"KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE": str(announcement_path)}
         announcement_path.unlink(missing_ok=True)
-        with (self.folder / "analyzer.log").open("ab") as log:
+        with (self.directory / "analyzer.log").open("ab") as log:
             self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=os.environ | environment, stdout=log, stderr=log)
         deadline = time.monotonic() + START_TIMEOUT_S
         while (found := find_service(announcement_path)) is None:
@@ -93,19 +93,19 @@ class AnalyzerProcess:
 class AnalyzerHere:
     """The service in the test's own process: starts in no time, where a test needs no process of its own."""
 
-    folder: Path
+    directory: Path
     endpoint: Endpoint
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[AnalyzerHere]:
-    settings = AnalyzerSettings.load(address=f"unix:{folder}/a.sock", data_folder=folder / "store", node_retry_s=0.2)
+async def serving(directory: Path) -> AsyncIterator[AnalyzerHere]:
+    settings = AnalyzerSettings.load(address=f"unix:{directory}/a.sock", data_directory=directory / "store", node_retry_s=0.2)
     task = asyncio.create_task(serve(settings))
     while (found := find_service(settings.announcement_path())) is None:
         assert not task.done(), task.exception()
         await asyncio.sleep(0.01)
     try:
-        yield AnalyzerHere(folder, Endpoint(found.address, settings.token()))
+        yield AnalyzerHere(directory, Endpoint(found.address, settings.token()))
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -122,8 +122,8 @@ class _LoopInThread(asyncio.SelectorEventLoop):
 @contextmanager
 def running_analyzer() -> Iterator[str]:
     """The user's analyzer, in a thread, where every command finds it: one of its own would cost each command seconds. Its address."""
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    settings = AnalyzerSettings.load(address=f"unix:{folder}/a.sock")
+    directory = Path(tempfile.mkdtemp(prefix="kn-"))
+    settings = AnalyzerSettings.load(address=f"unix:{directory}/a.sock")
     with ThreadPoolExecutor(1) as pool, asyncio.Runner(loop_factory=_LoopInThread) as runner:
         loop = runner.get_loop()
         serving = asyncio.run_coroutine_threadsafe(serve(settings), loop)
@@ -138,7 +138,7 @@ def running_analyzer() -> Iterator[str]:
             asyncio.run_coroutine_threadsafe(_ended(), loop).result(WAIT_TIMEOUT_S)
             loop.call_soon_threadsafe(loop.stop)
             thread.result(WAIT_TIMEOUT_S)
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
 
 
 async def _ended() -> None:

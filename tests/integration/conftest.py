@@ -14,7 +14,7 @@ import pytest
 from tests.command import kernalyse
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
 from tests.integration.profiler_stand_in import ProfilerStandIn
-from tests.private_folder import know_ceilings, private_folder
+from tests.private_directory import know_ceilings, private_directory
 from tests.service_processes import ServiceProcesses
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def ceilings_are_known(private_folders: Path, ceilings_file: Path) -> None:
+def ceilings_are_known(private_directories: Path, ceilings_file: Path) -> None:
     """To the test's profiler; a test of measuring them deletes the file or names another one."""
-    know_ceilings(private_folders, ceilings_file)
+    know_ceilings(private_directories, ceilings_file)
 
 
 @pytest.fixture
-def analyzer_that_runs(private_folders: Path) -> Iterator[None]:
+def analyzer_that_runs(private_directories: Path) -> Iterator[None]:
     """Commands find it: for tests of what commands say, not of how they start services."""
     from tests.integration.analyzer_under_test import running_analyzer
 
@@ -41,23 +41,23 @@ def server(ceilings_file: Path) -> Iterator[tuple[str, ...]]:
     """Options that lead to an analyzer with one node, which is a process of its own; one for all tests of a file."""
     from tests.integration.analyzer_under_test import running_analyzer
 
-    with private_folder() as folder, running_analyzer() as address:
-        yield from options_with_node(ServiceProcesses(folder), ceilings_file, address)
+    with private_directory() as directory, running_analyzer() as address:
+        yield from options_with_node(ServiceProcesses(directory), ceilings_file, address)
 
 
 @pytest.fixture(scope="module")
 def server_process(ceilings_file: Path) -> Iterator[tuple[str, ...]]:
     """The same with an analyzer in a process of its own, for tests that have another one in theirs."""
-    with private_folder() as folder:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
         yield from options_with_node(services, ceilings_file, services.start("analyzer").address)
 
 
 def options_with_node(services: ServiceProcesses, ceilings_file: Path, analyzer_address: str) -> Iterator[tuple[str, ...]]:
-    know_ceilings(services.folder, ceilings_file)
+    know_ceilings(services.directory, ceilings_file)
     try:
         profiler = services.start("profiler")
-        token_file = services.folder / "config" / "kernalyse" / "token"
+        token_file = services.directory / "config" / "kernalyse" / "token"
         options = ("--server", analyzer_address, "--token-file", str(token_file))
         added = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options)
         assert added.returncode == 0, added.stderr
@@ -80,10 +80,10 @@ async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
 
 
 @pytest.fixture
-async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
+async def analyzer(private_directories: Path) -> AsyncIterator[AnalyzerHere]:
     from tests.integration.analyzer_under_test import serving
 
-    async with serving(private_folders) as here:
+    async with serving(private_directories) as here:
         yield here
 
 

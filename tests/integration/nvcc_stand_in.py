@@ -56,11 +56,11 @@ COLD_NS, HOT_NS = 8_000.0, 5_000.0  # the stand-in's durations of a launch
 
 
 @cache
-def build_folder() -> Path:
+def build_directory() -> Path:
     """One for all tests of a process."""
-    folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-tests-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    directory = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-tests-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def real_builder() -> ProgramBuilder:
@@ -81,7 +81,7 @@ def stand_in_object() -> Path:
 
 @cache
 def stand_in_driver() -> Path:
-    """A folder with the driver's library."""
+    """A directory with the driver's library."""
     return kept_of_nvcc("libcuda.so.1", DRIVER_FILE, "-shared", "-Xcompiler", "-fPIC", "-std=c++17", "-cudart", "none").parent
 
 
@@ -90,8 +90,8 @@ def kept_of_nvcc(name: str, source: Path, *options: str) -> Path:
     nvcc = find_nvcc()
     assert nvcc is not None
     digest = sha256("\0".join((compiler_version(nvcc), source.read_text(), *options)).encode()).hexdigest()
-    with alone_with("nvcc") as folder:
-        made = folder / digest[:16] / name
+    with alone_with("nvcc") as directory:
+        made = directory / digest[:16] / name
         if not made.exists():
             made.parent.mkdir(exist_ok=True)
             part = made.with_suffix(".part")
@@ -108,9 +108,9 @@ class StandInBuilder:
 
     _built: dict[Build, BuiltProgram] = {}  # noqa: RUF012 - of the class on purpose
 
-    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
+    def build(self, program: KernelProgram, build: Build, directory: Path) -> BuiltProgram:
         if build not in self._built:
             linked = replace(build, options=(*build.options, "-cudart", "none", str(stand_in_object())))
-            built = real_builder().build(program, linked, build_folder() / f"program-{len(self._built)}")
+            built = real_builder().build(program, linked, build_directory() / f"program-{len(self._built)}")
             self._built[build] = replace(built, options=shlex.join(build_options(build, ARCHITECTURE)))
         return self._built[build]

@@ -52,35 +52,35 @@ STAND_IN_PROBE = (sys.executable, "-c", _PROBE_TEXT)
 
 
 class ProfilerNode:
-    """One service over one folder.
+    """One service over one directory.
 
     Args:
-        folder: for data, token and announcement; kept over restarts.
+        directory: for data, token and announcement; kept over restarts.
         stand_in: whether runs go to the stand-in worker; else to the real one.
         worker: command that runs go to instead of the real worker.
         ceilings_file: what it is to know of its devices. Without, every sweep on a busy host measures them anew: seconds each.
-        settings: of the service, beside those that follow from the folder.
+        settings: of the service, beside those that follow from the directory.
     """
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         *,
         stand_in: bool = False,
         worker: Sequence[str] | None = None,
         ceilings_file: Path | None = None,
         **settings: Any,
     ) -> None:
-        self.data_folder = folder / "data"
+        self.data_directory = directory / "data"
         if ceilings_file is not None:
-            self.data_folder.mkdir()
-            shutil.copy2(ceilings_file, self.data_folder)
-        self._announcement_file = folder / "profiler.json"
-        self._log_file = folder / "log"
+            self.data_directory.mkdir()
+            shutil.copy2(ceilings_file, self.data_directory)
+        self._announcement_file = directory / "profiler.json"
+        self._log_file = directory / "log"
         self._settings = {
             "address": "127.0.0.1:0",
-            "data_folder": str(self.data_folder),
-            "token_file": str(folder / "token"),
+            "data_directory": str(self.data_directory),
+            "token_file": str(directory / "token"),
             "announcement_file": str(self._announcement_file),
             "grace_s": 0.3,
             **settings,
@@ -171,9 +171,9 @@ class Calls:
 
 
 @contextmanager
-def running_node(folder: Path, **options: Any) -> Iterator[ProfilerNode]:
+def running_node(directory: Path, **options: Any) -> Iterator[ProfilerNode]:
     """options: as `ProfilerNode` has them."""
-    node = ProfilerNode(folder, **options)
+    node = ProfilerNode(directory, **options)
     try:
         node.start()
         yield node

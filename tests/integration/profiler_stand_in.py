@@ -116,7 +116,7 @@ class ProfilerStandIn(ProfilerServiceServicer):
         self.events = [event for event in self.events if event.event_index >= event_index]
 
     def begin_anew(self, journal_id: str) -> None:
-        """As after the loss of the data folder."""
+        """As after the loss of the data directory."""
         self.node = replace(self.node, journal_id=journal_id)
         self.events, self.runs, self.expired_before = [], {}, 0
 
@@ -234,9 +234,9 @@ def started() -> Sequence[EventPayload]:
 
 
 @asynccontextmanager
-async def standing_in(folder: Path) -> AsyncIterator[ProfilerStandIn]:
-    """One that listens in the folder."""
-    stand_in = ProfilerStandIn(f"unix:{folder}/p.sock")
+async def standing_in(directory: Path) -> AsyncIterator[ProfilerStandIn]:
+    """One that listens in the directory."""
+    stand_in = ProfilerStandIn(f"unix:{directory}/p.sock")
     await stand_in.start()
     yield stand_in
     await stand_in.stop()

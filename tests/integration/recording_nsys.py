@@ -26,9 +26,9 @@ cp "EXPORT" "$2"
 """
 
 
-def write_recording_nsys(folder: Path, export: Path) -> Path:
+def write_recording_nsys(directory: Path, export: Path) -> Path:
     """The program. export: what it leaves as its SQLite export; read when it runs."""
-    program = folder / "nsys"
+    program = directory / "nsys"
     program.write_text(SCRIPT.replace("EXPORT", str(export)))
     program.chmod(0o700)
     return program

@@ -32,11 +32,11 @@ def main() -> int:
 def profile(arguments: list[str], behaviour: str) -> int:
     options = {name: value for name, _, value in (argument.partition("=") for argument in arguments if argument.startswith("--"))}
     target = arguments[len(options) :]
-    Path(os.environ["STAND_IN_FOLDER"], "profile").write_text("\n".join(arguments))
+    Path(os.environ["STAND_IN_DIRECTORY"], "profile").write_text("\n".join(arguments))
     variables = dict(variable.split("=", 1) for variable in options["--env-var"].split(","))
     status = subprocess.run(target, check=False, env={**os.environ, **variables}).returncode
     if behaviour in ("daemon", "hang"):
-        leave_agent(Path(os.environ["STAND_IN_FOLDER"], "agent"))
+        leave_agent(Path(os.environ["STAND_IN_DIRECTORY"], "agent"))
     if behaviour == "hang":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         say("importing for ever")

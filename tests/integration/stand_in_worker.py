@@ -29,10 +29,10 @@ SAMPLE_COUNT = 500
 
 
 class StandIn:
-    def __init__(self, writer: EventWriter, events_fd: int, folder: Path, argument: str) -> None:
+    def __init__(self, writer: EventWriter, events_fd: int, directory: Path, argument: str) -> None:
         self._writer = writer
         self._events_fd = events_fd
-        self._folder = folder
+        self._directory = directory
         self._argument = argument
 
     def begin(self) -> None:
@@ -63,7 +63,7 @@ class StandIn:
 
     def endless(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        (self._folder / "artifacts" / "id").write_text(str(os.getpid()))
+        (self._directory / "artifacts" / "id").write_text(str(os.getpid()))
         while True:
             time.sleep(0.05)
             self._writer.write(Progress(0, 0, 1, "measuring saxpy N=1024"))
@@ -87,8 +87,8 @@ class StandIn:
     def talk(self) -> None:
         sys.stdout.write("first\nsecond\nwithout end")
         sys.stderr.write("warned\n")
-        (self._folder / "artifacts" / "report.txt").write_bytes(b"0123456789" * 300_000)
-        (self._folder / "scratch").write_text("left behind")
+        (self._directory / "artifacts" / "report.txt").write_bytes(b"0123456789" * 300_000)
+        (self._directory / "scratch").write_text("left behind")
         self._writer.write(ArtifactStored("report.txt", "sha256:0", 3_000_000, "text/plain"))
 
     def leave_daemon(self) -> None:
@@ -96,11 +96,11 @@ class StandIn:
             os.setsid()
             if os.fork() == 0:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                (self._folder / "artifacts" / "id").write_text(str(os.getpid()))
+                (self._directory / "artifacts" / "id").write_text(str(os.getpid()))
                 time.sleep(600)
             os._exit(0)
         os.wait()
-        while not (self._folder / "artifacts" / "id").exists():
+        while not (self._directory / "artifacts" / "id").exists():
             time.sleep(0.01)
 
 
@@ -108,10 +108,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--spec", type=Path)
     parser.add_argument("--events-fd", type=int)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
     title, _, argument = protobuf.decode_bytes(arguments.spec.read_bytes(), RunSpec).title.partition(":")
-    stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.folder, argument)
+    stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.directory, argument)
     stand_in.begin()
     behaviour: Callable[[], None] = getattr(stand_in, title)
     behaviour()

@@ -70,8 +70,8 @@ NODE = "node-1"
 
 
 @pytest.fixture
-async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
-    async with standing_in(private_folders) as stand_in:
+async def node(private_directories: Path) -> AsyncIterator[ProfilerStandIn]:
+    async with standing_in(private_directories) as stand_in:
         yield stand_in
 
 
@@ -213,7 +213,7 @@ async def test_only_a_final_run_is_deleted_and_then_it_is_gone(stub: Any, analyz
     with pytest.raises(RunNotFoundError):
         await get_run(stub, "aaaa-1")
     assert (await get_table(stub, TableQuery("samples")))[1] == 0
-    assert not list((analyzer.folder / "store" / "runs").glob("aaaa-1-*"))
+    assert not list((analyzer.directory / "store" / "runs").glob("aaaa-1-*"))
 
 
 # ---------------------------------------------------------------- watching
@@ -326,16 +326,16 @@ async def test_nodes_are_added_once_and_removed(stub: Any, analyzer: AnalyzerHer
     with pytest.raises(NodeExistsError):
         await add_node(stub, node.endpoint)
     with pytest.raises(NodeUnreachableError):
-        await add_node(stub, Endpoint(f"unix:{analyzer.folder}/nobody.sock", "x"))
+        await add_node(stub, Endpoint(f"unix:{analyzer.directory}/nobody.sock", "x"))
     with pytest.raises(InvalidRequestError, match="TLS"):
         await add_node(stub, Endpoint("example.invalid:1", "x"))
     with pytest.raises(InvalidRequestError, match="host:port"):
         await add_node(stub, Endpoint("nonsense", "x"))
     with pytest.raises(InvalidRequestError, match="with a port from 1 to 65535"):
         await add_node(stub, Endpoint("127.0.0.1:99999", "x"))
-    secrets = analyzer.folder / "store" / "node_tokens.json"
+    secrets = analyzer.directory / "store" / "node_tokens.json"
     assert secrets.stat().st_mode & 0o777 == 0o600
-    assert node.endpoint.token.encode() not in (analyzer.folder / "store" / "catalogue.sqlite").read_bytes()
+    assert node.endpoint.token.encode() not in (analyzer.directory / "store" / "catalogue.sqlite").read_bytes()
     await stub.RemoveNode(messages.RemoveNodeRequest(address=node.address))
     assert not (await stub.ListNodes(messages.ListNodesRequest())).nodes
     assert node.endpoint.token not in secrets.read_text()
@@ -437,13 +437,13 @@ async def test_a_wrong_token_is_refused(analyzer: AnalyzerHere) -> None:
 
 
 async def test_a_second_analyzer_on_the_store_is_refused_and_says_who_has_it(analyzer: AnalyzerHere) -> None:
-    second = AnalyzerProcess(analyzer.folder)
+    second = AnalyzerProcess(analyzer.directory)
     with pytest.raises(AssertionError, match=f"process {os.getpid()}"):
         await asyncio.to_thread(second.start)
 
 
-async def test_the_service_ends_in_good_order_with_watchers_on(private_folders: Path, node: ProfilerStandIn) -> None:
-    analyzer = AnalyzerProcess(private_folders)
+async def test_the_service_ends_in_good_order_with_watchers_on(private_directories: Path, node: ProfilerStandIn) -> None:
+    analyzer = AnalyzerProcess(private_directories)
     await asyncio.to_thread(analyzer.start)
     async with connected(analyzer.endpoint) as stub:
         await add_node(stub, node.endpoint)

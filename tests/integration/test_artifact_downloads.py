@@ -27,9 +27,9 @@ CONTENT: Final = random.Random(1).randbytes(MIB) * 96
 
 
 @pytest.fixture
-async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
+async def node(private_directories: Path) -> AsyncIterator[ProfilerStandIn]:
     """With a run of two files, of which one was announced."""
-    async with standing_in(private_folders) as stand_in:
+    async with standing_in(private_directories) as stand_in:
         stand_in.chunk_bytes = MIB
         stand_in.artifacts = {"trace.nsys-rep": CONTENT, "unannounced": CONTENT[: 3 * MIB]}
         stand_in.add_run(RUN)

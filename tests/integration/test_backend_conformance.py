@@ -20,7 +20,7 @@ from kernalyse.services.core.expressions import parse_expression
 from kernalyse.services.core.model import BackendName, BufferRole, CacheMode, DataType, Device, Dim3, KernelSource, TimingMethod
 from kernalyse.services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
 from kernalyse.services.profiler.backends.discovery import open_backend
-from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_folder, load_catalog
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_directory, load_catalog
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
 from kernalyse.services.profiler.measuring.references import compute_reference
 from tests.integration.devices import device_parameters
@@ -286,7 +286,7 @@ def test_copy_larger_than_the_buffer_is_refused(session: DeviceSession) -> None:
 ODD_SIZES = {"M": 37, "N": 101, "K": 53, "blocks": 7, "B": 3, "T": 17, "H": 3, "D": 32, "R": 51, "V": 101}
 """No multiple of any block, so that every edge is met; D is the head width that causal_attention is compiled for."""
 
-CATALOGS = (load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml"))
+CATALOGS = (load_catalog(), load_catalog(catalog_directory() / "gpt" / "catalog.toml"))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 from kernalyse.services.core.external_programs import find_nvcc
 from kernalyse.services.core.model import BackendName, Device, DeviceKind
 from kernalyse.services.profiler.backends.cuda.compiler import find_disassembler
-from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_directory
 from kernalyse.services.profiler.measuring.ceiling_bench import KernelVariant
 from kernalyse.services.profiler.measuring.ceilings import plan_ceilings
-from kernalyse.services.profiler.workloads.ceilings import CEILINGS_FOLDER, load_sources
+from kernalyse.services.profiler.workloads.ceilings import CEILINGS_DIRECTORY, load_sources
 from tests.integration.nvcc_stand_in import kept_of_nvcc, needs_nvcc
 from tests.kept import kept_package
 
@@ -91,7 +91,7 @@ def nvdisasm() -> str:
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_half_precision_goes_through_both_pipes_where_there_are_two(architecture: str, nvdisasm: str) -> None:
-    source = catalog_folder() / CEILINGS_FOLDER / "fma.cu"
+    source = catalog_directory() / CEILINGS_DIRECTORY / "fma.cu"
     cubin = kept_of_nvcc("fma.cubin", source, "-cubin", f"-arch={architecture}")
     text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
     (kernel,) = re.findall(r"^\.text\.\w*ceiling_half2_float16\w*:$(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)

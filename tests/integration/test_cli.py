@@ -41,12 +41,12 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 90) ->
         time.sleep(0.05)
 
 
-def own_processes(folder: Path) -> list[psutil.Process]:
-    """Every process that carries this test's private folder in its environment."""
+def own_processes(directory: Path) -> list[psutil.Process]:
+    """Every process that carries this test's private directory in its environment."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get("XDG_DATA_HOME") == str(folder / "data"):
+            if process.pid != os.getpid() and process.environ().get("XDG_DATA_HOME") == str(directory / "data"):
                 found.append(process)
         except psutil.Error:
             continue
@@ -54,9 +54,9 @@ def own_processes(folder: Path) -> list[psutil.Process]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(private_folders: Path) -> Iterator[None]:
+def nothing_left_behind(private_directories: Path) -> Iterator[None]:
     yield
-    left = own_processes(private_folders)
+    left = own_processes(private_directories)
     names = [" ".join(process.cmdline()) for process in left]
     for process in left:
         process.kill()
@@ -64,12 +64,14 @@ def nothing_left_behind(private_folders: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repeats_nothing(private_folders: Path, tmp_path: Path) -> None:
+def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repeats_nothing(
+    private_directories: Path, tmp_path: Path
+) -> None:
     done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, "--json", tmp_path / "results.json", "--title", "first")
     assert done.returncode == 0, done.stderr
     for text in ("saxpy", "N=1024", "N=4096", "passed", "memory"):
         assert text in done.stdout
-    assert own_processes(private_folders) == []
+    assert own_processes(private_directories) == []
 
     results = json.loads((tmp_path / "results.json").read_text())
     assert [row["label"] for row in results["measurements"]] == ["saxpy N=1024", "saxpy N=4096"]
@@ -99,10 +101,10 @@ def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repea
     assert pl.read_csv(BytesIO(csv.encode()))["label"].to_list() == ["saxpy N=1024", "saxpy N=4096"]
 
 
-def test_a_command_that_only_reads_has_its_analyzer_in_a_thread_that_ends_with_it(private_folders: Path) -> None:
+def test_a_command_that_only_reads_has_its_analyzer_in_a_thread_that_ends_with_it(private_directories: Path) -> None:
     with analyzer_session(Server(), with_profiler=False) as client:
         assert client.runs(5) == ()
-        assert own_processes(private_folders) == []
+        assert own_processes(private_directories) == []
         with pytest.raises(StoreLockedError, match="in use by process"), analyzer_session(Server(), with_profiler=False):
             pass
         assert client.runs(5) == ()
@@ -130,7 +132,7 @@ def test_bench_on_a_backend_without_a_device_says_what_that_backend_lacks(server
 
 
 @pytest.mark.slow
-def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_folders: Path) -> None:
+def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_directories: Path) -> None:
     with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
         announced: list[str] = []
@@ -150,7 +152,7 @@ def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_fold
         assert devices
         assert all(device["health"] == "SERVING" for device in devices)
 
-        announcement = private_folders / "run" / "kernalyse" / "profiler.json"
+        announcement = private_directories / "run" / "kernalyse" / "profiler.json"
         first_profiler = json.loads(announcement.read_text())
         os.kill(first_profiler["process_id"], signal.SIGKILL)
         wait_for(lambda: json.loads(announcement.read_text())["process_id"] != first_profiler["process_id"], "the profiler's restart")
@@ -160,12 +162,12 @@ def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_fold
 
         up.terminate()
         assert up.wait(60) == 0
-    assert own_processes(private_folders) == []
+    assert own_processes(private_directories) == []
     assert kernalyse("up", "--port", "notaport").returncode == 2
 
 
 @pytest.mark.slow
-def test_a_folder_named_services_where_the_user_stands_breaks_nothing(tmp_path: Path) -> None:
+def test_a_directory_named_services_where_the_user_stands_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "__init__.py").write_text("raise RuntimeError('not the services of kernalyse')\n")
     (tmp_path / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [call(10, 1), kernel_event("gemm", 20, 5, 1)]}))
@@ -186,14 +188,14 @@ def test_a_folder_named_services_where_the_user_stands_breaks_nothing(tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_services_end_when_up_is_killed(private_folders: Path) -> None:
+def test_the_services_end_when_up_is_killed(private_directories: Path) -> None:
     with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
         while "Dashboard:" not in (line := up.stdout.readline()):
             assert line, "up ended"
-        assert len(own_processes(private_folders)) >= 4
+        assert len(own_processes(private_directories)) >= 4
         up.kill()
-    wait_for(lambda: own_processes(private_folders) == [], "the services' end")
+    wait_for(lambda: own_processes(private_directories) == [], "the services' end")
 
 
 @pytest.mark.slow
@@ -317,7 +319,7 @@ def test_tags_and_notes_are_listed_and_a_deleted_run_is_gone(server: tuple[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["analyzer", "profiler"])
-def test_a_command_does_not_wait_for_a_service_of_its_own_that_is_gone(private_folders: Path, service: str) -> None:
+def test_a_command_does_not_wait_for_a_service_of_its_own_that_is_gone(private_directories: Path, service: str) -> None:
     command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
         wait_for(lambda: bool(descendants(bench, "kernalyse.services.profiler.worker")), "the run's worker")
@@ -345,19 +347,19 @@ def listed(server: tuple[str, ...]) -> list[dict[str, object]]:
     return runs
 
 
-def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer_process: ServiceProcess, private_folders: Path) -> None:
+def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer_process: ServiceProcess, private_directories: Path) -> None:
     wrong = kernalyse("runs", "--server", analyzer_process.address, "--token", "wrong")
     assert wrong.returncode == 1
     assert "no token or a wrong one" in wrong.stderr
-    missing = kernalyse("runs", "--server", analyzer_process.address, "--token-file", private_folders / "nothing")
+    missing = kernalyse("runs", "--server", analyzer_process.address, "--token-file", private_directories / "nothing")
     assert missing.returncode == 1
     assert "No such file" in missing.stderr
     assert kernalyse("show", "no-such-run", "--server", analyzer_process.address, "--token", analyzer_process.token).returncode == 1
 
 
 @pytest.mark.slow
-def test_nodes_are_added_listed_and_removed(profiler: ServiceProcess, analyzer_process: ServiceProcess, private_folders: Path) -> None:
-    token_file = private_folders / "config" / "kernalyse" / "token"
+def test_nodes_are_added_listed_and_removed(profiler: ServiceProcess, analyzer_process: ServiceProcess, private_directories: Path) -> None:
+    token_file = private_directories / "config" / "kernalyse" / "token"
     server = ("--server", analyzer_process.address, "--token-file", str(token_file))
     assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *server).returncode == 0
     wait_for(lambda: "SERVING" in kernalyse("nodes", "list", *server).stdout, "the node to serve")

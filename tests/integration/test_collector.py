@@ -43,8 +43,8 @@ BATCH_SAMPLE_COUNT = 20
 
 
 @pytest.fixture
-async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
-    async with standing_in(private_folders) as stand_in:
+async def node(private_directories: Path) -> AsyncIterator[ProfilerStandIn]:
+    async with standing_in(private_directories) as stand_in:
         yield stand_in
 
 
@@ -54,11 +54,11 @@ async def sample_indexes(stub: Any, run_id: str) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_an_analyzer_killed_again_and_again_stores_each_sample_once(private_folders: Path, node: ProfilerStandIn) -> None:
+async def test_an_analyzer_killed_again_and_again_stores_each_sample_once(private_directories: Path, node: ProfilerStandIn) -> None:
     """Killed mid-run, then right at the run's end, when its rows may be on their way to Parquet."""
     node.add_run("aaaa-1")
     node.journal("aaaa-1", *started(), configuration(0))
-    analyzer = AnalyzerProcess(private_folders)
+    analyzer = AnalyzerProcess(private_directories)
     await asyncio.to_thread(analyzer.start)
     async with connected(analyzer.endpoint) as stub:
         await add_node(stub, node.endpoint)
@@ -86,7 +86,7 @@ async def test_an_analyzer_killed_again_and_again_stores_each_sample_once(privat
         async with connected(analyzer.endpoint) as stub:
             await in_state(stub, "aaaa-1", RunState.SUCCEEDED)
             assert await sample_indexes(stub, "aaaa-1") == list(range(batch_count * BATCH_SAMPLE_COUNT))
-            await eventually(lambda: _exists(private_folders / "store" / "runs", "aaaa-1-*/samples.parquet"))
+            await eventually(lambda: _exists(private_directories / "store" / "runs", "aaaa-1-*/samples.parquet"))
             assert await sample_indexes(stub, "aaaa-1") == list(range(batch_count * BATCH_SAMPLE_COUNT))
             assert (await get_table(stub, TableQuery("measurements")))[1] == 1
     finally:
@@ -139,7 +139,7 @@ async def test_expired_events_are_passed_over_and_the_run_says_so(stub: Any, nod
     assert "expired" in (await get_run(stub, "aaaa-1")).notes
 
 
-async def test_events_of_a_run_with_a_name_no_folder_may_have_are_left_out(stub: Any, node: ProfilerStandIn) -> None:
+async def test_events_of_a_run_with_a_name_no_directory_may_have_are_left_out(stub: Any, node: ProfilerStandIn) -> None:
     for run_id in ("../../outside", "aaaa-1"):
         node.add_run(run_id)
         node.journal(run_id, *started(), StateChanged(RunState.SUCCEEDED))
@@ -183,10 +183,10 @@ async def test_watchers_are_told_of_the_address_that_a_node_has_left(stub: Any, 
 
 
 @pytest.mark.slow
-async def test_a_real_sweep_travels_from_kernel_to_roofline(services: ServiceProcesses, private_folders: Path) -> None:
+async def test_a_real_sweep_travels_from_kernel_to_roofline(services: ServiceProcesses, private_directories: Path) -> None:
     """Real profiler, real OpenCL device: what the worker measured is what the analyzer serves."""
     profiler = services.start("profiler")
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         await add_node(stub, Endpoint(profiler.address, profiler.token))
         await eventually(lambda: _health_is(stub, messages.NODE_HEALTH_SERVING))
         options = MeasuringOptions(min_duration_ns=20_000_000, max_duration_ns=200_000_000)

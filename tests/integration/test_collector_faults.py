@@ -35,18 +35,18 @@ STAND_IN_NSYS = Path(__file__).with_name("stand_in_nsys.py")
 
 @dataclass
 class Profiler:
-    """Runs commands as the worker does, in the folder of a run."""
+    """Runs commands as the worker does, in the directory of a run."""
 
-    folder: Path
+    directory: Path
     nsys_program: Path
     told: Told = field(default_factory=Told)
 
     def run(self, *arguments: str, behaviour: str = "", time_limit_s: float = 60.0, **options: Any) -> Told:
-        variables = {"STAND_IN_NSYS": behaviour, "STAND_IN_FOLDER": str(self.folder.parent)}
+        variables = {"STAND_IN_NSYS": behaviour, "STAND_IN_DIRECTORY": str(self.directory.parent)}
         environment = tuple(EnvironmentVariable(name, value) for name, value in variables.items())
         profile = CommandProfile(arguments or ("true",), "nsys", environment=environment, **options)
-        service = {**os.environ, "TMPDIR": str(self.folder / "tmp"), "PYTHONUNBUFFERED": "1"}
-        order = CommandSettings(self.folder, service, time.monotonic(), str(self.nsys_program))
+        service = {**os.environ, "TMPDIR": str(self.directory / "tmp"), "PYTHONUNBUFFERED": "1"}
+        order = CommandSettings(self.directory, service, time.monotonic(), str(self.nsys_program))
         run_command(profile, RunLimits(time_limit_ns=int(time_limit_s * 1e9)), order, self.told)
         return self.told
 
@@ -57,11 +57,11 @@ class Profiler:
 
     @property
     def agent_id(self) -> int:
-        return int((self.folder.parent / "agent").read_text())
+        return int((self.directory.parent / "agent").read_text())
 
     @property
     def options(self) -> list[str]:
-        return (self.folder.parent / "profile").read_text().splitlines()
+        return (self.directory.parent / "profile").read_text().splitlines()
 
 
 @pytest.fixture
@@ -69,12 +69,12 @@ def profiler(tmp_path: Path) -> Profiler:
     return make_profiler(tmp_path, tmp_path / "work")
 
 
-def make_profiler(tmp_path: Path, folder: Path) -> Profiler:
+def make_profiler(tmp_path: Path, directory: Path) -> Profiler:
     program = tmp_path / "nsys"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN_NSYS} "$@"\n')
     program.chmod(0o700)
-    (folder / "tmp").mkdir(parents=True)
-    return Profiler(folder, program)
+    (directory / "tmp").mkdir(parents=True)
+    return Profiler(directory, program)
 
 
 # ---------------------------------------------------------------- as it should be
@@ -85,8 +85,8 @@ def test_the_report_and_its_export_become_artifacts_and_one_trace(profiler: Prof
     assert told.artifact_names == ["report.nsys-rep", "export.parquetdir/NVTX_EVENTS.parquet", "export.parquetdir/StringIds.parquet"]
     assert told.of(TraceStored) == [TraceStored(tuple(told.artifact_names[1:]), "nsys")]
     assert told.printed == ["named 1"]
-    assert (profiler.folder / "program" / "made").read_text() == "done\n"
-    assert (profiler.folder / "artifacts" / "report.nsys-rep").read_bytes() == b"report"
+    assert (profiler.directory / "program" / "made").read_text() == "done\n"
+    assert (profiler.directory / "artifacts" / "report.nsys-rep").read_bytes() == b"report"
     assert profiler.options[:4] == ["--trace=cuda,nvtx,osrt,cublas,cudnn", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
     assert told.activities[0] == "preparing the command"
     assert told.activities[-1] == ""
@@ -173,8 +173,8 @@ def test_what_stands_against_it_is_said_before_the_program_starts(
     assert "cannot open shared object file" in profiler.error(
         CollectorUnavailableError, "touch", str(tmp_path / "started"), behaviour="broken"
     )
-    shutil.rmtree(profiler.folder)
-    (profiler.folder / "tmp").mkdir(parents=True)
+    shutil.rmtree(profiler.directory)
+    (profiler.directory / "tmp").mkdir(parents=True)
     level = tmp_path / "perf_event_paranoid"
     level.write_text("4\n")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -202,18 +202,18 @@ def test_the_newest_of_several_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 72 MiB of its own, on which no program may start when it is remounted."""
-    folder = tmp_path / "small"
-    folder.mkdir()
+    directory = tmp_path / "small"
+    directory.mkdir()
     mount = shutil.which("mount")
     if (
         mount is None
-        or subprocess.run([mount, "-t", "tmpfs", "-o", "size=72m", "tmpfs", str(folder)], capture_output=True, check=False).returncode
+        or subprocess.run([mount, "-t", "tmpfs", "-o", "size=72m", "tmpfs", str(directory)], capture_output=True, check=False).returncode
     ):
         pytest.skip("mounting a small file system needs root")
     try:
-        yield folder
+        yield directory
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
 def test_a_full_disk_is_the_reason(small_disk: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SERVICE_VARIABLES = {
     "NGC_API_KEY": "secret",
     "KERNALYSE_TOKEN": "secret",
     "TOKENIZERS_PARALLELISM": "false",
-    "DATA_FOLDER": "/data",
+    "DATA_DIRECTORY": "/data",
 }
 
 STAND_IN_NSYS = Path(__file__).with_name("stand_in_nsys.py")
@@ -35,20 +35,20 @@ STAND_IN_NSYS = Path(__file__).with_name("stand_in_nsys.py")
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    folder = tmp_path_factory.mktemp("node")
-    program = folder / "nsys"
+    directory = tmp_path_factory.mktemp("node")
+    program = directory / "nsys"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN_NSYS} "$@"\n')
     program.chmod(0o700)
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name, value in SERVICE_VARIABLES.items():
             monkeypatch.setenv(name, value)
-        with running_node(folder, nsys_program=str(program)) as node:
+        with running_node(directory, nsys_program=str(program)) as node:
             yield node
 
 
-async def profiled(calls: Calls, folder: Path, *arguments: str, time_limit_s: float = 60.0, **options: Any) -> tuple[Run, list[Any]]:
-    """The ended run and its events. folder: for the stand-in's notes; its name marks the processes of this run."""
-    environment = (EnvironmentVariable("STAND_IN_FOLDER", str(folder)), *options.pop("environment", ()))
+async def profiled(calls: Calls, directory: Path, *arguments: str, time_limit_s: float = 60.0, **options: Any) -> tuple[Run, list[Any]]:
+    """The ended run and its events. directory: for the stand-in's notes; its name marks the processes of this run."""
+    environment = (EnvironmentVariable("STAND_IN_DIRECTORY", str(directory)), *options.pop("environment", ()))
     work = CommandProfile(arguments, "nsys", environment=environment, **options)
     run = await calls.start(RunSpec(work, limits=RunLimits(time_limit_ns=int(time_limit_s * 1e9))))
     events = await calls.events(run.run_id)
@@ -72,7 +72,7 @@ async def test_a_command_has_its_bundle_and_variables_and_leaves_artifacts(calls
     assert (list(stored.artifact_names)[-1], stored.collector) == ("export.parquetdir/StringIds.parquet", "nsys")
     request = messages.ProfilerServiceReadArtifactRequest(run_id=run.run_id, artifact_name=stored.artifact_names[-1])
     assert b"".join([answer.chunk async for answer in calls.stub.ReadArtifact(request)]) == b"PAR1"
-    work = node.data_folder / "runs" / run.run_id / "work"
+    work = node.data_directory / "runs" / run.run_id / "work"
     assert [path.name for path in work.iterdir()] == ["artifacts"]
 
 
@@ -90,7 +90,7 @@ async def test_a_command_gets_no_secret_of_the_service_that_its_run_does_not_nam
         "NGC_API_KEY": None,
         "KERNALYSE_TOKEN": None,
         "TOKENIZERS_PARALLELISM": "false",
-        "DATA_FOLDER": "/data",
+        "DATA_DIRECTORY": "/data",
     }
     (notice,) = [line for event in events for line in event.log_lines.lines if event.log_lines.source == "service"]
     assert "AWS_SECRET_ACCESS_KEY, DB_PASSWORD, KERNALYSE_TOKEN, NGC_API_KEY. " in notice
@@ -121,7 +121,7 @@ async def test_a_program_that_is_not_there_or_fails_is_told_by_name(calls: Calls
     missing, _ = await profiled(calls, tmp_path, "./train.sh")
     assert missing.error is not None
     assert missing.error.reason == "COMMAND_NOT_FOUND"
-    assert "no such file in the working folder" in missing.error.message
+    assert "no such file in the working directory" in missing.error.message
     failing, events = await profiled(calls, tmp_path, "sh", "-c", "kill -SEGV $$")
     assert failing.error is not None
     assert (failing.state, failing.error.reason) == (RunState.FAILED, "COMMAND_FAILED")
@@ -130,7 +130,7 @@ async def test_a_program_that_is_not_there_or_fails_is_told_by_name(calls: Calls
 
 
 async def test_cancelling_ends_the_program_and_keeps_its_trace(calls: Calls, tmp_path: Path) -> None:
-    work = CommandProfile(("sleep", "600"), "nsys", environment=(EnvironmentVariable("STAND_IN_FOLDER", str(tmp_path)),))
+    work = CommandProfile(("sleep", "600"), "nsys", environment=(EnvironmentVariable("STAND_IN_DIRECTORY", str(tmp_path)),))
     run = await calls.start(RunSpec(work))
     async for event in calls.watch(run.run_id):
         if event.progress.activity.startswith("running sleep 600 for "):
@@ -142,7 +142,7 @@ async def test_cancelling_ends_the_program_and_keeps_its_trace(calls: Calls, tmp
 
 async def test_a_command_whose_supervisor_is_killed_fails_and_leaves_no_process(calls: Calls, tmp_path: Path) -> None:
     program = ("sh", "-c", "while sleep 0.1; do echo on; done")  # what goes on printing is not silent either
-    work = CommandProfile(program, "nsys", environment=(EnvironmentVariable("STAND_IN_FOLDER", str(tmp_path)),))
+    work = CommandProfile(program, "nsys", environment=(EnvironmentVariable("STAND_IN_DIRECTORY", str(tmp_path)),))
     run = await calls.start(RunSpec(work))
     async with asyncio.timeout(60):
         async for event in calls.watch(run.run_id):

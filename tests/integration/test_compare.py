@@ -162,14 +162,14 @@ def test_what_cannot_be_compared_ends_with_status_2_for_1_would_say_slower(tmp_p
 # ---------------------------------------------------------------- the analyzer
 
 
-async def test_the_analyzer_serves_the_comparison_of_two_runs_as_a_table(private_folders: Path) -> None:
-    node = ProfilerStandIn(f"unix:{private_folders}/node.sock")
+async def test_the_analyzer_serves_the_comparison_of_two_runs_as_a_table(private_directories: Path) -> None:
+    node = ProfilerStandIn(f"unix:{private_directories}/node.sock")
     for run_id, seed in (("run-a", 0), ("run-b", 0), ("run-c", 1)):
         node.add_run(run_id)
         told = configuration(0), samples(0, 0, 20), replace(measurement(0), seed=seed)
         node.journal(run_id, *started(), *told, StateChanged(RunState.SUCCEEDED))
     await node.start()
-    async with serving(private_folders) as here, connected(here.endpoint) as stub:
+    async with serving(private_directories) as here, connected(here.endpoint) as stub:
         await add_node(stub, node.endpoint)
 
         async def are_all_in() -> bool:

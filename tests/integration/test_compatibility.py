@@ -27,7 +27,7 @@ TIME_S = 90
 
 @pytest.fixture(params=VERSIONS, ids=lambda path: path.name)
 def recorded(request: pytest.FixtureRequest) -> Path:
-    """The folder of what one version has written."""
+    """The directory of what one version has written."""
     path: Path = request.param
     return path
 
@@ -38,11 +38,11 @@ def expected(recorded: Path) -> dict[str, Any]:
     return found
 
 
-def unpack(archive: Path, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+def unpack(archive: Path, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-    return folder
+        packed.extractall(directory, filter="data")
+    return directory
 
 
 def kernalyse(*arguments: str) -> str:
@@ -53,8 +53,8 @@ def kernalyse(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["sweep", "trace"])
-def test_a_store_shows_what_it_showed_then(recorded: Path, expected: dict[str, Any], private_folders: Path, name: str) -> None:
-    unpack(recorded / "store.tar.xz", private_folders / "data" / "kernalyse" / "store")
+def test_a_store_shows_what_it_showed_then(recorded: Path, expected: dict[str, Any], private_directories: Path, name: str) -> None:
+    unpack(recorded / "store.tar.xz", private_directories / "data" / "kernalyse" / "store")
     tables = expected[name]["tables"]
     shown = json.loads(kernalyse("show", expected[name]["run_id"], *tables, "--format", "json"))
     for table_name, rows in tables.items():
@@ -64,8 +64,8 @@ def test_a_store_shows_what_it_showed_then(recorded: Path, expected: dict[str, A
 
 
 async def test_a_journal_has_all_events_of_its_runs(recorded: Path, expected: dict[str, Any], tmp_path: Path) -> None:
-    folder = unpack(recorded / "journal.tar.xz", tmp_path)
-    journal = await Journal.open(folder, JournalLimits(max_bytes=2**30, max_age_s=1e9), ChangeNotifier(), lambda _run_id: None)
+    directory = unpack(recorded / "journal.tar.xz", tmp_path)
+    journal = await Journal.open(directory, JournalLimits(max_bytes=2**30, max_age_s=1e9), ChangeNotifier(), lambda _run_id: None)
     try:
         cursor = await journal.cursor(0, expected["sweep"]["run_id"])
         kinds: list[str | None] = []

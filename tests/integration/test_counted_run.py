@@ -33,25 +33,25 @@ TEXT = """extern "C" __global__ void scale(const float* a, float* b, int N) {
 
 
 @pytest.fixture
-def ncu(private_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = stand_in_program(private_folders)
+def ncu(private_directories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = stand_in_program(private_directories)
     monkeypatch.setenv("CUDA_HOME", str(program.parents[1]))
     monkeypatch.setenv("PYTHONPATH", ":".join(path for path in sys.path if path))
 
 
 @pytest.fixture
-def counting_node(private_folders: Path, ncu: None) -> Iterator[ProfilerNode]:
+def counting_node(private_directories: Path, ncu: None) -> Iterator[ProfilerNode]:
     """Its worker believes that ncu can count on OpenCL devices."""
-    kept = ("--ceilings-file", str(prepared_ceilings(private_folders)), "--cache-folder", str(private_folders / "cubins"))
-    node = ProfilerNode(private_folders, worker=(*COUNTING_WORKER, *kept))
+    kept = ("--ceilings-file", str(prepared_ceilings(private_directories)), "--cache-directory", str(private_directories / "cubins"))
+    node = ProfilerNode(private_directories, worker=(*COUNTING_WORKER, *kept))
     yield node
     node.close()
 
 
 @pytest.fixture
-async def stub(private_folders: Path) -> AsyncIterator[Any]:
-    (private_folders / "analyzer").mkdir()
-    async with serving(private_folders / "analyzer") as analyzer, connected(analyzer.endpoint) as stub:
+async def stub(private_directories: Path) -> AsyncIterator[Any]:
+    (private_directories / "analyzer").mkdir()
+    async with serving(private_directories / "analyzer") as analyzer, connected(analyzer.endpoint) as stub:
         yield stub
 
 
@@ -135,9 +135,9 @@ async def test_a_kernel_without_formulas_gets_its_place_under_the_roofline(count
     ("behaviour", "words"), [("short", "it has 1 launches where the run profiled 2"), ("half", "is not a complete row")]
 )
 async def test_a_report_that_does_not_fit_the_run_belongs_to_no_configuration(
-    counting_node: ProfilerNode, stub: Any, private_folders: Path, behaviour: str, words: str
+    counting_node: ProfilerNode, stub: Any, private_directories: Path, behaviour: str, words: str
 ) -> None:
-    stand_in_program(private_folders, behaviour)
+    stand_in_program(private_directories, behaviour)
     counting_node.start()
     async with calls_to(counting_node) as calls:
         run_id = await collected(calls, stub, counting_node, counted_sweep())
@@ -148,8 +148,8 @@ async def test_a_report_that_does_not_fit_the_run_belongs_to_no_configuration(
     assert any(words in line for line in told), told
 
 
-async def test_refused_counters_leave_the_timings_and_a_run_that_succeeded(counting_node: ProfilerNode, private_folders: Path) -> None:
-    stand_in_program(private_folders, "permission")
+async def test_refused_counters_leave_the_timings_and_a_run_that_succeeded(counting_node: ProfilerNode, private_directories: Path) -> None:
+    stand_in_program(private_directories, "permission")
     counting_node.start()
     async with calls_to(counting_node) as calls:
         run = await calls.finished((await calls.start(counted_sweep())).run_id)
@@ -161,8 +161,8 @@ async def test_refused_counters_leave_the_timings_and_a_run_that_succeeded(count
     assert "NVreg_RestrictProfilingToAdminUsers=0" in warnings_of(events)
 
 
-async def test_a_device_without_counters_is_told_before_anything_is_measured(private_folders: Path, ncu: None) -> None:
-    node = ProfilerNode(private_folders, worker=(*REAL_WORKER, "--ceilings-file", str(prepared_ceilings(private_folders))))
+async def test_a_device_without_counters_is_told_before_anything_is_measured(private_directories: Path, ncu: None) -> None:
+    node = ProfilerNode(private_directories, worker=(*REAL_WORKER, "--ceilings-file", str(prepared_ceilings(private_directories))))
     node.start()
     try:
         async with calls_to(node) as calls:

@@ -34,7 +34,7 @@ def answers(*arguments: str | Path, tables: tuple[str, ...] = TABLES) -> dict[st
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_a_trace_with_a_report_is_shown_and_imported_alike(private_folders: Path, trace: Path, report: Path) -> None:
+def test_a_trace_with_a_report_is_shown_and_imported_alike(private_directories: Path, trace: Path, report: Path) -> None:
     shown = answers(trace, "--counters", report)
     assert [(row["launch_index"], row["flop"], row["bytes"], row["work_source"]) for row in shown["launch_work"]] == [
         (0, 100.0, 640.0, "counters"),
@@ -53,7 +53,9 @@ def test_a_trace_with_a_report_is_shown_and_imported_alike(private_folders: Path
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_kernels_of_a_counted_trace_are_placed_at_every_level_that_was_counted(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+def test_kernels_of_a_counted_trace_are_placed_at_every_level_that_was_counted(
+    private_directories: Path, trace: Path, tmp_path: Path
+) -> None:
     report = write_report(tmp_path / "caches.csv", [launch("saxpy(float *)", ffma=50, bytes=640, l2_bytes=1280, l1_bytes=4000)])
     tables = ("counted_roofline", "counted_layer_roofline")
     shown = answers(trace, "--counters", report, tables=tables)
@@ -76,7 +78,7 @@ def test_kernels_of_a_counted_trace_are_placed_at_every_level_that_was_counted(p
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_a_report_alone_is_shown_and_imported_alike(private_folders: Path, report: Path) -> None:
+def test_a_report_alone_is_shown_and_imported_alike(private_directories: Path, report: Path) -> None:
     tables = (*TABLES, "counted_work", "counters", "breakdown")
     shown = answers(report, tables=tables)
     assert shown["kernels"][0]["duration_sum_ns"] == 900
@@ -88,7 +90,7 @@ def test_a_report_alone_is_shown_and_imported_alike(private_folders: Path, repor
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_reports_that_fit_nothing_are_refused(private_folders: Path, trace: Path, report: Path, tmp_path: Path) -> None:
+def test_reports_that_fit_nothing_are_refused(private_directories: Path, trace: Path, report: Path, tmp_path: Path) -> None:
     other = write_report(tmp_path / "other.csv", [launch("elsewhere()", ffma=1)])
     for command in ("show", "import"):
         tables = ("launch_work",) if command == "show" else ()

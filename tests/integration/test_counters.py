@@ -43,7 +43,7 @@ class Counter:
     """Counts as the worker does after a sweep that has measured these configurations."""
 
     program: Path
-    folder: Path
+    directory: Path
 
     def count(
         self,
@@ -55,30 +55,30 @@ class Counter:
         **modes: list[int],
     ) -> Told:
         monkeypatch.setenv("STAND_IN_NCU", behaviour)
-        monkeypatch.setenv("STAND_IN_NCU_CALLS", str(self.folder / "calls"))
-        monkeypatch.setenv("STAND_IN_NCU_ID", str(self.folder / "id"))
-        spec_file = self.folder / "spec"
+        monkeypatch.setenv("STAND_IN_NCU_CALLS", str(self.directory / "calls"))
+        monkeypatch.setenv("STAND_IN_NCU_ID", str(self.directory / "id"))
+        spec_file = self.directory / "spec"
         spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
         told = Told()
         indexes = {CacheMode[mode]: found for mode, found in modes.items()} or {CacheMode.HOT: [0, 1]}
         measured = MeasurementRecorder(told, indexes, Progress(2, 0, 2, ""))
         plan = plan_sweep(sweep, load_catalog(), sys.maxsize)
         counting = CounterCollector(str(self.program), METRICS, has_ranges=False, silence_limit_s=silence_limit_s)
-        count_launches(counting, plan, measured, CounterFiles(spec_file, self.folder))
+        count_launches(counting, plan, measured, CounterFiles(spec_file, self.directory))
         return told
 
     def try_counting(self, behaviour: str, monkeypatch: pytest.MonkeyPatch) -> tuple[CounterCollector | None, Told]:
         monkeypatch.setenv("STAND_IN_NCU", behaviour)
-        monkeypatch.setenv("STAND_IN_NCU_CALLS", str(self.folder / "calls"))
+        monkeypatch.setenv("STAND_IN_NCU_CALLS", str(self.directory / "calls"))
         told = Told()
         counting = CounterCollector(str(self.program), METRICS, has_ranges=False, silence_limit_s=60)
-        return try_counting(counting, SAXPY, self.folder, told), told
+        return try_counting(counting, SAXPY, self.directory, told), told
 
     def calls(self) -> list[dict[str, str]]:
-        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+        return [json.loads(line) for line in (self.directory / "calls").read_text().splitlines()]
 
     def report(self, artifact_name: str = "counters.csv") -> str:
-        return (self.folder / "artifacts" / artifact_name).read_text()
+        return (self.directory / "artifacts" / artifact_name).read_text()
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def counter(tmp_path: Path) -> Counter:
     return Counter(stand_in_program(tmp_path), tmp_path)
 
 
-def stand_in_program(folder: Path, behaviour: str = "") -> Path:
-    """An `ncu` in a folder bin, as in a toolkit. behaviour: what it does wrong; without, the variable STAND_IN_NCU says it."""
-    program = folder / "bin" / "ncu"
+def stand_in_program(directory: Path, behaviour: str = "") -> Path:
+    """An `ncu` in a directory bin, as in a toolkit. behaviour: what it does wrong; without, the variable STAND_IN_NCU says it."""
+    program = directory / "bin" / "ncu"
     program.parent.mkdir(exist_ok=True)
     chosen = f"export STAND_IN_NCU={behaviour}\n" if behaviour else ""
     program.write_text(f'#!/bin/sh\n{chosen}exec {shlex.quote(sys.executable)} {shlex.quote(str(STAND_IN_NCU))} "$@"\n')
@@ -204,7 +204,7 @@ def test_a_trial_that_goes_well_or_says_nothing_of_the_machine_is_not_told(
     assert told.payloads == []
     (call,) = counter.calls()
     assert (call["--metrics"], call["--kernel-name"]) == ("dram__bytes.sum", "regex:^(saxpy)$")
-    assert not list((counter.folder / "artifacts").glob("*")), "the run has no artifact of it"
+    assert not list((counter.directory / "artifacts").glob("*")), "the run has no artifact of it"
 
 
 def test_a_program_that_has_gone_since_the_preflight_is_a_refusal_too(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_an_ncu_that_hangs_is_ended_with_all_it_started(counter: Counter, monkey
     told = counter.count("hang", monkeypatch, silence_limit_s=1.5)
     assert "ncu while counting: no further launch within 1.5 s" in told.warnings
     assert "Count fewer or smaller configurations." in told.warnings
-    assert not is_alive(int((counter.folder / "id").read_text()))
+    assert not is_alive(int((counter.directory / "id").read_text()))
     assert time.monotonic() - began_s < 30  # the stand-in ignores TERM: 5 s of grace, then it is killed
 
 

@@ -26,14 +26,14 @@ HOURS_S = 3600.0
 
 @pytest.fixture
 async def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Calls, Path]]:
-    """A node that may keep next to nothing and looks often, and the folder of its data."""
+    """A node that may keep next to nothing and looks often, and the directory of its data."""
     often = f"from kernalyse.services.profiler import server\nserver.INTERVAL_S = {INTERVAL_S}\n"
     monkeypatch.setattr(profiler_node, "_PROGRAM", often + profiler_node._PROGRAM)
     node = ProfilerNode(tmp_path, stand_in=True, artifacts_max_bytes=1, bundle_max_age_s=HOURS_S)
     try:
         node.start()
         async with calls_to(node) as calls:
-            yield calls, node.data_folder
+            yield calls, node.data_directory
     finally:
         node.close()
 
@@ -59,14 +59,14 @@ async def begun(calls: Calls, spec: RunSpec) -> str:
 
 @pytest.mark.slow
 async def test_artifacts_over_the_limit_go_but_not_those_of_a_running_run(calls: tuple[Calls, Path]) -> None:
-    service, data_folder = calls
+    service, data_directory = calls
     running_id = await begun(service, behaving("endless"))
-    kept_file = data_folder / "runs" / running_id / "work" / "artifacts" / "id"
+    kept_file = data_directory / "runs" / running_id / "work" / "artifacts" / "id"
     await until(lambda: kept_file.is_file() and kept_file.read_text() != "")
     finished = await service.finished((await service.start(behaving("talk", device_id="opencl:gpu:0"))).run_id)
     assert finished.state is RunState.SUCCEEDED
-    dropped_folder = data_folder / "runs" / finished.run_id / "work" / "artifacts"
-    await until(lambda: not dropped_folder.exists())
+    dropped_directory = data_directory / "runs" / finished.run_id / "work" / "artifacts"
+    await until(lambda: not dropped_directory.exists())
     with pytest.raises(ArtifactNotFoundError, match=r"report\.txt"):
         await artifact(service, finished.run_id, "report.txt")
     assert (await service.get(finished.run_id)).state is RunState.SUCCEEDED  # and its events are all there
@@ -82,20 +82,20 @@ async def test_artifacts_over_the_limit_go_but_not_those_of_a_running_run(calls:
 
 @pytest.mark.slow
 async def test_bundles_that_nobody_has_used_for_long_go_but_not_that_of_a_running_or_queued_run(calls: tuple[Calls, Path]) -> None:
-    service, data_folder = calls
+    service, data_directory = calls
     digests = [(await upload(service, archive(name, b"#define ONE 1\n"))).digest for name in ("running.h", "queued.h", "nobody.h")]
-    folders = [data_folder / "bundles" / digest.removeprefix("sha256:") for digest in digests]
+    directories = [data_directory / "bundles" / digest.removeprefix("sha256:") for digest in digests]
     run_ids = [await begun(service, naming_bundle(behaving("endless"), digests[0]))]
     run_ids.append((await service.start(naming_bundle(behaving("succeed"), digests[1]))).run_id)
     long_ago_s = time.time() - 2 * HOURS_S
-    for folder in folders:
-        os.utime(folder, (long_ago_s, long_ago_s))
-    await until(lambda: not folders[2].exists())
+    for directory in directories:
+        os.utime(directory, (long_ago_s, long_ago_s))
+    await until(lambda: not directories[2].exists())
     with pytest.raises(InvalidBundleError, match="no such bundle on this node"):
         await service.start(naming_bundle(behaving("succeed"), digests[2]))
     await asyncio.sleep(SOME_LOOKS_S)
-    assert [folder.is_dir() for folder in folders] == [True, True, False]
+    assert [directory.is_dir() for directory in directories] == [True, True, False]
 
     await service.cancel(run_ids[0])
     assert (await service.finished(run_ids[1])).state is RunState.SUCCEEDED
-    await until(lambda: not any(folder.exists() for folder in folders))
+    await until(lambda: not any(directory.exists() for directory in directories))

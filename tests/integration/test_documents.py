@@ -18,7 +18,7 @@ from KernelBenchmarker import KernelBenchmarker, benchmark, load_kernel
 from kernalyse.services.analyzer.export.results import results_document
 from kernalyse.services.analyzer.tables.results_document import DERIVED_TABLES, json_schema
 from kernalyse.services.compat.visualizing.visualizer import BenchmarkVisualizer
-from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_directory
 from tests.command import kernalyse
 from tests.unit.run_results import sweep_results
 
@@ -50,7 +50,7 @@ def argument_tables(text: str) -> dict[str, dict[str, str]]:
 @needs_opencl
 def test_the_page_about_kernel_benchmarker_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(MODULES)
-    for source in (catalog_folder() / "examples").glob("*.cu"):
+    for source in (catalog_directory() / "examples").glob("*.cu"):
         shutil.copy(source, tmp_path)
     monkeypatch.chdir(tmp_path)
     importlib.invalidate_caches()

@@ -48,7 +48,7 @@ def test_a_repeated_run_shows_its_history_and_the_first_one_shows_none(analyzer_
         assert [path.stem[3:] for path in (tmp_path / run_id).glob("*history*")] == expected
 
 
-def test_what_cannot_be_asked_for_is_refused_with_the_option(private_folders: Path) -> None:
+def test_what_cannot_be_asked_for_is_refused_with_the_option(private_directories: Path) -> None:
     alone = kernalyse("export", "last", "--against", "other")
     assert (alone.returncode, "option --against" in alone.stderr) == (2, True), alone.stderr
     nowhere = kernalyse("report", "last", "--format", "pdf")

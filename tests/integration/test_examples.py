@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kernalyse
-from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_directory
 from tests.integration.profiler_node import running_node
 from tests.integration.quick_worker import QUICK_WORKER
 from tests.integration.test_python_api import add_node, needs_opencl
@@ -39,10 +39,10 @@ def test_every_script_and_the_page_run_from_top_to_bottom(
     services: ServiceProcesses, ceilings_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     analyzer = services.start("analyzer")
-    monkeypatch.setenv("KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE", str(services.folder / "run" / "analyzer-0.json"))
+    monkeypatch.setenv("KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE", str(services.directory / "run" / "analyzer-0.json"))
     monkeypatch.setattr(sys, "argv", ["program"])
     monkeypatch.chdir(tmp_path)
-    programs = {name: (catalog_folder() / "examples" / f"{name}.py").read_text() for name in SCRIPTS}
+    programs = {name: (catalog_directory() / "examples" / f"{name}.py").read_text() for name in SCRIPTS}
     assert all(program.count("# %%") >= 2 for program in programs.values())
     if PAGE.is_file():
         programs["page"] = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))

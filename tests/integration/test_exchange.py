@@ -35,10 +35,10 @@ def schema() -> jsonschema.Draft202012Validator:
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch, private_folders: Path, server_process: tuple[str, ...]) -> Iterator[None]:
+def elsewhere(monkeypatch: pytest.MonkeyPatch, private_directories: Path, server_process: tuple[str, ...]) -> Iterator[None]:
     """Commands without --server work on another store, as on another machine."""
-    (private_folders / "other").mkdir()
-    monkeypatch.setenv("XDG_DATA_HOME", str(private_folders / "other"))
+    (private_directories / "other").mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(private_directories / "other"))
     with running_analyzer():
         yield
 
@@ -133,28 +133,28 @@ def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server_process
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_a_folder_brings_every_file_that_a_reader_takes(private_folders: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    (folder / "monday" / "a.json-bin").mkdir(parents=True)
+def test_a_directory_brings_every_file_that_a_reader_takes(private_directories: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "results"
+    (directory / "monday" / "a.json-bin").mkdir(parents=True)
     for name in ("monday/a.json", "b.txt"):
         skipped = {"is_skipped": True, "skip_reason": f"no GPU for {name}"}
         content = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [skipped]}]}
-        (folder / name).write_text(json.dumps(content))
-    (folder / "monday" / "a.json-bin" / "0.bin").write_bytes(b"1234")
-    (folder / "package.json").write_text('{"name": "of another tool"}')
-    done = kernalyse("import", folder)
+        (directory / name).write_text(json.dumps(content))
+    (directory / "monday" / "a.json-bin" / "0.bin").write_bytes(b"1234")
+    (directory / "package.json").write_text('{"name": "of another tool"}')
+    done = kernalyse("import", directory)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert ("b.txt: 1 configurations" in first, "a.json: 1 configurations" in second) == (True, True)
     assert "package.json" not in done.stderr
-    empty = kernalyse("import", folder / "monday" / "a.json-bin")
+    empty = kernalyse("import", directory / "monday" / "a.json-bin")
     assert empty.returncode == 2
     assert "found no file that could be imported; expected " in empty.stderr
     assert "results of kernalyse" in empty.stderr
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_import_goes_on_after_a_file_that_no_reader_takes(private_folders: Path, tmp_path: Path) -> None:
+def test_import_goes_on_after_a_file_that_no_reader_takes(private_directories: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not results")
     good = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [{"is_skipped": True, "skip_reason": "no GPU"}]}]}
     (tmp_path / "good.json").write_text(json.dumps(good))

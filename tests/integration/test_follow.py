@@ -53,15 +53,15 @@ def environment() -> dict[str, str]:
 class Tool:
     """The program, and what a test asks of what it started. arguments: those of `kernalyse follow`."""
 
-    def __init__(self, folder: Path, *arguments: str, module: str = "roofline_analysis_tool") -> None:
-        self.folder = folder
-        browser = folder / "browser.sh"
-        browser.write_text(f'#!/bin/sh\necho "$1" > {folder}/opened\n')
+    def __init__(self, directory: Path, *arguments: str, module: str = "roofline_analysis_tool") -> None:
+        self.directory = directory
+        browser = directory / "browser.sh"
+        browser.write_text(f'#!/bin/sh\necho "$1" > {directory}/opened\n')
         browser.chmod(0o755)
-        with (folder / "said").open("w") as said:
+        with (directory / "said").open("w") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                cwd=folder,
+                cwd=directory,
                 env=environment() | {"BROWSER": f"{browser} %s"},
                 stdout=said,
                 stderr=said,
@@ -69,7 +69,7 @@ class Tool:
 
     @property
     def said(self) -> str:
-        return (self.folder / "said").read_text()
+        return (self.directory / "said").read_text()
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +79,7 @@ class Tool:
         self.process.wait()
 
     def url(self) -> str:
-        opened = self.folder / "opened"
+        opened = self.directory / "opened"
 
         def found() -> str:
             assert self.process.poll() is None, self.said
@@ -88,15 +88,15 @@ class Tool:
         return str(eventually(found))
 
     def write(self, name: str, content: object) -> None:
-        (self.folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        (self.directory / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
     def config(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "roofline_config.json").read_text())
+        found: dict[str, Any] = json.loads((self.directory / "roofline_config.json").read_text())
         return found
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     """Of a list, its configuration and a registry."""
     for name, content in (("commands.json", [CONV, MUL]), ("roofline_config.json", CONFIG | {"mine": "kept"})):
         (tmp_path / name).write_text(json.dumps(content))
@@ -105,8 +105,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tool(private_folders: Path, folder: Path) -> Iterator[Tool]:
-    with Tool(folder, "--port", "0") as started:
+def tool(private_directories: Path, directory: Path) -> Iterator[Tool]:
+    with Tool(directory, "--port", "0") as started:
         yield started
 
 
@@ -169,7 +169,7 @@ def test_only_what_was_set_is_written() -> None:
 
 
 @pytest.fixture
-def services_that_run(private_folders: Path) -> Iterator[None]:
+def services_that_run(private_directories: Path) -> Iterator[None]:
     """As `make run` has started them."""
     command = [sys.executable, "-m", "kernalyse.services.cli.main", "up", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as up:
@@ -185,14 +185,14 @@ def is_served(url: str) -> bool:
 
 
 @pytest.mark.slow
-def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registry_of_its_folder(
-    services_that_run: None, folder: Path, tmp_path_factory: pytest.TempPathFactory
+def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registry_of_its_directory(
+    services_that_run: None, directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     port, running = free_port(), find_service(UiSettings.load().announcement_path())
     analyzer = find_service(AnalyzerSettings.load().announcement_path())
     assert running is not None
     assert analyzer is not None
-    with Tool(folder, "--port", str(port)) as tool:
+    with Tool(directory, "--port", str(port)) as tool:
         url = tool.url()
         assert url.startswith(f"http://127.0.0.1:{port}/roofline?runs=")
         assert is_served(url)
@@ -215,10 +215,10 @@ def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registr
 
 
 @pytest.mark.slow
-def test_without_services_a_port_that_is_taken_leaves_the_tool_another_one(private_folders: Path, folder: Path) -> None:
+def test_without_services_a_port_that_is_taken_leaves_the_tool_another_one(private_directories: Path, directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with Tool(folder, "--port", str(port)) as tool:
+        with Tool(directory, "--port", str(port)) as tool:
             assert not tool.url().startswith(f"http://127.0.0.1:{port}/")
             assert f"Port {port} is in use by another program; the page is on 127.0.0.1:" in tool.said
             assert is_served(tool.url())

@@ -35,10 +35,10 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 class FollowedSweep:
     """`kernalyse bench` in a process of its own, with what it says."""
 
-    def __init__(self, analyzer: ServiceProcess, folder: Path, parameters: str) -> None:
-        token_file = folder / "config" / "kernalyse" / "token"
+    def __init__(self, analyzer: ServiceProcess, directory: Path, parameters: str) -> None:
+        token_file = directory / "config" / "kernalyse" / "token"
         self.server = ("--server", analyzer.address, "--token-file", str(token_file))
-        self._output = folder / "bench.log"
+        self._output = directory / "bench.log"
         command = (sys.executable, "-m", "kernalyse.services.cli.main", "bench", *SWEEP, "-p", parameters, *self.server)
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -57,11 +57,11 @@ class FollowedSweep:
 def followed_sweep(
     services: ServiceProcesses, analyzer: ServiceProcess, profiler: ServiceProcess, parameters: str
 ) -> Iterator[FollowedSweep]:
-    token_file = services.folder / "config" / "kernalyse" / "token"
+    token_file = services.directory / "config" / "kernalyse" / "token"
     options = ("--node-token-file", token_file, "--server", analyzer.address, "--token-file", token_file)
     added = kernalyse("nodes", "add", profiler.address, *options)
     assert added.returncode == 0, added.stderr
-    sweep = FollowedSweep(analyzer, services.folder, parameters)
+    sweep = FollowedSweep(analyzer, services.directory, parameters)
     try:
         wait_for(lambda: sweep.run().get("completed_configuration_count", 0) > 0, sweep.said)
         yield sweep
@@ -72,7 +72,7 @@ def followed_sweep(
 
 @pytest.mark.slow
 def test_a_full_disk_of_the_analyzer_is_told_to_who_follows_and_nothing_is_lost(services: ServiceProcesses, small_disk: Path) -> None:
-    profiler, analyzer = services.start("profiler"), services.start("analyzer", "--data-folder", str(small_disk / "store"))
+    profiler, analyzer = services.start("profiler"), services.start("analyzer", "--data-directory", str(small_disk / "store"))
     with followed_sweep(services, analyzer, profiler, "N=1024..40960:1024") as sweep:
         fill(small_disk / "ballast")
         wait_for(lambda: "waiting: store" in sweep.said(), sweep.said)
@@ -91,7 +91,7 @@ def test_a_full_disk_of_the_analyzer_is_told_to_who_follows_and_nothing_is_lost(
 def test_a_full_disk_of_the_node_is_told_to_who_follows_and_the_end_when_there_is_room(
     services: ServiceProcesses, small_disk: Path
 ) -> None:
-    profiler, analyzer = services.start("profiler", "--data-folder", str(small_disk / "node")), services.start("analyzer")
+    profiler, analyzer = services.start("profiler", "--data-directory", str(small_disk / "node")), services.start("analyzer")
     with followed_sweep(services, analyzer, profiler, "N=1024..409600:1024") as sweep:
         fill(small_disk / "ballast")
         wait_for(lambda: "waiting: journal" in sweep.said(), sweep.said)

@@ -91,13 +91,13 @@ def test_the_products_that_gpus_take_are_right_too(session: PassSession, tmp_pat
     assert verification.state is VerificationState.PASSED, verification.message
 
 
-def checked(problem: Problem, variants: tuple[str, ...], session: PassSession, folder: Path) -> Iterator[tuple[str, Any]]:
+def checked(problem: Problem, variants: tuple[str, ...], session: PassSession, directory: Path) -> Iterator[tuple[str, Any]]:
     passes = [plan_pass(problem, variant, 0, CacheMode.HOT, ()) for variant in variants]
     weights, tokens = random_weights(problem, 7), random_tokens(problem, 7)
     model = LoadedModel(problem, passes, session)
     try:
         model.fill(weights, tokens)
-        compiler = SweepCompiler((), session, Events(), folder)
+        compiler = SweepCompiler((), session, Events(), directory)
         for planned in passes:
             logits = model.logits(model.prepare(planned, compiler))
             check = LogitsCheck()
@@ -237,9 +237,9 @@ async def test_a_running_model_is_cancelled_promptly(node: ProfilerNode) -> None
 # ---------------------------------------------------------------- what goes wrong
 
 
-def context_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelContext:
-    ceilings_file = folder / "ceilings.json"
-    return ModelContext(lambda: session, events, folder, limits or RunLimits(), ceilings_file, cache_folder=None)
+def context_of(session: DeviceSession, directory: Path, events: Events, limits: RunLimits | None = None) -> ModelContext:
+    ceilings_file = directory / "ceilings.json"
+    return ModelContext(lambda: session, events, directory, limits or RunLimits(), ceilings_file, cache_directory=None)
 
 
 @pytest.mark.parametrize(

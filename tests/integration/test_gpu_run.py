@@ -51,14 +51,14 @@ def python_of_the_node() -> Path:
     python = output_of("tests/tools/find_python.sh", "3.12")
     packages = [*output_of("tests/gpu/prepare_wheels.sh", "--list").split(), *OF_THE_NODE]
     with alone_with("gpu_environment") as kept:
-        folder = kept / sha256("\0".join((python, *packages)).encode()).hexdigest()[:16]
-        if not (folder / "complete").exists():
+        directory = kept / sha256("\0".join((python, *packages)).encode()).hexdigest()[:16]
+        if not (directory / "complete").exists():
             shutil.rmtree(kept)
-            output_of(python, "-m", "venv", str(folder))
+            output_of(python, "-m", "venv", str(directory))
             install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:")
-            output_of(str(folder / "bin" / "python"), *install, *packages)
-            (folder / "complete").touch()
-    return folder / "bin" / "python"
+            output_of(str(directory / "bin" / "python"), *install, *packages)
+            (directory / "complete").touch()
+    return directory / "bin" / "python"
 
 
 def run_sh(*groups: str, python: Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:

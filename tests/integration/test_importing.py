@@ -142,13 +142,13 @@ async def test_an_imported_run_is_watched_deleted_and_imported_anew(stub: Any, a
     assert (await get_run(stub, RUN_ID)).tags == ("nightly",)
     await stub.DeleteRun(messages.DeleteRunRequest(run_id=RUN_ID))
     assert await listed(stub) == []
-    assert list((analyzer.folder / "store" / "runs").iterdir()) == []
+    assert list((analyzer.directory / "store" / "runs").iterdir()) == []
     assert not (await imported(stub)).is_known
 
 
 async def test_what_a_node_would_be_asked_for_is_answered_without_one(stub: Any, analyzer: AnalyzerHere) -> None:
     """With a node at hand too, which knows nothing of the run."""
-    node = ProfilerStandIn(f"unix:{analyzer.folder}/p.sock")
+    node = ProfilerStandIn(f"unix:{analyzer.directory}/p.sock")
     await node.start()
     try:
         await add_node(stub, node.endpoint)
@@ -167,7 +167,7 @@ async def test_what_a_node_would_be_asked_for_is_answered_without_one(stub: Any,
 
 
 async def test_a_device_is_known_after_its_node_was_removed(stub: Any, analyzer: AnalyzerHere) -> None:
-    node = ProfilerStandIn(f"unix:{analyzer.folder}/p.sock")
+    node = ProfilerStandIn(f"unix:{analyzer.directory}/p.sock")
     await node.start()
     try:
         await add_node(stub, node.endpoint)
@@ -214,8 +214,8 @@ async def test_a_file_that_cannot_be_imported_leaves_nothing(
         with pytest.raises(error, match=message):
             await imported(stub, content, **options)
         assert await listed(stub) == []
-        assert list((analyzer.folder / "store" / "runs").iterdir()) == []
-    assert list((analyzer.folder / "store" / "arriving").iterdir()) == []
+        assert list((analyzer.directory / "store" / "runs").iterdir()) == []
+    assert list((analyzer.directory / "store" / "arriving").iterdir()) == []
 
 
 async def test_half_a_character_becomes_a_replacement_character(stub: Any) -> None:
@@ -238,9 +238,9 @@ async def test_text_of_others_neither_steers_a_terminal_nor_fills_the_lists(stub
         await imported(stub, json.dumps(content).encode())
 
 
-async def test_the_setting_limits_what_is_accepted(private_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_setting_limits_what_is_accepted(private_directories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNALYSE_ANALYZER_IMPORT_MAX_BYTES", "1000")
-    async with serving(private_folders) as here, connected(here.endpoint) as stub:
+    async with serving(private_directories) as here, connected(here.endpoint) as stub:
         with pytest.raises(LimitReachedError, match=r"more than 1000 bytes.*import_max_bytes"):
             await imported(stub)
 
@@ -249,7 +249,7 @@ async def test_a_break_between_files_and_record_leaves_no_run(stub: Any, analyze
     """The files are there and the row that names them is not: as kill -9 at the worst moment leaves it."""
 
     def broken(_connection: object, run: Run, _next_event_index: int) -> None:
-        assert list((analyzer.folder / "store" / "runs").glob(f"{run.run_id}-*/measurements.parquet"))
+        assert list((analyzer.directory / "store" / "runs").glob(f"{run.run_id}-*/measurements.parquet"))
         raise RuntimeError("power cut")
 
     monkeypatch.setattr("kernalyse.services.analyzer.store.store.insert_compacted_run", broken)
@@ -266,8 +266,8 @@ async def test_a_break_between_files_and_record_leaves_no_run(stub: Any, analyze
 
 
 @pytest.fixture
-def process(private_folders: Path) -> Iterator[AnalyzerProcess]:
-    own = AnalyzerProcess(private_folders)
+def process(private_directories: Path) -> Iterator[AnalyzerProcess]:
+    own = AnalyzerProcess(private_directories)
     own.start()
     yield own
     own.stop()
@@ -275,7 +275,7 @@ def process(private_folders: Path) -> Iterator[AnalyzerProcess]:
 
 @pytest.mark.slow
 async def test_kill_between_two_chunks_leaves_nothing_and_the_import_can_be_repeated(process: AnalyzerProcess) -> None:
-    arriving = process.folder / "store" / "arriving"
+    arriving = process.directory / "store" / "arriving"
     is_half_there = asyncio.Event()
 
     async def half() -> AsyncIterator[Any]:
@@ -318,7 +318,7 @@ def test_the_client_library_sends_a_file_with_what_lies_beside_it(process: Analy
         assert client.import_trace(path).run.run_id == RUN_ID != answer.run.run_id
         with pytest.raises(FileNotFoundError):
             client.import_trace(tmp_path / "nothing.json")
-        with pytest.raises(FileNotFoundError, match="no table in the folder"):
+        with pytest.raises(FileNotFoundError, match="no table in the directory"):
             client.import_trace(tmp_path)
         path.write_bytes(b"nonsense")
         with pytest.raises(RequestError, match=r"INVALID_TRACE: file a\.json"):
@@ -331,7 +331,7 @@ def test_the_client_library_sends_a_file_with_what_lies_beside_it(process: Analy
 async def test_a_line_that_breaks_is_taken_up_again_where_it_broke(process: AnalyzerProcess, tmp_path: Path) -> None:
     path = tmp_path / "big.json"
     path.write_bytes(CONTENT + b" " * 40 * 2**20)
-    arriving = process.folder / "store" / "arriving"
+    arriving = process.directory / "store" / "arriving"
     line = BreakingLine(
         process.endpoint.address.removeprefix("unix:"),
         tmp_path / "line.sock",

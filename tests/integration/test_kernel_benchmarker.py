@@ -27,14 +27,14 @@ from kernalyse.services.core.external_programs import find_nvcc
 from kernalyse.services.core.model import BackendName
 from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 from kernalyse.services.profiler.collectors.ncu import metric_names
-from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_directory
 from kernalyse.services.profiler.workloads.counters import CounterCollector
 from tests.integration.test_counters import stand_in_program
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = catalog_folder() / "examples"
+EXAMPLES = catalog_directory() / "examples"
 MATMUL = EXAMPLES / "matmul_kernels.cu"
 VECTORS = EXAMPLES / "vector_kernels.cu"
 
@@ -57,7 +57,7 @@ def opencl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def script_environment() -> dict[str, str]:
-    """Of a script in a process of its own: the modules as they are here, and the test's private folders."""
+    """Of a script in a process of its own: the modules as they are here, and the test's private directories."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "proto/python", ROOT / "compat")))}
 
 

@@ -18,20 +18,20 @@ import pytest
 from KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
 
 from kernalyse.services.compat.kernel_benchmarker.results import report_text
-from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_directory
 from tests.integration.described_blocks import FEW_ITERATIONS, SMALL_SIZES, described_blocks
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
 MODULES = Path(__file__).parents[2] / "services" / "compat"
-EXAMPLES = catalog_folder() / "examples"
+EXAMPLES = catalog_directory() / "examples"
 BLOCKS = described_blocks()
 PNG_SIGNATURE = b"\x89PNG"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of a user who has the example kernels, and whose Python finds both modules."""
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a user who has the example kernels, and whose Python finds both modules."""
     monkeypatch.syspath_prepend(MODULES)
     for source in EXAMPLES.glob("*.cu"):
         shutil.copy(source, tmp_path)
@@ -46,7 +46,7 @@ def namespace() -> dict[str, Any]:
 
 @pytest.fixture
 def measured(namespace: dict[str, Any]) -> dict[str, Any]:
-    """The namespace after "2. Benchmark Them", with its files in the working folder."""
+    """The namespace after "2. Benchmark Them", with its files in the working directory."""
     BLOCKS["2. Benchmark Them (benchmark.py)"].run(namespace)
     return namespace
 
@@ -67,7 +67,7 @@ def test_installation_names_what_comes_with_the_extras() -> None:
     assert [name for name in named - {"seaborn"} if find_spec(name) is None] == []
 
 
-def test_basic_usage(namespace: dict[str, Any], folder: Path) -> None:
+def test_basic_usage(namespace: dict[str, Any], directory: Path) -> None:
     BLOCKS["Basic Usage"].run(namespace)
     results: list[BenchmarkResult] = namespace["results"]
     sizes = list(SMALL_SIZES.values())
@@ -75,12 +75,12 @@ def test_basic_usage(namespace: dict[str, Any], folder: Path) -> None:
     for name in ("matmul_naive", "matmul_optimized"):
         assert [result.parameters for result in results if result.kernel_name == name] == expected
     assert all(result.execution_time_ms > 0 and result.metrics["sample_count"] == FEW_ITERATIONS for result in results)
-    assert len(json.loads((folder / "benchmark_results.json").read_text())["benchmarks"]) == len(results)
-    assert (folder / "benchmark_report.txt").read_text().count("Parameters: ") == len(expected)
+    assert len(json.loads((directory / "benchmark_results.json").read_text())["benchmarks"]) == len(results)
+    assert (directory / "benchmark_report.txt").read_text().count("Parameters: ") == len(expected)
 
 
-def test_the_described_kernels_are_taken_as_they_stand(namespace: dict[str, Any], folder: Path) -> None:
-    (folder / "matmul_kernels.cu").write_text(BLOCKS["1. Create Your Kernels (matmul_kernels.cu)"].text)
+def test_the_described_kernels_are_taken_as_they_stand(namespace: dict[str, Any], directory: Path) -> None:
+    (directory / "matmul_kernels.cu").write_text(BLOCKS["1. Create Your Kernels (matmul_kernels.cu)"].text)
     BLOCKS["2. Benchmark Them (benchmark.py)"].run(namespace)
     assert {result.kernel_name for result in namespace["results"]} == {"matmul_naive", "matmul_optimized"}
     naive = load_kernel("matmul_kernels.cu", "matmul_naive", reference="matmul_naive")
@@ -89,10 +89,10 @@ def test_the_described_kernels_are_taken_as_they_stand(namespace: dict[str, Any]
     assert result.metrics["verification"]["state"] == "PASSED"
 
 
-def test_benchmark_and_visualize(measured: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_and_visualize(measured: dict[str, Any], directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {name for result in measured["results"] for name in result.parameters} == {"N", "M", "K"}
     BLOCKS["3. Visualize Results"].run(measured)
-    for path in (folder / "kernel_comparison.png", folder / "speedup.png", *(folder / "visualizations" / name for name in (
+    for path in (directory / "kernel_comparison.png", directory / "speedup.png", *(directory / "visualizations" / name for name in (
         "heatmap.png", "kernel_comparison.png", "speedup.png", "metrics_matmul_naive.png", "metrics_matmul_optimized.png"
     ))):  # fmt: skip
         assert is_png(path), path
@@ -106,13 +106,13 @@ def test_custom_block_and_grid(namespace: dict[str, Any]) -> None:
     assert result.metrics["grid"] == namespace["my_grid_func"](40, 100, 8) == (4, 2, 1)
 
 
-def test_pycuda_mode(namespace: dict[str, Any], folder: Path) -> None:
+def test_pycuda_mode(namespace: dict[str, Any], directory: Path) -> None:
     namespace |= {"kb": importlib.import_module("KernelBenchmarker")}
     BLOCKS["Using PyCUDA Mode (Faster)"].run(namespace)
     results: list[BenchmarkResult] = namespace["results"]
     assert [(result.parameters["N"], result.parameters["M"]) for result in results] == [(32, 32), (32, 40), (40, 32), (40, 40)]
-    assert (folder / "benchmark_results.json").is_file()
-    assert (folder / "benchmark_report.txt").is_file()
+    assert (directory / "benchmark_results.json").is_file()
+    assert (directory / "benchmark_report.txt").is_file()
     namespace["benchmarker"].cleanup()
 
 
@@ -132,10 +132,10 @@ def test_parameter_sweep(namespace: dict[str, Any], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("Best block size: ")
 
 
-def test_the_file_has_the_described_layout(measured: dict[str, Any], folder: Path) -> None:
+def test_the_file_has_the_described_layout(measured: dict[str, Any], directory: Path) -> None:
     text = BLOCKS["benchmark_results.json"].text.replace("{ ... }", "{}")
     (described,) = json.loads(text)["benchmarks"]
-    document = json.loads((folder / "benchmark_results.json").read_text())
+    document = json.loads((directory / "benchmark_results.json").read_text())
     assert list(document) == ["benchmarks"]
     for entry in document["benchmarks"]:
         assert [name for name in entry if name in described] == list(described)
@@ -201,16 +201,16 @@ def test_result_attributes(measured: dict[str, Any]) -> None:
     assert math.isnan(result.memory_throughput_pct)  # nothing counts on this device
 
 
-def test_visualization_api(measured: dict[str, Any], folder: Path) -> None:
+def test_visualization_api(measured: dict[str, Any], directory: Path) -> None:
     BLOCKS["Visualization API"].run(measured)
     for name in ("heatmap.png", "kernel_comparison.png", "speedup.png", "metrics_matmul_optimized.png"):
-        assert is_png(folder / name), name
-        assert is_png(folder / "visualizations" / name), name
+        assert is_png(directory / name), name
+        assert is_png(directory / "visualizations" / name), name
 
 
-def test_described_signatures_are_valid(folder: Path) -> None:
+def test_described_signatures_are_valid(directory: Path) -> None:
     prototypes = BLOCKS["Kernel Requirements"].text.splitlines()
     expected = [("N",), ("N", "M"), ("N", "M", "K")]
     for prototype, names in zip(prototypes, expected, strict=True):
-        (folder / "own.cu").write_text(prototype + " {}\n")
+        (directory / "own.cu").write_text(prototype + " {}\n")
         assert load_kernel("own.cu", "my_kernel").parameter_names == names

@@ -58,20 +58,22 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def run_with_headers(project: Path, device: Device, folder: Path) -> Ended:
+def run_with_headers(project: Path, device: Device, directory: Path) -> Ended:
     """The worker finds the bundle unpacked where the service puts it."""
     bundle = pack_headers(project / "src" / "k.cu", [project / "include"])
     assert isinstance(bundle, HeaderBundle)
     with tarfile.open(fileobj=io.BytesIO(bundle.data)) as archive:
-        archive.extractall(folder / "bundles" / bundle.digest.removeprefix("sha256:"))  # packed here; Debian's Python 3.11 has no filters
+        archive.extractall(
+            directory / "bundles" / bundle.digest.removeprefix("sha256:")
+        )  # packed here; Debian's Python 3.11 has no filters
     definition = replace(load_catalog().definition("vector_add"), source_file_name="k.cu")
     source = KernelSource("k.cu", (project / "src" / "k.cu").read_text())
     selection = KernelSelection("vector_add", source, definition, bundle.digest)
-    return run_worker(sweep_of(selection, axes=(Axis("N", (1_000,)),), device_id=device.device_id), folder)
+    return run_worker(sweep_of(selection, axes=(Axis("N", (1_000,)),), device_id=device.device_id), directory)
 
 
 @pytest.mark.parametrize("device", device_parameters())
-def test_a_kernel_finds_its_headers_in_sub_folders_and_include_folders(device: Device, project: Path, tmp_path: Path) -> None:
+def test_a_kernel_finds_its_headers_in_sub_directories_and_include_directories(device: Device, project: Path, tmp_path: Path) -> None:
     ended = run_with_headers(project, device, tmp_path)
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert [one.verification.state for one in ended.of(Measurement)] == [VerificationState.PASSED]

@@ -20,18 +20,18 @@ SIZES = (1024, 2048, 4096)
 
 
 @pytest.fixture
-def node(private_folders: Path, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    folder = private_folders / "node"
-    folder.mkdir()
-    own = ProfilerNode(folder, ceilings_file=ceilings_file)
+def node(private_directories: Path, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    directory = private_directories / "node"
+    directory.mkdir()
+    own = ProfilerNode(directory, ceilings_file=ceilings_file)
     own.start()
     yield own
     own.close()
 
 
 @pytest.fixture
-def analyzer(private_folders: Path) -> Iterator[AnalyzerProcess]:
-    own = AnalyzerProcess(private_folders)
+def analyzer(private_directories: Path) -> Iterator[AnalyzerProcess]:
+    own = AnalyzerProcess(private_directories)
     own.start()
     yield own
     own.stop()

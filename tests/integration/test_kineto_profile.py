@@ -86,7 +86,7 @@ def profiled(node: ProfilerNode, *works: CommandProfile) -> list[Run]:
 
 
 def trace_file(node: ProfilerNode, run: Run) -> Path:
-    return node.data_folder / "runs" / run.run_id / "work" / "artifacts" / "trace.json.gz"
+    return node.data_directory / "runs" / run.run_id / "work" / "artifacts" / "trace.json.gz"
 
 
 def trace_names(node: ProfilerNode, run: Run) -> list[str]:

@@ -43,8 +43,8 @@ READING = "reading the trace"
 
 
 @pytest.fixture
-async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
-    async with standing_in(private_folders) as stand_in:
+async def node(private_directories: Path) -> AsyncIterator[ProfilerStandIn]:
+    async with standing_in(private_directories) as stand_in:
         yield stand_in
 
 
@@ -60,9 +60,9 @@ def profile(node: ProfilerStandIn, *payloads: EventPayload, state: RunState = Ru
     node.journal(RUN_ID, *started()[:2], *payloads, StateChanged(state))
 
 
-def kineto_trace(folder: Path, rank: int = 0) -> bytes:
+def kineto_trace(directory: Path, rank: int = 0) -> bytes:
     """Of one module that launches gemm and, longer on each further rank, a collective."""
-    return write_rank(folder / f"rank{rank}.json", rank).read_bytes()
+    return write_rank(directory / f"rank{rank}.json", rank).read_bytes()
 
 
 async def settled(stub: Any, run_id: str = RUN_ID) -> Run:
@@ -91,7 +91,7 @@ async def kernels(stub: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 async def test_a_run_has_the_tables_of_its_trace_until_it_is_deleted_and_who_watches_it_is_told(
-    stub: Any, node: ProfilerStandIn, private_folders: Path, tmp_path: Path
+    stub: Any, node: ProfilerStandIn, private_directories: Path, tmp_path: Path
 ) -> None:
     trace = stored(node, "trace.json", kineto_trace(tmp_path))
     profile(node, trace, TraceStored(("trace.json",), "kineto"), state=RunState.FAILED)
@@ -105,7 +105,7 @@ async def test_a_run_has_the_tables_of_its_trace_until_it_is_deleted_and_who_wat
     assert await kernels(stub) == KERNELS
     assert await rows(stub, "layers", "layer", "launch_count") == [("nn.Module: Model_0", 2)]
     assert [name for (name,) in await rows(stub, "artifacts", "artifact_name")] == ["trace.json"]
-    store = private_folders / "store"
+    store = private_directories / "store"
     assert list((store / "traces").glob(f"{RUN_ID}-*"))
     await stub.DeleteRun(messages.DeleteRunRequest(run_id=RUN_ID))
     assert not list((store / "traces").iterdir())
@@ -145,13 +145,13 @@ async def test_a_transfer_that_breaks_off_goes_on_where_it_broke_and_holds_up_no
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "stopped", "damaged"])
 async def test_an_analyzer_that_ends_in_the_middle_goes_on_with_the_bytes_that_are_there(
-    private_folders: Path, node: ProfilerStandIn, tmp_path: Path, end: str
+    private_directories: Path, node: ProfilerStandIn, tmp_path: Path, end: str
 ) -> None:
     trace = stored(node, "trace.json", kineto_trace(tmp_path) + b" " * WRITTEN_BYTES)
     node.chunk_bytes = WRITTEN_BYTES
     node.stalls = True
     profile(node, trace, TraceStored(("trace.json",), "kineto"))
-    analyzer = AnalyzerProcess(private_folders)
+    analyzer = AnalyzerProcess(private_directories)
     try:
         analyzer.start()
         async with connected(analyzer.endpoint) as stub:
@@ -161,7 +161,7 @@ async def test_an_analyzer_that_ends_in_the_middle_goes_on_with_the_bytes_that_a
                 return node.requested_offsets == [0]
 
             await eventually(has_begun)
-            left = private_folders / "store" / "fetched" / RUN_ID / "0"
+            left = private_directories / "store" / "fetched" / RUN_ID / "0"
 
             async def is_written() -> bool:
                 return left.exists() and left.stat().st_size == WRITTEN_BYTES
@@ -176,7 +176,7 @@ async def test_an_analyzer_that_ends_in_the_middle_goes_on_with_the_bytes_that_a
             await settled(stub)
             assert await kernels(stub) == KERNELS
         assert node.requested_offsets == ([0, WRITTEN_BYTES, 0] if end == "damaged" else [0, WRITTEN_BYTES])
-        assert list((private_folders / "store" / "fetched").iterdir()) == []
+        assert list((private_directories / "store" / "fetched").iterdir()) == []
         assert node.requested_indexes[-1] > node.events[-1].event_index  # no event came twice
     finally:
         analyzer.stop()
@@ -230,14 +230,14 @@ async def test_traces_of_several_processes_are_one_without_those_that_cannot_be_
 
 
 async def test_counters_of_a_trace_are_there_once_before_and_after_the_run_is_written_to_parquet(
-    stub: Any, node: ProfilerStandIn, private_folders: Path
+    stub: Any, node: ProfilerStandIn, private_directories: Path
 ) -> None:
     report = stored(node, "report.csv", report_text([launch("gemm", ffma=1e6, bytes=4096)]).encode())
     profile(node, report, TraceStored(("report.csv",), "ncu"))
     await settled(stub)
 
     async def is_compacted() -> bool:
-        return bool(list((private_folders / "store" / "runs").glob(f"{RUN_ID}-*/*.parquet")))
+        return bool(list((private_directories / "store" / "runs").glob(f"{RUN_ID}-*/*.parquet")))
 
     await eventually(is_compacted)
     counted = await rows(stub, "counters", "metric_name")

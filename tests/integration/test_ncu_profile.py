@@ -103,10 +103,10 @@ def test_metrics_that_ncu_does_not_know_are_named_and_the_rest_is_counted(tmp_pa
     monkeypatch.setattr(ncu, "check_ncu", lambda: str(tmp_path / "ncu"))
     monkeypatch.setattr(ncu, "dcgm_process_id", lambda: None)
     monkeypatch.setattr(command, "_compute_capability", lambda: "9.0")
-    folder = tmp_path / "run"
-    (folder / "tmp").mkdir(parents=True)
+    directory = tmp_path / "run"
+    (directory / "tmp").mkdir(parents=True)
     told = Told()
-    order = CommandSettings(folder, variables, time.monotonic())
+    order = CommandSettings(directory, variables, time.monotonic())
     command.run_command(CommandProfile(("sh", "-c", "echo ran"), "ncu"), RunLimits(time_limit_ns=60 * 10**9), order, told)
     assert told.artifact_names == ["report.ncu-rep", "report.csv"]
     assert told.warnings.splitlines() == [

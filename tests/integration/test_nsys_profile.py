@@ -20,7 +20,7 @@ from tests.integration.profiler_node import ProfilerNode, calls_to, payload_name
 INSTALLED = sorted(Path("/opt/nsys").glob("*/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64/nsys"))
 FOUND = [str(path) for path in INSTALLED] or [path for path in (find_nsys(),) if path is not None]
 HEADERS = (*(path.parent / "nvtx" / "include" for path in INSTALLED), *Path("/usr/local").glob("cuda*/include"))
-HEADER = next((folder for folder in HEADERS if (folder / "nvtx3" / "nvToolsExt.h").is_file()), None)
+HEADER = next((directory for directory in HEADERS if (directory / "nvtx3" / "nvToolsExt.h").is_file()), None)
 
 pytestmark = [
     pytest.mark.skipif(not FOUND, reason="needs nsys: tests/tools/install_nsys.sh installs it on Debian"),
@@ -53,10 +53,10 @@ int main(int argument_count, char **arguments) {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "steps.c").write_text(PROGRAM)
-    subprocess.run(["cc", f"-I{HEADER}", "-o", folder / "steps", folder / "steps.c", "-ldl"], check=True)
-    return folder / "steps"
+    directory = tmp_path_factory.mktemp("program")
+    (directory / "steps.c").write_text(PROGRAM)
+    subprocess.run(["cc", f"-I{HEADER}", "-o", directory / "steps", directory / "steps.c", "-ldl"], check=True)
+    return directory / "steps"
 
 
 @pytest.fixture(scope="module", params=FOUND, ids=lambda path: Path(path).parts[3])
@@ -81,7 +81,7 @@ def profiled(node: ProfilerNode, *works: CommandProfile) -> list[tuple[Run, list
 def range_names(node: ProfilerNode, run: Run, events: list[Any]) -> list[str]:
     """Of the trace that the run has left, in the order of their starts."""
     (trace,) = [event.trace_stored for event in events if event.WhichOneof("payload") == "trace_stored"]
-    artifacts = node.data_folder / "runs" / run.run_id / "work" / "artifacts"
+    artifacts = node.data_directory / "runs" / run.run_id / "work" / "artifacts"
     if list(trace.artifact_names) == ["export.sqlite"]:
         with sqlite3.connect(artifacts / "export.sqlite") as database:
             rows = database.execute("SELECT text FROM NVTX_EVENTS WHERE text IS NOT NULL AND eventType = 59 ORDER BY start")
@@ -112,5 +112,5 @@ def test_ranges_of_a_program_and_of_a_captured_part_reach_the_trace(node: Profil
     assert run.state is RunState.SUCCEEDED
     assert "trace_stored" in payload_names(events)
     assert [processes_with(run.run_id) for run, _ in (whole, part, endless)] == [[], [], []]
-    left = [path.name for path in (node.data_folder / "runs" / run.run_id / "work").iterdir()]
+    left = [path.name for path in (node.data_directory / "runs" / run.run_id / "work").iterdir()]
     assert left == ["artifacts"]

@@ -28,7 +28,7 @@ def node(analyzer_that_runs: None, services: ServiceProcesses, monkeypatch: pyte
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_in_driver()))
     monkeypatch.setenv("NVCC_APPEND_FLAGS", f"-cudart none -Xlinker {stand_in_object()}")
     profiler = services.start("profiler")
-    added = kernalyse("nodes", "add", profiler.address, "--node-token-file", services.folder / "config" / "kernalyse" / "token")
+    added = kernalyse("nodes", "add", profiler.address, "--node-token-file", services.directory / "config" / "kernalyse" / "token")
     assert added.returncode == 0, added.stderr
 
 

@@ -64,11 +64,11 @@ def compile_alone(build: Build, architecture: str = SM_90) -> CompiledCode:
     return NvccCompiler(kept_code()).compile(build, architecture)
 
 
-def folder_with(folder: Path, **texts: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+def directory_with(directory: Path, **texts: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (folder / f"{name}.h").write_text(text, encoding="utf-8")
-    return folder
+        (directory / f"{name}.h").write_text(text, encoding="utf-8")
+    return directory
 
 
 WAITING: Final = KernelSource(
@@ -86,7 +86,7 @@ extern "C" __global__ void unsized(float *y) { groups::this_cluster().sync(); y[
 
 @pytest.fixture
 def factor(tmp_path: Path) -> Path:
-    return folder_with(tmp_path / "headers", factor="#define FACTOR 3.0f\n")
+    return directory_with(tmp_path / "headers", factor="#define FACTOR 3.0f\n")
 
 
 # ---------------------------------------------------------------- what is compiled
@@ -135,10 +135,10 @@ def test_macros_reach_the_code() -> None:
         assert usage.shared_memory_bytes == 4 * 8 * tile
 
 
-def test_headers_are_found_in_their_folders_and_beside_the_source(factor: Path, tmp_path: Path) -> None:
-    folder_with(tmp_path / "headers" / "kernels", near="#define NEAR 1\n")
+def test_headers_are_found_in_their_directories_and_beside_the_source(factor: Path, tmp_path: Path) -> None:
+    directory_with(tmp_path / "headers" / "kernels", near="#define NEAR 1\n")
     source = KernelSource("kernels/scale.cu", '#include "near.h"\n' + SCALE.text)
-    assert b"0f40400000" in compile_alone(Build(source, "scale", include_folders=(factor,))).listings["ptx"]
+    assert b"0f40400000" in compile_alone(Build(source, "scale", include_directories=(factor,))).listings["ptx"]
 
 
 @pytest.mark.parametrize("option", ["-arch=sm_80", "--gpu-architecture=sm_80", "-gencode=arch=compute_80,code=sm_80"])
@@ -217,10 +217,10 @@ def test_a_kernel_that_spills_says_how_much() -> None:
 
 
 def test_wrong_line_is_shown_in_the_compilers_words_with_the_configuration() -> None:
-    source = KernelSource("folder/wrong.cu", "__global__ void k(float *y) {\n  y[0] = beta + TILE;\n}\n")
+    source = KernelSource("directory/wrong.cu", "__global__ void k(float *y) {\n  y[0] = beta + TILE;\n}\n")
     with pytest.raises(CompileError) as error:
         compile_alone(Build(source, "k", macros=(ParameterValue("TILE", 16),)))
-    assert error.value.subject == "kernel k TILE=16 of folder/wrong.cu for sm_90"
+    assert error.value.subject == "kernel k TILE=16 of directory/wrong.cu for sm_90"
     assert 'wrong.cu(2): error: identifier "beta" is undefined' in (error.value.found or "")
 
 
@@ -291,18 +291,18 @@ def test_second_build_is_the_first_one_and_takes_no_time(compiler: Counting) -> 
 
 
 def test_build_is_kept_by_what_it_is_made_of(compiler: Counting, factor: Path, tmp_path: Path) -> None:
-    """Each change costs a compilation, and the way back none. A folder of the same headers is the same, wherever it lies."""
-    build = Build(SCALE, "scale", include_folders=(factor,))
+    """Each change costs a compilation, and the way back none. A directory of the same headers is the same, wherever it lies."""
+    build = Build(SCALE, "scale", include_directories=(factor,))
     assert not compiler.is_kept(build)
-    assert not compiler.is_kept(Build(SCALE, "scale", options=("-O1",), include_folders=(factor,)))
-    assert not compiler.is_kept(Build(SCALE, "scale", macros=(ParameterValue("UNUSED", 1),), include_folders=(factor,)))
+    assert not compiler.is_kept(Build(SCALE, "scale", options=("-O1",), include_directories=(factor,)))
+    assert not compiler.is_kept(Build(SCALE, "scale", macros=(ParameterValue("UNUSED", 1),), include_directories=(factor,)))
     assert not compiler.is_kept(build, "sm_80")
     (factor / "factor.h").write_text("#define FACTOR 4.0f\n")
     changed = compiler.compile(build, SM_90)
     assert changed.compile_ns > 0
     assert b"0f40800000" in changed.listings["ptx"]
-    copied = folder_with(tmp_path / "elsewhere", factor="#define FACTOR 3.0f\n")
-    assert compiler.is_kept(Build(SCALE, "scale", include_folders=(copied,)))
+    copied = directory_with(tmp_path / "elsewhere", factor="#define FACTOR 3.0f\n")
+    assert compiler.is_kept(Build(SCALE, "scale", include_directories=(copied,)))
     (factor / "factor.h").write_text("#define FACTOR 3.0f\n")
     assert compiler.is_kept(build)
 

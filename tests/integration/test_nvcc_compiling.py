@@ -25,10 +25,10 @@ NO_DEVICE: Final = ("error 35 cudaErrorInsufficientDriver", "error 100 cudaError
 has_driver = ctypes.util.find_library("cuda") is not None
 
 
-def _build(build: Build, folder: Path, cache: CodeCache | None = None) -> BuiltProgram:
+def _build(build: Build, directory: Path, cache: CodeCache | None = None) -> BuiltProgram:
     """cache: another one than that of all tests."""
     builder = real_builder() if cache is None else ProgramBuilder(ARCHITECTURE, cache)
-    return builder.build(write_program(build.source, build.function_name), build, folder / "program")
+    return builder.build(write_program(build.source, build.function_name), build, directory / "program")
 
 
 def _ask(built: BuiltProgram, commands: str) -> list[str]:
@@ -80,7 +80,7 @@ int main(int argc, char** argv) { return argc + (argv != nullptr); }
 
 
 def test_what_sources_may_have_compiles_at_once(tmp_path: Path) -> None:
-    """Every scalar type, a template in namespaces, macros, headers beside it and in folders, a main of its own."""
+    """Every scalar type, a template in namespaces, macros, headers beside it and in directories, a main of its own."""
     for name, text in (("inner/amount.h", "#define AMOUNT 2"), ("shared/factor.h", "#define FACTOR 3")):
         (tmp_path / "bundle" / name).parent.mkdir(parents=True)
         (tmp_path / "bundle" / name).write_text(text)
@@ -89,7 +89,7 @@ def test_what_sources_may_have_compiles_at_once(tmp_path: Path) -> None:
         "twisted<float, (3 > 2)>",
         macros=(ParameterValue("TILE", 16),),
         options=("-std=c++17", "-arch=sm_80", "--use_fast_math"),
-        include_folders=(tmp_path / "bundle",),
+        include_directories=(tmp_path / "bundle",),
     )
     built = _build(build, tmp_path)
     assert built.executable.is_file()
@@ -137,11 +137,11 @@ def test_device_that_the_toolkit_does_not_know_is_said_to_be_so(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_programs_are_kept_for_the_next_process_until_a_header_changes(tmp_path: Path) -> None:
-    header = tmp_path / "folder" / "factor.h"
+    header = tmp_path / "directory" / "factor.h"
     header.parent.mkdir()
     header.write_text("#define FACTOR 2\n")
     text = '#include "factor.h"\n__global__ void k(float* y) { int unused; y[0] = FACTOR; }\n'
-    build = Build(KernelSource("k.cu", text), "k", include_folders=(header.parent,))
+    build = Build(KernelSource("k.cu", text), "k", include_directories=(header.parent,))
     cache = CodeCache(tmp_path / "cache")
     first, second = _build(build, tmp_path / "first", cache), _build(build, tmp_path / "second", cache)
     assert first.compile_ns > 0

@@ -337,11 +337,11 @@ def test_a_fault_costs_its_program_alone(open_session: OpenSession, what: int, e
     assert (_download(session, y) == 1).all()
 
 
-def test_closing_leaves_no_program_and_no_folder(open_session: OpenSession) -> None:
+def test_closing_leaves_no_program_and_no_directory(open_session: OpenSession) -> None:
     session = open_session({})
     session.run(_prepare(session, _zeros(session)))
     (program,) = session._programs.values()
-    folder = session._folder
+    directory = session._directory
     session.close()
     assert program.has_ended
-    assert not folder.exists()
+    assert not directory.exists()

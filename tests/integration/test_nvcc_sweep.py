@@ -110,9 +110,9 @@ def _sweep(
     return KernelSweep(kernels=(KernelSelection("act", source, definition),), measuring=measuring)
 
 
-def _run(sweep: KernelSweep, session: NvccSession, folder: Path) -> _Sink:
+def _run(sweep: KernelSweep, session: NvccSession, directory: Path) -> _Sink:
     sink = _Sink()
-    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), session, sink, folder)
+    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), session, sink, directory)
     return sink
 
 

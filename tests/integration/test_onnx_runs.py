@@ -32,11 +32,11 @@ PARAMETER_COUNT = 128 * (1024 + 512 + 2 + 2) + 2 * (4 * 129 * 128 + 129 * 512 + 
 QUICK = MeasuringOptions(min_duration_ns=10_000_000, max_duration_ns=150_000_000)
 
 
-async def upload(calls: Calls, folder: Path) -> str:
-    """The digest of the folder's bundle."""
+async def upload(calls: Calls, directory: Path) -> str:
+    """The digest of the directory's bundle."""
     packed = BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        archive.add(folder, arcname="")
+        archive.add(directory, arcname="")
 
     async def chunks() -> AsyncIterator[Any]:
         for place in range(0, len(packed.getvalue()), 500_000):
@@ -111,7 +111,7 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
 
 @pytest.mark.slow
 async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it(
-    calls: Calls, node: ProfilerNode, tmp_path: Path, private_folders: Path
+    calls: Calls, node: ProfilerNode, tmp_path: Path, private_directories: Path
 ) -> None:
     save_with_external_data(tmp_path / "bundle/model.onnx", bert(1100, 3), "model.weights")
     shutil.copy(OWN_TOKENIZER, tmp_path / "bundle/tokenizer.json")
@@ -122,7 +122,7 @@ async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it
     assert run.state is RunState.SUCCEEDED, run.error
     whole = of_kind(events, "configuration")[0]
     assert (whole.kernel_name, [parameter.value for parameter in whole.parameters][:2]) == ("model.onnx", [2, 3])
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         await add_node(stub, node.endpoint)
         await eventually(lambda: is_read(stub, run.run_id))
         tables = {

@@ -113,9 +113,9 @@ def session(device_session: DeviceSession) -> Watched:
     return Watched(device_session)
 
 
-def run(sweep: KernelSweep, session: Any, folder: Path) -> Events:
+def run(sweep: KernelSweep, session: Any, directory: Path) -> Events:
     events = Events()
-    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), session, events, folder)
+    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), session, events, directory)
     return events
 
 

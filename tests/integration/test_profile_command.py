@@ -35,8 +35,8 @@ __all__ = ["node"]
 
 
 @pytest.fixture
-async def analyzer(private_folders: Path, node: ProfilerStandIn) -> AsyncIterator[AnalyzerHere]:
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+async def analyzer(private_directories: Path, node: ProfilerStandIn) -> AsyncIterator[AnalyzerHere]:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         await add_node(stub, node.endpoint)
         yield analyzer
 
@@ -45,11 +45,11 @@ async def profiled(*arguments: str | Path) -> Done:
     return await asyncio.to_thread(kernalyse, "profile", *arguments)
 
 
-def leaves_trace(node: ProfilerStandIn, folder: Path) -> None:
+def leaves_trace(node: ProfilerStandIn, directory: Path) -> None:
     """Whatever is started prints a line and leaves a trace."""
 
     def leave(run: Run) -> None:
-        trace = stored(node, "trace.json", kineto_trace(folder))
+        trace = stored(node, "trace.json", kineto_trace(directory))
         output = LogLines(LogLevel.INFO, "program", ("step 1 of 1",))
         node.journal(run.run_id, *started()[:2], Progress(0, 0, 0, "python train.py"), output, trace)
         node.journal(run.run_id, TraceStored((trace.artifact_name,), "kineto"), StateChanged(RunState.SUCCEEDED))
@@ -94,7 +94,7 @@ async def test_a_command_is_followed_and_its_kernels_and_layers_are_shown(
 
 @pytest.mark.slow
 def test_a_program_is_profiled_by_services_of_the_commands_own_with_the_collector_of_the_node(
-    private_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    private_directories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export = write_export(
         tmp_path / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}], calls=[{"end": 500, "correlationId": 1}]

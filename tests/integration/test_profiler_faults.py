@@ -136,7 +136,7 @@ async def test_a_failure_that_the_worker_tells_is_the_runs_error(calls: Calls) -
 async def test_a_daemon_that_the_worker_leaves_is_gone_with_the_run(calls: Calls, node: ProfilerNode) -> None:
     run = await ended(calls, "leave_daemon")
     assert run.state is RunState.SUCCEEDED
-    (id_file,) = (node.data_folder / "runs" / run.run_id).rglob("id")
+    (id_file,) = (node.data_directory / "runs" / run.run_id).rglob("id")
     assert not is_alive(int(id_file.read_text()))
 
 
@@ -154,7 +154,7 @@ async def test_output_becomes_log_lines_and_files_become_artifacts(calls: Calls,
     chunks = [answer.chunk async for answer in calls.stub.ReadArtifact(request)]
     assert b"".join(chunks) == (b"0123456789" * 300_000)[5:]
     assert max(map(len, chunks)) <= 2**20
-    assert not list((node.data_folder / "runs" / run.run_id).rglob("scratch"))
+    assert not list((node.data_directory / "runs" / run.run_id).rglob("scratch"))
 
 
 # ---------------------------------------------------------------- cancelling and queueing
@@ -325,9 +325,9 @@ async def test_a_killed_service_keeps_everything_and_repeats_nothing(own_node: P
 async def test_nothing_of_a_run_survives_a_killed_service(own_node: ProfilerNode) -> None:
     async with calls_to(own_node) as calls:
         run = await calls.start(behaving("endless"))
-        folder = own_node.data_folder / "runs" / run.run_id
-        await until(lambda: any(path.stat().st_size for path in folder.rglob("id")))
-        (id_file,) = folder.rglob("id")
+        directory = own_node.data_directory / "runs" / run.run_id
+        await until(lambda: any(path.stat().st_size for path in directory.rglob("id")))
+        (id_file,) = directory.rglob("id")
         worker_id = int(id_file.read_text())
     assert is_alive(worker_id)
     own_node.kill()
@@ -340,9 +340,9 @@ async def test_a_queued_run_waits_for_the_processes_of_a_lost_one(own_node: Prof
     async with calls_to(own_node) as calls:
         run = await calls.start(behaving("endless"))
         queued = await calls.start(behaving("succeed"))
-        folder = own_node.data_folder / "runs" / run.run_id
-        await until(lambda: any(path.stat().st_size for path in folder.rglob("id")))
-        (id_file,) = folder.rglob("id")
+        directory = own_node.data_directory / "runs" / run.run_id
+        await until(lambda: any(path.stat().st_size for path in directory.rglob("id")))
+        (id_file,) = directory.rglob("id")
         worker_id = int(id_file.read_text())
         supervisor_id = int(Path(f"/proc/{worker_id}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(supervisor_id, signal.SIGSTOP)  # so that it does not end its tree by itself
@@ -427,20 +427,20 @@ async def test_an_expired_index_is_answered_with_the_oldest_kept(own_node: Profi
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB of its own."""
-    folder = tmp_path / "small"
-    folder.mkdir()
+    directory = tmp_path / "small"
+    directory.mkdir()
     mount = shutil.which("mount")
-    if mount is None or not _is_mounted(mount, folder):
+    if mount is None or not _is_mounted(mount, directory):
         pytest.skip("mounting a small file system needs root")
     try:
-        yield folder
+        yield directory
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
 @pytest.mark.slow
 async def test_a_full_disk_ends_the_run_and_not_the_service(tmp_path: Path, small_disk: Path) -> None:
-    with running_node(tmp_path, stand_in=True, **{**SETTINGS, "data_folder": str(small_disk)}) as node:
+    with running_node(tmp_path, stand_in=True, **{**SETTINGS, "data_directory": str(small_disk)}) as node:
         async with calls_to(node) as calls:
             before = await ended(calls, "succeed:20")
             ballast = small_disk / "ballast"
@@ -470,8 +470,8 @@ async def test_a_full_disk_ends_the_run_and_not_the_service(tmp_path: Path, smal
             assert states(await calls.events(run.run_id)) == ["QUEUED", "RUNNING", "FAILED"], "written when there was room again"
 
 
-def _is_mounted(mount: str, folder: Path) -> bool:
-    command = [mount, "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+def _is_mounted(mount: str, directory: Path) -> bool:
+    command = [mount, "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -316,8 +316,8 @@ async def test_a_bundle_is_uploaded_in_chunks(calls: Calls, node: ProfilerNode) 
     data = archive("include/own.h", b"#define TWO 2\n" * 3000)
     answer = await upload(calls, data, 100)
     assert (answer.size_bytes, answer.file_count) == (len(data), 1)
-    folder = node.data_folder / "bundles" / answer.digest.removeprefix("sha256:")
-    assert (folder / "include" / "own.h").read_bytes().startswith(b"#define TWO 2")
+    directory = node.data_directory / "bundles" / answer.digest.removeprefix("sha256:")
+    assert (directory / "include" / "own.h").read_bytes().startswith(b"#define TWO 2")
 
 
 async def test_bundles_that_must_not_be_taken_are_refused(calls: Calls) -> None:

@@ -45,8 +45,8 @@ async def stub(analyzer: AnalyzerHere) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-def process(private_folders: Path) -> Iterator[AnalyzerProcess]:
-    own = AnalyzerProcess(private_folders)
+def process(private_directories: Path) -> Iterator[AnalyzerProcess]:
+    own = AnalyzerProcess(private_directories)
     own.start()
     yield own
     own.stop()
@@ -85,7 +85,7 @@ def readers(process_id: int) -> list[psutil.Process]:
     return found
 
 
-async def held(process_id: int, folder: Path) -> psutil.Process:
+async def held(process_id: int, directory: Path) -> psutil.Process:
     """The first reading process, stopped as soon as it is there: it reads until the test ends. Once it has its task."""
     found: list[psutil.Process] = []
 
@@ -95,7 +95,7 @@ async def held(process_id: int, folder: Path) -> psutil.Process:
 
     await eventually(is_there)
     found[0].suspend()
-    await eventually(lambda: _is_true(len(list((folder / "store" / "arriving").iterdir())) == 2))  # what arrived, and a place for rows
+    await eventually(lambda: _is_true(len(list((directory / "store" / "arriving").iterdir())) == 2))  # what arrived, and a place for rows
     return found[0]
 
 
@@ -119,9 +119,9 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def never(folder: Path) -> Callable[[], Awaitable[bool]]:
+def never(directory: Path) -> Callable[[], Awaitable[bool]]:
     async def is_empty() -> bool:
-        return not list((folder / "store" / "arriving").iterdir()) and not list((folder / "store" / "runs").iterdir())
+        return not list((directory / "store" / "arriving").iterdir()) and not list((directory / "store" / "runs").iterdir())
 
     return is_empty
 
@@ -164,7 +164,7 @@ async def test_traces_that_cannot_be_one_run_leave_nothing(stub: Any, analyzer: 
     ):
         with pytest.raises(InvalidTraceError, match=words):
             await joined(stub, [ranks[0], other])
-    await eventually(never(analyzer.folder))
+    await eventually(never(analyzer.directory))
     assert await listed(stub) == []
 
 
@@ -190,7 +190,7 @@ async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(
 ) -> None:
     call = stub.ImportTrace(requests(ranks, "mine"))
     waiting = asyncio.ensure_future(_of(call))
-    reader = await held(os.getpid(), analyzer.folder)
+    reader = await held(os.getpid(), analyzer.directory)
     if by_request:
         await stub.CancelImport(messages.CancelImportRequest(upload_id="mine"))
         with pytest.raises(CancelledError), translated_errors():
@@ -198,7 +198,7 @@ async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(
     else:
         call.cancel()
     await eventually_over(reader)
-    await eventually(never(analyzer.folder))
+    await eventually(never(analyzer.directory))
     assert await listed(stub) == []
     assert not (await joined(stub, ranks)).is_known
 
@@ -218,7 +218,7 @@ async def test_an_import_that_is_cancelled_while_it_is_stored_is_there_whole(
     call = stub.ImportTrace(requests(ranks))
     await asyncio.to_thread(has_begun.wait, 60)
     call.cancel()
-    await eventually(lambda: _is_true(not list((analyzer.folder / "store" / "arriving").iterdir())))
+    await eventually(lambda: _is_true(not list((analyzer.directory / "store" / "arriving").iterdir())))
     (run,) = await listed(stub)
     assert (await get_table(stub, TableQuery("kernels", (run.run_id,))))[0]["launch_count"].to_list() == [2, 2]
 
@@ -229,11 +229,11 @@ async def test_an_upload_that_is_cancelled_is_not_kept_to_be_resumed(stub: Any, 
         await asyncio.sleep(60)
 
     waiting = asyncio.ensure_future(_of(stub.ImportTrace(half())))
-    await eventually(lambda: _is_true(list((analyzer.folder / "store" / "arriving").iterdir())))
+    await eventually(lambda: _is_true(list((analyzer.directory / "store" / "arriving").iterdir())))
     await stub.CancelImport(messages.CancelImportRequest(upload_id="mine"))
     with pytest.raises(CancelledError), translated_errors():
         await waiting
-    await eventually(never(analyzer.folder))
+    await eventually(never(analyzer.directory))
     assert (await stub.ResumeUpload(messages.ResumeUploadRequest(upload_id="mine"))).offset_bytes == 0
 
 
@@ -241,12 +241,12 @@ async def test_a_cancellation_that_overtakes_its_upload_ends_it(stub: Any, analy
     await stub.CancelImport(messages.CancelImportRequest(upload_id="mine"))
     with pytest.raises(CancelledError), translated_errors():
         await stub.ImportTrace(requests(ranks, "mine"))
-    await eventually(never(analyzer.folder))
+    await eventually(never(analyzer.directory))
     assert await listed(stub) == []
 
 
 async def test_a_sender_that_hangs_up_as_it_cancels_leaves_nothing(analyzer: AnalyzerHere) -> None:
-    store, processes = Store(analyzer.folder / "another"), WorkerPool(1, 2**30)
+    store, processes = Store(analyzer.directory / "another"), WorkerPool(1, 2**30)
     importing = TraceImporter(store, 2**20, processes)
 
     async def first() -> AsyncIterator[UploadMessage]:
@@ -254,13 +254,13 @@ async def test_a_sender_that_hangs_up_as_it_cancels_leaves_nothing(analyzer: Ana
         await asyncio.sleep(60)
 
     receiving = asyncio.create_task(importing.receive(first()))
-    await eventually(lambda: _is_true(list((analyzer.folder / "another" / "arriving").iterdir())))
+    await eventually(lambda: _is_true(list((analyzer.directory / "another" / "arriving").iterdir())))
     importing.cancel("mine")
     receiving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await receiving
     assert importing.resume_position("mine") == UploadPosition()
-    assert not list((analyzer.folder / "another" / "arriving").iterdir())
+    assert not list((analyzer.directory / "another" / "arriving").iterdir())
     await processes.close()
     store.close()
 
@@ -273,7 +273,7 @@ async def test_a_reader_that_dies_costs_its_import_alone(
     stub: Any, analyzer: AnalyzerHere, ranks: list[Path], number: signal.Signals, error: type[Exception], words: str
 ) -> None:
     waiting = asyncio.ensure_future(joined(stub, ranks[:1]))
-    reader = await held(os.getpid(), analyzer.folder)
+    reader = await held(os.getpid(), analyzer.directory)
     reader.send_signal(number)
     let_go(reader)
     with pytest.raises(error, match=words):
@@ -287,14 +287,14 @@ async def test_kill_of_the_analyzer_ends_its_readers_and_leaves_no_half_run(proc
     assert process.process is not None
     async with connected(process.endpoint) as stub:
         waiting = asyncio.ensure_future(_of(stub.ImportTrace(requests(ranks))))
-        reader = await held(process.process.pid, process.folder)
+        reader = await held(process.process.pid, process.directory)
         await asyncio.to_thread(process.kill)
         with pytest.raises(Exception, match="UNAVAILABLE"):
             await waiting
     let_go(reader)
     await eventually_over(reader, within_s=20)  # it may just be starting, and listens when it has loaded what it needs
     await asyncio.to_thread(process.start)
-    assert await never(process.folder)()
+    assert await never(process.directory)()
     async with connected(process.endpoint) as stub:
         assert await listed(stub) == []
         answer = await joined(stub, ranks)
@@ -304,19 +304,19 @@ async def test_kill_of_the_analyzer_ends_its_readers_and_leaves_no_half_run(proc
 @pytest.mark.slow
 async def test_control_c_in_the_command_ends_the_import(process: AnalyzerProcess, ranks: list[Path]) -> None:
     assert process.process is not None
-    token_file = process.folder / "token"
+    token_file = process.directory / "token"
     token_file.write_text(process.endpoint.token)
     arguments = ["import", *map(str, ranks), "--server", process.endpoint.address, "--token-file", str(token_file)]
     with subprocess.Popen(
         [sys.executable, "-m", "kernalyse.services.cli.main", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as command:
-        reader = await held(process.process.pid, process.folder)
+        reader = await held(process.process.pid, process.directory)
         command.send_signal(signal.SIGINT)
         await eventually_over(reader)
         output, _ = await asyncio.to_thread(command.communicate)
     assert command.returncode == 130, output
     assert b"Traceback" not in output
-    await eventually(never(process.folder))
+    await eventually(never(process.directory))
 
 
 # ---------------------------------------------------------------- limits

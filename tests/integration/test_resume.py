@@ -52,7 +52,7 @@ def own(tmp_path: Path) -> Path:
 def connect(services: ServiceProcesses) -> tuple[ServiceProcess, ServiceProcess, tuple[str, ...]]:
     """Profiler, analyzer with that node, and the options that lead to it."""
     profiler, analyzer = services.start("profiler"), services.start("analyzer")
-    token_file = services.folder / "config" / "kernalyse" / "token"
+    token_file = services.directory / "config" / "kernalyse" / "token"
     options = ("--server", analyzer.address, "--token-file", str(token_file))
     added = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options)
     assert added.returncode == 0, added.stderr
@@ -148,7 +148,7 @@ def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(servi
 
 @pytest.mark.slow
 def test_a_run_is_repeated_as_it_was_though_its_files_have_changed_and_its_headers_have_expired(
-    services: ServiceProcesses, private_folders: Path, own: Path
+    services: ServiceProcesses, private_directories: Path, own: Path
 ) -> None:
     _, analyzer, options = connect(services)
     bench = (
@@ -168,7 +168,7 @@ def test_a_run_is_repeated_as_it_was_though_its_files_have_changed_and_its_heade
     assert kernalyse(*bench, *QUICK, *options).returncode == 0
     own.write_text("not CUDA any more")
     own.with_name("turns.h").unlink()
-    (bundle,) = (private_folders / "data").rglob("bundles/[0-9a-f]*")
+    (bundle,) = (private_directories / "data").rglob("bundles/[0-9a-f]*")
     shutil.rmtree(bundle)
 
     done = kernalyse("rerun", "last", *options)

@@ -151,11 +151,11 @@ def test_nothing_is_confirmed_when_that_is_switched_off(strategy: SearchStrategy
 def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> None:
     orders: list[list[int]] = []
     for order_seed in (1, 1, 2):
-        folder = tmp_path / str(len(orders))
-        folder.mkdir()
+        directory = tmp_path / str(len(orders))
+        directory.mkdir()
         quick = replace(MEASURING, min_duration_ns=5_000_000, max_duration_ns=20_000_000)
         search = replace(planted(SearchStrategy.RANDOM, 20, range(1, 5)), order_seed=order_seed, measuring=quick, skip_confirmation=True)
-        ended = run_worker(search, folder)
+        ended = run_worker(search, directory)
         orders.append([one.configuration_index for one in ended.of(Measurement)])
     assert orders[0] == orders[1] != orders[2]
 

@@ -34,9 +34,9 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "run_id"} for row in found]
 
 
-def test_operations_are_shown_imported_and_reported(private_folders: Path, commands: Path, tmp_path: Path) -> None:
-    folder = registry(tmp_path, SOUND)
-    shown = rows(commands, "--op-registry", folder)
+def test_operations_are_shown_imported_and_reported(private_directories: Path, commands: Path, tmp_path: Path) -> None:
+    directory = registry(tmp_path, SOUND)
+    shown = rows(commands, "--op-registry", directory)
     assert [(row["label"], row["symbol"]) for row in shown] == [
         ("#1 ID_CONV", "square"),
         ("#2 ID_MUL", "x"),
@@ -46,7 +46,7 @@ def test_operations_are_shown_imported_and_reported(private_folders: Path, comma
     assert all(row["efficiency_category"] is not None for row in shown)
     assert [row["symbol"] for row in rows(commands)] == ["square", "triangle-up", "circle", "star"]
 
-    done = kernalyse("import", commands, "--op-registry", folder)
+    done = kernalyse("import", commands, "--op-registry", directory)
     assert done.returncode == 0, done.stderr
     assert "4 configurations, 0 without a measurement" in done.stdout
     with running_analyzer():
@@ -62,26 +62,26 @@ def test_operations_are_shown_imported_and_reported(private_folders: Path, comma
 
 
 def test_a_registry_runs_at_the_command_for_an_analyzer_that_runs_already(analyzer_that_runs: None, commands: Path, tmp_path: Path) -> None:
-    folder = registry(tmp_path, SOUND)
-    done = kernalyse("import", commands, "--op-registry", folder)
+    directory = registry(tmp_path, SOUND)
+    done = kernalyse("import", commands, "--op-registry", directory)
     assert done.returncode == 0, done.stderr
     assert [row["symbol"] for row in rows("last")] == ["square", "x", "circle", "cross"]
-    (folder / "op_registry.py").write_text("raise ValueError('no formula today')\n")
-    done = kernalyse("import", commands, "--op-registry", folder)  # other answers make another run
+    (directory / "op_registry.py").write_text("raise ValueError('no formula today')\n")
+    done = kernalyse("import", commands, "--op-registry", directory)  # other answers make another run
     assert "ValueError: no formula today" in done.stderr
     assert [row["symbol"] for row in rows("last")] == ["square", "triangle-up", "circle", "star"]
 
 
-def test_a_registry_is_for_files_and_not_for_runs(private_folders: Path, tmp_path: Path) -> None:
-    folder = registry(tmp_path, SOUND)
-    of_run = kernalyse("show", "last", "--op-registry", folder)
+def test_a_registry_is_for_files_and_not_for_runs(private_directories: Path, tmp_path: Path) -> None:
+    directory = registry(tmp_path, SOUND)
+    of_run = kernalyse("show", "last", "--op-registry", directory)
     assert of_run.returncode == 2
     assert "option --op-registry" in of_run.stderr
 
 
 @pytest.mark.slow
-async def test_a_report_over_grpc_is_a_file_of_its_format(private_folders: Path) -> None:
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+async def test_a_report_over_grpc_is_a_file_of_its_format(private_directories: Path) -> None:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
 
         async def report(run_id: str, report_format: str) -> str:
             with translated_errors():

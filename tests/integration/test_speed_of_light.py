@@ -20,8 +20,8 @@ from tests.integration.test_worker import own_kernel, run_worker, sweep_of
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
 
-def measured(work: KernelSweep, folder: Path) -> list[Measurement]:
-    ended = run_worker(work, folder)
+def measured(work: KernelSweep, directory: Path) -> list[Measurement]:
+    ended = run_worker(work, directory)
     assert ended.exit_code == 0
     return ended.of(Measurement)
 
@@ -77,9 +77,9 @@ CLAIMED_FLOP: Final = "10000000*N"
 CLAIMED_BYTES: Final = "40000000*N"
 
 
-def bench(folder: Path, server: tuple[str, ...], *claims: str) -> Done:
-    (folder / "chain.cu").write_text(CHAIN)
-    return kernalyse("bench", f"{folder / 'chain.cu'}:chain", "-p", "N=65536", "--backend", "opencl", *QUICK, *claims, *server)
+def bench(directory: Path, server: tuple[str, ...], *claims: str) -> Done:
+    (directory / "chain.cu").write_text(CHAIN)
+    return kernalyse("bench", f"{directory / 'chain.cu'}:chain", "-p", "N=65536", "--backend", "opencl", *QUICK, *claims, *server)
 
 
 @pytest.mark.slow

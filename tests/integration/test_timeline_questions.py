@@ -40,20 +40,20 @@ async def imported(analyzer: AnalyzerHere, path: Path) -> str:
     return await asyncio.to_thread(send)
 
 
-def kept(folder: Path, run_id: str) -> set[str]:
-    return {path.stem.split("-")[0] for path in (folder / "store" / "runs").glob(f"{run_id}-*/results/*.parquet")}
+def kept(directory: Path, run_id: str) -> set[str]:
+    return {path.stem.split("-")[0] for path in (directory / "store" / "runs").glob(f"{run_id}-*/results/*.parquet")}
 
 
 async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
-    private_folders: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+    private_directories: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         run_id = await imported(analyzer, trace)
-        assert kept(private_folders, run_id) == set()
+        assert kept(private_directories, run_id) == set()
         query = TableQuery("gaps", (run_id,))
         first, total = await get_table(stub, query)
         assert first.select("start_ns", "duration_ns", "reason").rows() == [(1000, 1000, "host_busy"), (900, 50, "memory")]
-        assert (total, kept(private_folders, run_id)) == (2, {"gaps"})
+        assert (total, kept(private_directories, run_id)) == (2, {"gaps"})
         await get_table(stub, TableQuery("gap_reasons", (run_id,)))
 
     def refuse(*_: object) -> pl.LazyFrame:
@@ -61,7 +61,7 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
 
     for name, definitions in registry.DERIVED.items():
         monkeypatch.setitem(registry.DERIVED, name, tuple(replace(derived, compute=refuse) for derived in definitions))
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         again, _ = await get_table(stub, query)
         assert again.equals(first)
         reasons, _ = await get_table(stub, TableQuery("gap_reasons", (run_id,), order_by=(SortKey("reason"),)))
@@ -70,11 +70,11 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
         assert (longest["memory_ns"].to_list(), total) == ([30], 1)
         with translated_errors():
             await stub.DeleteRun(messages.DeleteRunRequest(run_id=run_id))
-    assert not list((private_folders / "store" / "runs").glob(f"{run_id}-*"))
+    assert not list((private_directories / "store" / "runs").glob(f"{run_id}-*"))
 
 
-async def test_a_window_of_the_timeline(private_folders: Path, trace: Path) -> None:
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+async def test_a_window_of_the_timeline(private_directories: Path, trace: Path) -> None:
+    async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         run_id = await imported(analyzer, trace)
 
         async def drawn(**window: Any) -> list[tuple[Any, ...]]:
@@ -91,6 +91,6 @@ async def test_a_window_of_the_timeline(private_folders: Path, trace: Path) -> N
         assert (await drawn(window_start_ns=400, window_end_ns=1400, pixel_count=1))[0] == ("kernels", 400, 1000, saxpy, None)
         assert [row[0] for row in await drawn()] == ["kernels"] * 3 + ["memory"] + ["ranges"] * 2 + ["calls"] * 3
         assert (await drawn(window_start_ns=1905, window_end_ns=1908))[0][:3] == ("calls", 1900, 10)
-        assert kept(private_folders, run_id) == {"timeline_events"}
+        assert kept(private_directories, run_id) == {"timeline_events"}
         with pytest.raises(InvalidRequestError, match="an end after the start"):
             await drawn(window_start_ns=5, window_end_ns=5)

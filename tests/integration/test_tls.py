@@ -54,12 +54,12 @@ def analyzer(services: ServiceProcesses, mutual: MutualTls) -> ServiceProcess:
     return services.start("analyzer", *mutual.flags, address=LOOPBACK)
 
 
-def token_file(folder: Path) -> Path:
-    return folder / "config" / "kernalyse" / "token"
+def token_file(directory: Path) -> Path:
+    return directory / "config" / "kernalyse" / "token"
 
 
-def runs_of(address: str, folder: Path, *options: str | Path) -> Done:
-    return command("runs", "--server", address, "--token-file", token_file(folder), *options)
+def runs_of(address: str, directory: Path, *options: str | Path) -> Done:
+    return command("runs", "--server", address, "--token-file", token_file(directory), *options)
 
 
 def assert_refused_at_once(ask: Done, begin_s: float, *words: str) -> None:
@@ -75,18 +75,18 @@ def assert_refused_at_once(ask: Done, begin_s: float, *words: str) -> None:
 
 
 def test_a_command_shows_a_client_certificate_and_one_without_is_told_what_is_missing(
-    analyzer: ServiceProcess, mutual: MutualTls, private_folders: Path
+    analyzer: ServiceProcess, mutual: MutualTls, private_directories: Path
 ) -> None:
     trusted = ("--ca-file", mutual.service.certificate)
-    shown = runs_of(analyzer.address, private_folders, *trusted, *mutual.shown())
+    shown = runs_of(analyzer.address, private_directories, *trusted, *mutual.shown())
     assert shown.returncode == 0, shown.stderr
     begin_s = time.monotonic()
-    refused = runs_of(analyzer.address, private_folders, *trusted)
+    refused = runs_of(analyzer.address, private_directories, *trusted)
     assert_refused_at_once(refused, begin_s, f"connection to {analyzer.address}", "no client certificate was shown", "client_ca_file")
     stranger = MutualTls(mutual.service, mutual.service)
-    refused = runs_of(analyzer.address, private_folders, *trusted, *stranger.shown())
+    refused = runs_of(analyzer.address, private_directories, *trusted, *stranger.shown())
     assert_refused_at_once(refused, begin_s, "the client certificate was shown", "signed by the CA in the service's client_ca_file")
-    refused = runs_of(analyzer.address, private_folders, *trusted, "--client-certificate-file", mutual.client.certificate)
+    refused = runs_of(analyzer.address, private_directories, *trusted, "--client-certificate-file", mutual.client.certificate)
     assert_refused_at_once(refused, begin_s, "a certificate without its key")
 
 
@@ -94,7 +94,7 @@ def test_a_command_finds_the_analyzer_of_this_machine_and_shows_the_certificate_
     services: ServiceProcesses, mutual: MutualTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services.start("analyzer", *mutual.flags, address=LOOPBACK)
-    monkeypatch.setenv("KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE", str(services.folder / "run" / "analyzer-0.json"))
+    monkeypatch.setenv("KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE", str(services.directory / "run" / "analyzer-0.json"))
     begin_s = time.monotonic()
     assert_refused_at_once(command("runs"), begin_s, "no client certificate was shown")
     monkeypatch.setenv("KERNALYSE_CLIENT_CERTIFICATE_FILE", str(mutual.client.certificate))
@@ -133,12 +133,12 @@ def test_python_connects_with_a_client_certificate(analyzer: ServiceProcess, mut
 
 @pytest.mark.slow
 def test_the_analyzer_shows_a_client_certificate_to_a_node_over_its_own_restarts(
-    services: ServiceProcesses, mutual: MutualTls, private_folders: Path
+    services: ServiceProcesses, mutual: MutualTls, private_directories: Path
 ) -> None:
     node = services.start("profiler", *mutual.flags, address=LOOPBACK)
     analyzer = services.start("analyzer")
-    at_analyzer = ("--server", analyzer.address, "--token-file", token_file(private_folders))
-    options = (*at_analyzer, "--node-token-file", token_file(private_folders), "--node-ca-file", mutual.service.certificate)
+    at_analyzer = ("--server", analyzer.address, "--token-file", token_file(private_directories))
+    options = (*at_analyzer, "--node-token-file", token_file(private_directories), "--node-ca-file", mutual.service.certificate)
     begin_s = time.monotonic()
     assert_refused_at_once(command("nodes", "add", node.address, *options), begin_s, node.address, "no client certificate was shown")
     added = command("nodes", "add", node.address, *options, *mutual.shown("node-"))
@@ -147,11 +147,11 @@ def test_the_analyzer_shows_a_client_certificate_to_a_node_over_its_own_restarts
     analyzer.stop()
     services.start("analyzer")
     wait_until_serving(at_analyzer)
-    (kept,) = private_folders.rglob("node_tokens.json")
+    (kept,) = private_directories.rglob("node_tokens.json")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     key = mutual.client.key.read_text()
     assert json.loads(kept.read_text())[node.address]["client_key"] == key
-    assert all(key.encode() not in path.read_bytes() for path in private_folders.rglob("*") if path.is_file() and path != kept)
+    assert all(key.encode() not in path.read_bytes() for path in private_directories.rglob("*") if path.is_file() and path != kept)
 
 
 def wait_until_serving(at_analyzer: tuple[str | Path, ...]) -> None:
@@ -168,33 +168,33 @@ def wait_until_serving(at_analyzer: tuple[str | Path, ...]) -> None:
 # ---------------------------------------------------------------- mistakes
 
 
-def test_the_wrong_ca_is_told_at_once(services: ServiceProcesses, private_folders: Path, tmp_path: Path) -> None:
+def test_the_wrong_ca_is_told_at_once(services: ServiceProcesses, private_directories: Path, tmp_path: Path) -> None:
     analyzer = services.start("analyzer", *serving(make_certificate(tmp_path / "service")), address=LOOPBACK)
     other = make_certificate(tmp_path / "other")
     begin_s = time.monotonic()
-    refused = runs_of(analyzer.address, private_folders, "--ca-file", other.certificate)
+    refused = runs_of(analyzer.address, private_directories, "--ca-file", other.certificate)
     assert_refused_at_once(refused, begin_s, "a certificate that is not trusted", "the CA that signed the service's")
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("no certificate")
-    refused = runs_of(analyzer.address, private_folders, "--ca-file", garbage)
+    refused = runs_of(analyzer.address, private_directories, "--ca-file", garbage)
     assert_refused_at_once(refused, begin_s, "no PEM certificate as the CA's")
-    refused = runs_of(analyzer.address, private_folders)
+    refused = runs_of(analyzer.address, private_directories)
     assert_refused_at_once(refused, begin_s, "a service with TLS", "no CA certificate was given")
 
 
-def test_an_expired_certificate_is_told_at_once(services: ServiceProcesses, private_folders: Path, tmp_path: Path) -> None:
+def test_an_expired_certificate_is_told_at_once(services: ServiceProcesses, private_directories: Path, tmp_path: Path) -> None:
     expired = make_expired_certificate(tmp_path)
     analyzer = services.start("analyzer", *serving(expired), address=LOOPBACK)
     begin_s = time.monotonic()
-    refused = runs_of(analyzer.address, private_folders, "--ca-file", expired.certificate)
+    refused = runs_of(analyzer.address, private_directories, "--ca-file", expired.certificate)
     assert_refused_at_once(refused, begin_s, "certificate has expired", "Give the service a new certificate")
 
 
-def test_a_certificate_for_another_name_is_told_at_once(services: ServiceProcesses, private_folders: Path, tmp_path: Path) -> None:
+def test_a_certificate_for_another_name_is_told_at_once(services: ServiceProcesses, private_directories: Path, tmp_path: Path) -> None:
     files = make_certificate_for(tmp_path, "gpu-lab.example")
     analyzer = services.start("analyzer", *serving(files), address=LOOPBACK)
     begin_s = time.monotonic()
-    refused = runs_of(analyzer.address, private_folders, "--ca-file", files.certificate)
+    refused = runs_of(analyzer.address, private_directories, "--ca-file", files.certificate)
     assert_refused_at_once(refused, begin_s, "a certificate for another name", "one for 127.0.0.1", "subjectAltName")
 
 
@@ -213,5 +213,5 @@ def test_a_key_that_does_not_fit_is_not_taken_for_a_busy_address(service: str, m
 def test_a_service_without_tls_is_told_at_once(services: ServiceProcesses, tmp_path: Path) -> None:
     plain = services.start("analyzer", address=LOOPBACK)
     begin_s = time.monotonic()
-    refused = runs_of(plain.address, services.folder, "--ca-file", make_certificate(tmp_path).certificate)
+    refused = runs_of(plain.address, services.directory, "--ca-file", make_certificate(tmp_path).certificate)
     assert_refused_at_once(refused, begin_s, "a service without TLS")

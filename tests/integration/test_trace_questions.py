@@ -16,7 +16,7 @@ from tests.unit.nsys_export import call, kernel, nvtx, write_export
 
 
 @pytest.fixture
-async def stub(private_folders: Path, tmp_path: Path) -> AsyncIterator[Any]:
+async def stub(private_directories: Path, tmp_path: Path) -> AsyncIterator[Any]:
     """Of an analyzer with one trace: a step of two layers, the second of which has a part."""
     trace = write_export(
         tmp_path / "nested.sqlite",
@@ -24,7 +24,7 @@ async def stub(private_folders: Path, tmp_path: Path) -> AsyncIterator[Any]:
         calls=[call(150, 160, 1), call(250, 260, 2), call(350, 360, 3)],
         ranges=[nvtx(0, 1000, "step"), nvtx(100, 200, "first"), nvtx(200, 400, "second"), nvtx(300, 390, "part")],
     )
-    async with serving(private_folders) as here, connected(here.endpoint) as stub:
+    async with serving(private_directories) as here, connected(here.endpoint) as stub:
         await imported(stub, trace.read_bytes(), name=trace.name)
         yield stub
 

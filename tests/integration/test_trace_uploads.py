@@ -16,7 +16,7 @@ from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.uploads.imports import Imports
 from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
 from kernalyse.trace_upload import CHUNK_BYTES
-from tests.private_folder import FOLDERS, private_folder
+from tests.private_directory import DIRECTORIES, private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses
 from tests.unit.analyzer.readers.test_kineto import call, kernel
 
@@ -33,8 +33,8 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    with private_folder() as folder:
-        services = ServiceProcesses(folder)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
         try:
             yield Place(services, services.start("analyzer"))
         finally:
@@ -88,7 +88,7 @@ async def ended(upload: TraceImport) -> TraceImport:
 def arriving_bytes(place: Place) -> int:
     """Of imports, at the analyzer."""
     total_bytes = 0
-    for path in (place.services.folder / "data" / "kernalyse" / "store" / "arriving").rglob("*"):
+    for path in (place.services.directory / "data" / "kernalyse" / "store" / "arriving").rglob("*"):
         with suppress(FileNotFoundError):  # gone meanwhile
             total_bytes += path.stat().st_size if path.is_file() else 0
     return total_bytes
@@ -127,8 +127,8 @@ async def test_an_analyzer_that_was_started_anew_gets_all_of_it(
 ) -> None:
     upload = imports.begin(announced(trace))
     await send(upload, (trace,), is_enough=lambda: upload.extent.offset_bytes > CHUNK_BYTES + 1000)
-    for variable, name in FOLDERS.items():  # not those of this test
-        monkeypatch.setenv(variable, str(place.services.folder / name))
+    for variable, name in DIRECTORIES.items():  # not those of this test
+        monkeypatch.setenv(variable, str(place.services.directory / name))
     place.analyzer.kill()
     again = asyncio.create_task(asyncio.to_thread(place.services.start, "analyzer", address=place.analyzer.address))
     await send(upload, (trace,))

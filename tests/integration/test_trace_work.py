@@ -43,7 +43,7 @@ def shown(subject: str | Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_a_file_and_its_run_have_the_same_rooflines_and_opportunities(private_folders: Path, trace: Path) -> None:
+def test_a_file_and_its_run_have_the_same_rooflines_and_opportunities(private_directories: Path, trace: Path) -> None:
     of_file = shown(trace)
     linear, outside = of_file["layers"]
     flop = 2.0 * 512 * 256 * 128

@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.core.settings import data_folder
+from kernalyse.services.core.settings import data_directory
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
+from tests.unit.nsys_directory import write_directory
 from tests.unit.nsys_export import STRINGS, call, kernel, nvtx, write_export
-from tests.unit.nsys_folder import write_folder
 
 TABLES = (
     *("kernels", "layers", "breakdown", "gaps", "gap_reasons", "launches", "memory", "occupancy", "collectives", "ranks", "timeline"),
@@ -40,7 +40,7 @@ def answers(*arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(private_directories: Path, trace: Path, tmp_path: Path) -> None:
     shown = answers(trace)
     assert shown["kernels"] == [
         {
@@ -61,7 +61,7 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
     ]
     (device,) = shown["breakdown"]
     assert (device["process_id"], device["device_index"], device["busy_ns"], device["idle_ns"]) == (77, 0, 460, 1050)
-    assert not (data_folder() / "store").exists()
+    assert not (data_directory() / "store").exists()
 
     with running_analyzer():
         imported_run_says_the_same(trace, shown, tmp_path)
@@ -85,10 +85,10 @@ def imported_run_says_the_same(trace: Path, shown: dict[str, list[dict[str, Any]
     for table_format, read in (("parquet", pl.read_parquet), ("csv", pl.read_csv)):
         sources: tuple[tuple[str | Path, str], ...] = ((trace, "of_file"), (run_id, "of_run"))
         for source, name in sources:
-            folder = tmp_path / f"{name}_{table_format}"
-            assert kernalyse("show", source, *TABLES, "ranges", "--format", table_format, "-o", folder).returncode == 0
-            assert read(folder / f"kernels.{table_format}")["duration_sum_ns"].to_list() == [460]
-            assert read(folder / f"ranges.{table_format}").height == 2
+            directory = tmp_path / f"{name}_{table_format}"
+            assert kernalyse("show", source, *TABLES, "ranges", "--format", table_format, "-o", directory).returncode == 0
+            assert read(directory / f"kernels.{table_format}")["duration_sum_ns"].to_list() == [460]
+            assert read(directory / f"ranges.{table_format}").height == 2
 
 
 def without_file_name(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
@@ -96,12 +96,12 @@ def without_file_name(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp_path: Path) -> None:
-    folder = write_folder(trace, tmp_path / "traces", "parquetdir")
-    (folder / "0-readme.txt").write_text("sorts before every table")
-    shown = answers(folder)
+def test_a_directory_of_tables_is_one_trace(private_directories: Path, trace: Path, tmp_path: Path) -> None:
+    directory = write_directory(trace, tmp_path / "traces", "parquetdir")
+    (directory / "0-readme.txt").write_text("sorts before every table")
+    shown = answers(directory)
     assert without_file_name(shown) == without_file_name(answers(trace))
-    done = kernalyse("import", folder)
+    done = kernalyse("import", directory)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("traces: trace")
     assert "no tables are skipped: 0-readme.txt" in done.stderr
@@ -113,7 +113,7 @@ def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp
     assert [line.split()[1] for line in around.stdout.splitlines()] == ["nightly.sqlite:", "traces:"]
 
 
-def test_a_folder_without_a_trace_says_so(private_folders: Path, tmp_path: Path) -> None:
+def test_a_directory_without_a_trace_says_so(private_directories: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     shown = kernalyse("show", tmp_path)
     assert (shown.returncode, "no tables of an export" in shown.stderr) == (1, True)
@@ -121,7 +121,7 @@ def test_a_folder_without_a_trace_says_so(private_folders: Path, tmp_path: Path)
     assert (imported.returncode, "no file that could be imported" in imported.stderr) == (2, True)
 
 
-def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders: Path, trace: Path) -> None:
+def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_directories: Path, trace: Path) -> None:
     done = kernalyse("show", trace)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("kernels: 1 rows")
@@ -132,7 +132,7 @@ def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_rows_are_chosen_alike_of_a_file_and_of_its_run(private_folders: Path, trace: Path) -> None:
+def test_rows_are_chosen_alike_of_a_file_and_of_its_run(private_directories: Path, trace: Path) -> None:
     """The terminal says how many rows there are; a condition counts for the tables that have its column."""
     run_id = kernalyse("import", trace).stdout.split()[0]
     sources: tuple[str | Path, ...] = (trace, run_id)
@@ -161,7 +161,7 @@ def test_rows_are_chosen_alike_of_a_file_and_of_its_run(private_folders: Path, t
         assert "a whole number" in refused.stderr
 
 
-def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+def test_what_a_file_has_not_is_said(private_directories: Path, trace: Path, tmp_path: Path) -> None:
     of_runs = kernalyse("show", trace, "measurements")
     assert of_runs.returncode == 2
     assert "Import the file" in of_runs.stderr
@@ -174,7 +174,7 @@ def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("analyzer_that_runs")
-def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_directories: Path, trace: Path, tmp_path: Path) -> None:
     """Files, runs, and one of each: the same answer. The second trace takes 20 ns less, of which one kernel is new."""
     later = write_export(
         tmp_path / "later.sqlite",

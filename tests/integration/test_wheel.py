@@ -30,10 +30,10 @@ TOP_LEVEL_NAMES = {
 """What scripts import that were written for other programs; nothing else of ours is importable beside `kernalyse`."""
 
 
-def built(source: Path, folder: Path, target: str = "wheel") -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
+def built(source: Path, directory: Path, target: str = "wheel") -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (found,) = folder.glob("*.whl" if target == "wheel" else "*.tar.gz")
+    (found,) = directory.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return found
 
 
@@ -49,15 +49,15 @@ def compat_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, compat_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the bin folder of a fresh environment that has the wheels, and this one's libraries but not its editable kernalyse."""
-    folder = tmp_path_factory.mktemp("installed") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True)
-    site_packages = next((folder / "lib").glob("python*/site-packages"))
-    # A folder named in a .pth file is put on the path, but .pth files inside it are not read: the editable install stays out.
+    """Return the bin directory of a fresh environment that has the wheels, and this one's libraries but not its editable kernalyse."""
+    directory = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True, capture_output=True)
+    site_packages = next((directory / "lib").glob("python*/site-packages"))
+    # A directory named in a .pth file is put on the path, but .pth files inside it are not read: the editable install stays out.
     (site_packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "--python", str(directory / "bin" / "python"), "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--force-reinstall", str(wheel), str(compat_wheel)], check=True, capture_output=True)
-    return folder / "bin"
+    return directory / "bin"
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -70,8 +70,8 @@ def names_in(wheel: Path) -> set[str]:
     return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
 
-def tracked(*folders: str) -> set[str]:
-    listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+def tracked(*directories: str) -> set[str]:
+    listed = subprocess.run(["git", "ls-files", *directories], cwd=ROOT, capture_output=True, text=True, check=True)
     return {name for name in listed.stdout.splitlines() if not (ROOT / name).is_symlink()}
 
 

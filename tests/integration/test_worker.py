@@ -82,17 +82,17 @@ class Ended:
 
 @contextmanager
 def started(
-    work: Work, folder: Path, *, ceilings_file: Path | None = None, worker: Sequence[str] = REAL_WORKER
+    work: Work, directory: Path, *, ceilings_file: Path | None = None, worker: Sequence[str] = REAL_WORKER
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A running worker and the read end of its event pipe; killed at the end if still alive."""
-    spec_file = folder / "spec"
+    spec_file = directory / "spec"
     spec_file.write_bytes(encode_bytes(RunSpec(work)))
     read_fd, write_fd = os.pipe()
-    command = [*worker, "--spec", str(spec_file), "--events-fd", str(write_fd), "--folder", str(folder)]
-    command += ["--ceilings-file", str(ceilings_file or prepared_ceilings(folder))]
+    command = [*worker, "--spec", str(spec_file), "--events-fd", str(write_fd), "--directory", str(directory)]
+    command += ["--ceilings-file", str(ceilings_file or prepared_ceilings(directory))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "proto/python")))}
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, pass_fds=(write_fd,), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command, cwd=directory, env=environment, pass_fds=(write_fd,), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     os.close(write_fd)
     try:
@@ -105,9 +105,9 @@ def started(
         os.close(read_fd)
 
 
-def run_worker(work: Work, folder: Path, **options: Any) -> Ended:
+def run_worker(work: Work, directory: Path, **options: Any) -> Ended:
     """options: as `started` has them."""
-    with started(work, folder, **options) as (process, read_fd):
+    with started(work, directory, **options) as (process, read_fd):
         payloads = list(read_payloads(read_fd))
         assert process.stderr is not None
         stderr = process.stderr.read().decode()
@@ -124,13 +124,13 @@ def read_payloads(read_fd: int) -> Iterator[EventPayload]:
             yield decode(run_pb2.RunEvent.FromString(data), RunEvent).payload
 
 
-def prepared_ceilings(folder: Path) -> Path:
+def prepared_ceilings(directory: Path) -> Path:
     """A file with fresh ceilings for every device there is, so that only the test of ceilings waits for a measurement."""
     from kernalyse.services.core.model import Ceiling
     from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
     from kernalyse.services.profiler.workloads.ceilings import write_ceilings
 
-    file = folder / "ceilings.json"
+    file = directory / "ceilings.json"
     for device in OpenCLBackend().devices():
         write_ceilings(file, device, (Ceiling(device.device_id, "dram", "bytes_per_s", KEPT_BYTES_PER_S, "copy", "measured"),), 0.0)
     return file

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.private_folder import private_folder
+from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcesses
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
@@ -29,11 +29,11 @@ Install = Callable[[str], Path]
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the wheels by the names of their distributions."""
-    folder = tmp_path_factory.mktemp("dist")
+    directory = tmp_path_factory.mktemp("dist")
     for source in (ROOT, ROOT / "compat"):
-        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
         subprocess.run(command, cwd=source, check=True, capture_output=True)
-    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+    return {path.name.partition("-")[0]: path for path in directory.glob("*.whl")}
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +49,14 @@ def constraints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def install(wheels: dict[str, Path], constraints: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
     def installed(extras: str) -> Path:
-        """Return the bin folder of a new environment with kernalyse, these extras, and nothing else."""
-        folder = tmp_path_factory.mktemp("environment") / "venv"
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
+        """Return the bin directory of a new environment with kernalyse, these extras, and nothing else."""
+        directory = tmp_path_factory.mktemp("environment") / "venv"
+        subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True, capture_output=True)
         requirements = [f"kernalyse{extras} @ {wheels['kernalyse'].as_uri()}"]
         if "compat" in extras:
             requirements.append(f"kernalyse-compat @ {wheels['kernalyse_compat'].as_uri()}")
         pip = [
-            str(folder / "bin" / "python"),
+            str(directory / "bin" / "python"),
             "-m",
             "pip",
             "install",
@@ -69,14 +69,14 @@ def install(wheels: dict[str, Path], constraints: Path, tmp_path_factory: pytest
         if "No matching distribution found" in done.stderr or "Could not fetch" in done.stderr:
             pytest.skip(f"needs a package registry: {done.stderr.strip().splitlines()[-1]}")
         assert done.returncode == 0, done.stderr
-        return folder / "bin"
+        return directory / "bin"
 
     return installed
 
 
 @contextmanager
-def services(folder: Path, python: Path | str = sys.executable) -> Iterator[ServiceProcesses]:
-    running = ServiceProcesses(folder, str(python))
+def services(directory: Path, python: Path | str = sys.executable) -> Iterator[ServiceProcesses]:
+    running = ServiceProcesses(directory, str(python))
     try:
         yield running
     finally:
@@ -96,9 +96,9 @@ def packages(binaries: Path, cwd: Path) -> set[str]:
     return {package["name"].lower() for package in listed}
 
 
-def trace_file(folder: Path) -> Path:
+def trace_file(directory: Path) -> Path:
     events = [module("fc", 0, 100), call(10, 1), kernel("gemm", 20, 30, 1)]
-    path = folder / "trace.json"
+    path = directory / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
     return path
 
@@ -106,7 +106,7 @@ def trace_file(folder: Path) -> Path:
 def test_the_client_alone_reads_what_another_machine_has_measured(install: Install, tmp_path: Path) -> None:
     binaries = install("")
     assert not packages(binaries, tmp_path) & {"numpy", "polars", "panel", "numba", "sqlalchemy"}
-    with private_folder() as folder, services(folder) as running:
+    with private_directory() as directory, services(directory) as running:
         analyzer = running.start("analyzer")
         script = (
             "import kernalyse, pathlib, sys\n"
@@ -122,7 +122,7 @@ def test_analyzer_and_dashboard_need_nothing_of_a_gpu_host(install: Install, tmp
     assert not packages(binaries, tmp_path) & {"pyopencl", "pycuda", "tree-sitter", "scipy", "datashader"}
     shown = run(binaries / "kernalyse", "show", trace_file(tmp_path), "kernels", "--format", "json", cwd=tmp_path)
     assert [row["kernel_name"] for row in json.loads(shown)["kernels"]] == ["gemm"]
-    with private_folder() as folder, services(folder, binaries / "python") as running:
+    with private_directory() as directory, services(directory, binaries / "python") as running:
         analyzer = running.start("analyzer")
         dashboard = running.start("ui", "--analyzer-address", analyzer.address)
         with pytest.raises(urllib.error.HTTPError) as refused:  # without its token, but it serves
@@ -134,7 +134,7 @@ def test_analyzer_and_dashboard_need_nothing_of_a_gpu_host(install: Install, tmp
 def test_all_of_it_measures_and_has_the_names_from_elsewhere(install: Install, tmp_path: Path) -> None:
     binaries = install("[all,compat]")
     results = tmp_path / "results.json"
-    with private_folder():
+    with private_directory():
         run(binaries / "kernalyse", "bench", "saxpy", "-p", "N=1024", "--max-time", "0.2", "--json", results, cwd=tmp_path)
     (measurement,) = json.loads(results.read_text())["measurements"]
     assert measurement["verification_state"] == "PASSED"

@@ -88,7 +88,7 @@ def see_pages(page: Page, url: str, run_id: str) -> None:
         assert page.evaluate("Bokeh.documents.length") == 1
 
 
-def test_services_demo_pages_import_and_export_work(private_folders: Path, context: BrowserContext, tmp_path: Path) -> None:
+def test_services_demo_pages_import_and_export_work(private_directories: Path, context: BrowserContext, tmp_path: Path) -> None:
     trace = tmp_path / "net.json"
     events = [module("net", 0, 100), call(10, 1), call(20, 2), kernel("gemm", 200, 20, 1), kernel("add", 230, 40, 2)]
     trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
@@ -115,7 +115,7 @@ def test_services_demo_pages_import_and_export_work(private_folders: Path, conte
             assert "<html" in Path(f"{written}.html").read_text()
             assert list(written.glob("*.png"))
         # Before they stop: Tornado logs a traceback for a message that a stopping server was sending.
-        logs = {path.name: path.read_text() for path in (private_folders / "data" / "kernalyse" / "logs").iterdir()}
+        logs = {path.name: path.read_text() for path in (private_directories / "data" / "kernalyse" / "logs").iterdir()}
     assert complaints == []
     assert {name: text for name, text in logs.items() if "Traceback" in text or "Error" in text} == {}
-    assert not [entry for entry in os.scandir(private_folders / "run" / "kernalyse") if entry.name.endswith(".json")]
+    assert not [entry for entry in os.scandir(private_directories / "run" / "kernalyse") if entry.name.endswith(".json")]

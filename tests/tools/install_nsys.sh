@@ -2,7 +2,7 @@
 # Installs a real Nsight Systems command line for the tests, from Debian's non-free packages; as root, on Debian, x86-64.
 #
 #   install_nsys.sh 2022    nsys 2022.4.2, which exports SQLite
-#   install_nsys.sh 2023    nsys 2023.4.4, which exports folders of Parquet files too
+#   install_nsys.sh 2023    nsys 2023.4.4, which exports directories of Parquet files too
 #
 # Packages are unpacked below /opt/nsys, not installed: nothing else changes but some shared libraries that the importer needs.
 # Without a GPU it traces NVTX ranges and calls of the operating system. Prints the path of the program.
@@ -15,8 +15,8 @@ case $release in
     *) echo "install_nsys.sh: expected 2022 or 2023, found '$release'" >&2; exit 2 ;;
 esac
 root=/opt/nsys/$release
-folder=$root/usr/lib/x86_64-linux-gnu/nsight-systems
-program=$folder/target-linux-x64/nsys
+directory=$root/usr/lib/x86_64-linux-gnu/nsight-systems
+program=$directory/target-linux-x64/nsys
 
 unpack() {
     local work mirror options
@@ -36,8 +36,8 @@ add_libraries() {
     local host=$root/usr/lib/nsight-systems/host-linux-x64
     apt-get update --quiet
     apt-get install --quiet --yes --no-install-recommends libssh-4 libglib2.0-0 libdbus-1-3 libnss3 libxkbcommon0 libegl1 libopengl0
-    # The packages have importer and tracer in two folders, and the program looks for the one beside the other.
-    ln --symbolic --force --no-dereference ../../nsight-systems/host-linux-x64 "$folder/host-linux-x64"
+    # The packages have importer and tracer in two directories, and the program looks for the one beside the other.
+    ln --symbolic --force --no-dereference ../../nsight-systems/host-linux-x64 "$directory/host-linux-x64"
     [[ -e $host/libssh.so ]] || ln --symbolic --force /usr/lib/x86_64-linux-gnu/libssh.so.4 "$host/libssh.so"
 }
 

@@ -6,14 +6,14 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 version=2.13.0+cpu
-folder=.venv-torch
+directory=.venv-torch
 
-if [[ ! -e $folder/.installed ]]; then
+if [[ ! -e $directory/.installed ]]; then
     {
-        rm -rf "$folder"
-        "${PYTHON:-python3}" -m venv "$folder"
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --timeout 30 --only-binary :all: "torch==$version"
-        touch "$folder/.installed"
+        rm -rf "$directory"
+        "${PYTHON:-python3}" -m venv "$directory"
+        "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --timeout 30 --only-binary :all: "torch==$version"
+        touch "$directory/.installed"
     } >&2
 fi
-echo "$PWD/$folder/bin/python"
+echo "$PWD/$directory/bin/python"

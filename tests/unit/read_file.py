@@ -14,17 +14,17 @@ ARRIVED_UNIX_NS = 1_777_000_000_000_000_000
 
 
 def files_of(
-    folder: Path,
+    directory: Path,
     content: bytes | str | list[Any] | dict[str, Any],
     companions: Mapping[str, Any] | None = None,
     registry: Path | None = None,
 ) -> TraceFiles:
     """content: lists and objects as JSON. companions: JSON by name."""
-    path = folder / "given"
+    path = directory / "given"
     path.write_bytes(content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode())
     beside = {}
     for name, value in (companions or {}).items():
-        beside[name] = folder / f"beside-{name}"
+        beside[name] = directory / f"beside-{name}"
         beside[name].write_text(value if isinstance(value, str) else json.dumps(value))
     return TraceFiles("given", path, ARRIVED_UNIX_NS, beside, registry)
 

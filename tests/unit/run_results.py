@@ -41,17 +41,17 @@ NCU_REPORT = """"ID","Kernel Name","Block Size","Grid Size","CC","Section Name",
 """
 
 
-def results_of(folder: Path, *payloads: EventPayload, ncu_report: str = "") -> RunResults:
+def results_of(directory: Path, *payloads: EventPayload, ncu_report: str = "") -> RunResults:
     """Of a run "run-1" on an H200 whose node journals these after its start.
 
     Args:
-        folder: for the store.
+        directory: for the store.
         ncu_report: that every CountersStored names.
     """
     node = ProfilerStandIn("unix:none")
     node.add_run("run-1")
     node.journal("run-1", *started(), *payloads)
-    store = Store(folder)
+    store = Store(directory)
     try:
         reports = {
             event.event_index: counter_report(event, event.payload, ncu_report.encode())
@@ -64,10 +64,10 @@ def results_of(folder: Path, *payloads: EventPayload, ncu_report: str = "") -> R
         store.close()
 
 
-def sweep_results(folder: Path) -> RunResults:
+def sweep_results(directory: Path) -> RunResults:
     """With a row in every table of the results document: two measurements, one of them clocked, and one failure."""
     return results_of(
-        folder,
+        directory,
         replace(configuration(0), macros=(ParameterValue("TILE", 16),), variant="TILE=16"),
         samples(0, 0, 3),
         samples(0, 3, 2),

@@ -42,7 +42,7 @@ def pack(files: Mapping[str, Path]) -> bytes:
     return packed.getvalue()
 
 
-def list_directory_files(folder: Path) -> dict[str, Path]:
+def list_directory_files(directory: Path) -> dict[str, Path]:
     """Return every file below a directory by its relative path, except LEFT_OUT; links to files are followed.
 
     Raises:
@@ -50,11 +50,11 @@ def list_directory_files(folder: Path) -> dict[str, Path]:
         OSError: a directory in it cannot be read.
     """
     files = {}
-    for path in _paths_below(folder):
+    for path in _paths_below(directory):
         if path.is_file():
-            files[path.relative_to(folder).as_posix()] = path
+            files[path.relative_to(directory).as_posix()] = path
         if len(files) > MAX_FILE_COUNT:
-            raise _too_large(f"folder {folder}", f"more than {MAX_FILE_COUNT} files", f"at most {MAX_FILE_COUNT}")
+            raise _too_large(f"directory {directory}", f"more than {MAX_FILE_COUNT} files", f"at most {MAX_FILE_COUNT}")
     return files
 
 
@@ -70,16 +70,16 @@ def check_size(files: Mapping[str, Path]) -> None:
         raise _too_large("files for the node", f"{size_bytes} bytes", f"at most {MAX_UNPACKED_BYTES}")
 
 
-def excluded_paths(folder: Path) -> list[str]:
+def excluded_paths(directory: Path) -> list[str]:
     """Return the relative paths that `list_directory_files` skips: links to directories or to nothing, and special files."""
-    return [path.relative_to(folder).as_posix() for path in _paths_below(folder) if not path.is_file()]
+    return [path.relative_to(directory).as_posix() for path in _paths_below(directory) if not path.is_file()]
 
 
-def _paths_below(folder: Path) -> Iterator[Path]:
+def _paths_below(directory: Path) -> Iterator[Path]:
     """Yield the paths of all files and links, but not of directories themselves."""
-    for inner, folder_names, file_names in os.walk(folder, onerror=_raise):
-        folder_names[:] = sorted(set(folder_names) - set(EXCLUDED_NAMES))
-        links = (name for name in folder_names if Path(inner, name).is_symlink())
+    for inner, directory_names, file_names in os.walk(directory, onerror=_raise):
+        directory_names[:] = sorted(set(directory_names) - set(EXCLUDED_NAMES))
+        links = (name for name in directory_names if Path(inner, name).is_symlink())
         yield from (Path(inner, name) for name in sorted([*file_names, *links]))
 
 

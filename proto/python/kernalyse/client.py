@@ -321,13 +321,13 @@ class Client:
         response = self.send_traces(TraceUpload(traces, on_sent, on_progress))
         return ImportResult(run_from_message(response.run), response.is_known)
 
-    def upload_bundle(self, folder: Path, *, node: str = "") -> str:
+    def upload_bundle(self, directory: Path, *, node: str = "") -> str:
         """Store a directory on a node, without .git, .venv and __pycache__, and return the digest that `command` and `model` take.
 
         Raises:
             OSError: a file or a directory cannot be read.
         """
-        files = list_directory_files(folder)
+        files = list_directory_files(directory)
         check_size(files)
         return self.send_bundle(pack(files), self.node_id_of(node))
 

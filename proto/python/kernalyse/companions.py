@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
+COMPANION_DIRECTORIES: Final = ("-bin", "-freqs-bin")
 """Suffixes that NVBench's --jsonbin adds to the name of its document for the directories of binary samples."""
 
 COMPANION_FILE: Final = "roofline_config.json"
@@ -20,8 +20,8 @@ def find_companions(path: Path) -> list[Path]:
     Raises:
         OSError: a file or directory cannot be read.
     """
-    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
+    directories = (path.with_name(path.name + ending) for ending in COMPANION_DIRECTORIES)
+    found = [file for directory in directories if directory.is_dir() for file in sorted(directory.iterdir()) if file.is_file()]
     config = path.with_name(COMPANION_FILE)
     return [*found, *([config] if config != path and config.is_file() and _is_list(path) else [])]
 

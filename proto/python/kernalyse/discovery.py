@@ -25,7 +25,7 @@ class Announcement:
     ca_file: str | None = None
 
 
-def config_folder() -> Path:
+def config_directory() -> Path:
     """Return the directory of the user's settings and token."""
     import platformdirs
 
@@ -34,10 +34,10 @@ def config_folder() -> Path:
 
 def config_file() -> Path:
     """Return the settings file: the one that KERNALYSE_CONFIG names, else the one in the configuration directory."""
-    return Path(os.environ.get("KERNALYSE_CONFIG") or config_folder() / "kernalyse.toml")
+    return Path(os.environ.get("KERNALYSE_CONFIG") or config_directory() / "kernalyse.toml")
 
 
-def runtime_folder() -> Path:
+def runtime_directory() -> Path:
     """Return the directory for the files of running services, in XDG_RUNTIME_DIR, or below /tmp in a session without one."""
     import platformdirs
 
@@ -49,7 +49,7 @@ def runtime_folder() -> Path:
 def announcement_path(service: str) -> Path:
     """Return the path of a service's file: from the environment or the settings, else the default."""
     configured = os.environ.get(f"KERNALYSE_{service.upper()}_ANNOUNCEMENT_FILE") or _setting(service)
-    return Path(configured) if configured else runtime_folder() / f"{service}.json"
+    return Path(configured) if configured else runtime_directory() / f"{service}.json"
 
 
 def find_service(path: Path) -> Announcement | None:

@@ -194,24 +194,24 @@ def _report_each(call: Iterable[messages.WatchImportResponse], on_progress: Call
 
 def _files(traces: Sequence[OutgoingTrace]) -> Iterator[_OutgoingFile]:
     """Yield each trace with its companions; with several traces, the directories in which they differ become part of their names."""
-    common_folder = Path(os.path.commonpath([trace.path.absolute().parent for trace in traces]))
+    common_directory = Path(os.path.commonpath([trace.path.absolute().parent for trace in traces]))
     for number, trace in enumerate(traces):
         path = trace.path.absolute()
         first, *others = _tables_of(path) if path.is_dir() else (path, *find_companions(path))
-        yield _OutgoingFile(first, first.relative_to(common_folder).as_posix(), is_further_trace=number > 0)
+        yield _OutgoingFile(first, first.relative_to(common_directory).as_posix(), is_further_trace=number > 0)
         for file in others:
             yield _OutgoingFile(file, file.relative_to(path.parent).as_posix())
         for companion in trace.companions:
             yield _OutgoingFile(companion, companion.name)
 
 
-def _tables_of(folder: Path) -> list[Path]:
+def _tables_of(directory: Path) -> list[Path]:
     """Return all files of a directory that is one trace, tables first.
 
     Raises:
         FileNotFoundError: it has no table.
     """
-    files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: (file.suffix not in TABLE_ENDINGS, file.name))
+    files = sorted((file for file in directory.iterdir() if file.is_file()), key=lambda file: (file.suffix not in TABLE_ENDINGS, file.name))
     if not files or files[0].suffix not in TABLE_ENDINGS:
-        raise FileNotFoundError(errno.ENOENT, "no table in the folder", str(folder))
+        raise FileNotFoundError(errno.ENOENT, "no table in the directory", str(directory))
     return files

@@ -234,7 +234,7 @@ def draw_report(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
 def _run(task: DrawingTask, directory: Path, errors: int) -> int:
     try:
         return run_limited(
-            [sys.executable, "-P", "-m", PROGRAM, str(directory)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
+            [sys.executable, "-P", "-m", PROGRAM, str(directory)], directory=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
         )
     except subprocess.TimeoutExpired as error:
         raise LimitReachedError(_subject(task), found=f"more than {TIME_LIMIT_S:g} s of drawing", remedy="Draw a smaller run.") from error

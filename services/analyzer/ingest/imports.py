@@ -46,13 +46,13 @@ class TraceImporter:
 
     Args:
         max_bytes: of one run's traces with all files that belong to them.
-        op_registry_folder: directory of the registry of operations, for `TraceFiles`.
+        op_registry_directory: directory of the registry of operations, for `TraceFiles`.
     """
 
-    def __init__(self, store: Store, max_bytes: int, processes: WorkerPool, op_registry_folder: Path | None = None) -> None:
+    def __init__(self, store: Store, max_bytes: int, processes: WorkerPool, op_registry_directory: Path | None = None) -> None:
         self._store = store
-        self._reading = UploadReader(processes, op_registry_folder)
-        self._op_registry_folder = op_registry_folder
+        self._reading = UploadReader(processes, op_registry_directory)
+        self._op_registry_directory = op_registry_directory
         self._uploads = UploadSessions(store.uploads_directory, max_bytes, select_reader_by_head)
         self._processes = processes
         self._jobs = ImportJobs()
@@ -120,7 +120,7 @@ class TraceImporter:
 
     def _with_registry(self, identity: str) -> str:
         """Return an identity that includes the registry of operations: with another registry the same traces give other rows."""
-        path = None if self._op_registry_folder is None else self._op_registry_folder / REGISTRY_NAME
+        path = None if self._op_registry_directory is None else self._op_registry_directory / REGISTRY_NAME
         content = path.read_bytes() if path is not None and path.is_file() else b""
         return hashlib.sha256(identity.encode() + content).hexdigest()
 
@@ -246,12 +246,12 @@ class UploadReader:
     """The reading of uploaded traces into the rows of one run, by processes.
 
     Args:
-        op_registry_folder: directory of the registry of operations, for `TraceFiles`.
+        op_registry_directory: directory of the registry of operations, for `TraceFiles`.
     """
 
-    def __init__(self, processes: WorkerPool, op_registry_folder: Path | None = None) -> None:
+    def __init__(self, processes: WorkerPool, op_registry_directory: Path | None = None) -> None:
         self._processes = processes
-        self._op_registry_folder = op_registry_folder
+        self._op_registry_directory = op_registry_directory
 
     async def execute(
         self,
@@ -323,7 +323,7 @@ class UploadReader:
         first, *others = trace.files
         name = first.file_name if keeps_directories else trace.file_name
         companions = {file.file_name: file.path for file in others}
-        return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
+        return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_directory)
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[object]) -> None:

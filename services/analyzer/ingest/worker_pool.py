@@ -302,7 +302,7 @@ class ReadingTask:
                 Path(trace["path"]),
                 trace["arrived_unix_ns"],
                 {name: Path(path) for name, path in trace["companions"].items()},
-                None if trace["op_registry_folder"] is None else Path(trace["op_registry_folder"]),
+                None if trace["op_registry_directory"] is None else Path(trace["op_registry_directory"]),
             )
             for trace in fields["traces"]
         )

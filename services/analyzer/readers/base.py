@@ -42,7 +42,7 @@ class TraceFiles:
 
     companions: files that belong to it. Keys are their paths at the sender, relative to the directory of the trace
     ("a.json-bin/0.bin"); values are where each file is stored here.
-    op_registry_folder: directory of op_registry.py, None without one. It comes from the settings of the analyzer or its own
+    op_registry_directory: directory of op_registry.py, None without one. It comes from the settings of the analyzer or its own
     command line and never from the sender, since that file is code.
     """
 
@@ -50,7 +50,7 @@ class TraceFiles:
     path: Path
     arrived_unix_ns: int
     companions: Mapping[str, Path] = field(default_factory=dict)
-    op_registry_folder: Path | None = None
+    op_registry_directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

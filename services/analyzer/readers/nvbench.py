@@ -293,7 +293,7 @@ BATCH_MEAN: Final = "nv/batch/time/gpu/mean"
 BATCH_COUNT: Final = "nv/batch/sample_size"
 SAMPLE_TIMES: Final = "nv/json/bin:nv/cold/sample_times"
 SAMPLE_CLOCKS: Final = "nv/json/freqs-bin:nv/cold/sample_freqs"
-CLOCK_FOLDER: Final = "-freqs-bin"
+CLOCK_DIRECTORY: Final = "-freqs-bin"
 
 COLD_TAGS: Final = frozenset({*COLD_TIMES, NOISE, COLD_COUNT, CLOCK, BYTE_RATE, SAMPLE_TIMES, SAMPLE_CLOCKS})
 BATCH_TAGS: Final = frozenset({BATCH_MEAN, BATCH_COUNT})
@@ -475,12 +475,12 @@ class State:
 
 
 def _beside(files: TraceFiles, name: str) -> Path | None:
-    """The file that lay beside the document. NVBench wrote other folders into names at times, and documents get renamed."""
+    """The file that lay beside the document. NVBench wrote other directories into names at times, and documents get renamed."""
     wanted = PurePosixPath(name.replace("\\", "/"))
-    is_clock = wanted.parent.name.endswith(CLOCK_FOLDER)
+    is_clock = wanted.parent.name.endswith(CLOCK_DIRECTORY)
     for companion, path in files.companions.items():
         found = PurePosixPath(companion)
-        if found.name == wanted.name and found.parent.name.endswith(CLOCK_FOLDER) is is_clock:
+        if found.name == wanted.name and found.parent.name.endswith(CLOCK_DIRECTORY) is is_clock:
             return path
     return None
 

@@ -103,7 +103,7 @@ def _registry_answers(files: TraceFiles, operations: Sequence[Operation]) -> Reg
     sent = sent_answers(files, operations)
     if sent is not None:
         return sent
-    return RegistryAnswers() if files.op_registry_folder is None else ask_registry(files.op_registry_folder, operations)
+    return RegistryAnswers() if files.op_registry_directory is None else ask_registry(files.op_registry_directory, operations)
 
 
 class _Reading:
@@ -217,7 +217,7 @@ def _word(value: Any) -> str:
 # ---------------------------------------------------------------- op registry
 # A user's own formulas for operations: op_registry.py with get_custom_metrics(cmd, dt_size) -> (macs, bytes, symbol).
 #
-# It is code, and runs with this user's rights, in a process of its own that may be ended: only a folder that the settings or the
+# It is code, and runs with this user's rights, in a process of its own that may be ended: only a directory that the settings or the
 # command line name is looked at.
 
 REGISTRY_FILE_NAME: Final = "op_registry.py"
@@ -232,20 +232,20 @@ ANSWER_BYTES: Final = 65536
 
 
 class OpRegistry:
-    """The registry of a folder, loaded. `close` ends it.
+    """The registry of a directory, loaded. `close` ends it.
 
     Raises:
         InvalidSettingError: there is none, or loading it fails; names its file and, where it has one, the line.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / REGISTRY_FILE_NAME
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / REGISTRY_FILE_NAME
         if not self._path.is_file():
             raise InvalidSettingError(
                 f"registry of operations {self._path}",
                 found="No such file",
                 expected=f"a file with the function {FUNCTION_NAME}(cmd, dt_size)",
-                remedy="Correct op_registry_folder of the analyzer, or --op-registry.",
+                remedy="Correct op_registry_directory of the analyzer, or --op-registry.",
             )
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, "-P", "-m", PROCESS_MODULE, str(self._path)],
@@ -337,7 +337,7 @@ class OpRegistry:
 # ---------------------------------------------------------------- registry answers
 # What a user's op_registry.py says of every operation of a list.
 #
-# A registry is code. It runs where somebody has named its folder, and its answers go with the list to the analyzer that reads it: so an
+# A registry is code. It runs where somebody has named its directory, and its answers go with the list to the analyzer that reads it: so an
 # analyzer that others use too can read the list, and nobody's code runs there.
 
 ANSWERS_FILE_NAME: Final = "op_registry_answers.json"
@@ -379,10 +379,10 @@ class RegistryAnswers:
         return {"problem": self.problem, "answers": [_member(answer) for answer in self.answers]}
 
 
-def ask_registry(folder: Path, operations: Sequence[Operation]) -> RegistryAnswers:
-    """Run the folder's op_registry.py on every operation whose data type is known."""
+def ask_registry(directory: Path, operations: Sequence[Operation]) -> RegistryAnswers:
+    """Run the directory's op_registry.py on every operation whose data type is known."""
     try:
-        registry = OpRegistry(folder)
+        registry = OpRegistry(directory)
     except InvalidSettingError as error:
         return RegistryAnswers(error.message)
     with closing(registry):

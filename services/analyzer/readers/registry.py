@@ -160,12 +160,12 @@ def find_traces(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     found: list[Path] = []
-    for folder, inner_names, file_names in os.walk(path):
-        if _may_be_trace(Path(folder)):
-            found.append(Path(folder))
+    for directory, inner_names, file_names in os.walk(path):
+        if _may_be_trace(Path(directory)):
+            found.append(Path(directory))
             inner_names.clear()
         else:
-            found += [file for name in file_names if _may_be_trace(file := Path(folder, name))]
+            found += [file for name in file_names if _may_be_trace(file := Path(directory, name))]
     return sorted(found)
 
 
@@ -180,10 +180,10 @@ def trace_files(path: Path, arrived_unix_ns: int) -> TraceFiles:
         return TraceFiles(path.name, path, arrived_unix_ns)
     if not is_export(path):
         raise InvalidTraceError(
-            f"folder {path}",
+            f"directory {path}",
             found="no tables of an export in it",
             expected="a trace",
-            remedy="Name one of the traces in it, or import the folder.",
+            remedy="Name one of the traces in it, or import the directory.",
         )
     first, *others = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: (not holds_table(file), file.name))
     names = {file: f"{path.absolute().name}/{file.name}" for file in (first, *others)}

@@ -458,7 +458,7 @@ class StoreLock:
                 f"store {path.parent}",
                 found=f"in use by process {holder}",
                 expected="a store that no other analyzer has open",
-                remedy=f"Use that analyzer, stop it (kill {holder}), or choose another data folder.",
+                remedy=f"Use that analyzer, stop it (kill {holder}), or choose another data directory.",
             ) from error
         self._file.truncate(0)
         self._file.write(f"{os.getpid()}\n")

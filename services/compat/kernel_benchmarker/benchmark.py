@@ -57,7 +57,7 @@ from kernalyse.services.profiler.backends.discovery import open_backend
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog
 from kernalyse.services.profiler.workloads.counters import CounterCollector, CounterFiles, MeasurementRecorder, prepare_counting
 from kernalyse.services.profiler.workloads.counters import count_launches as count_measured
-from kernalyse.services.profiler.workloads.events import ARTIFACTS_FOLDER, EventSink
+from kernalyse.services.profiler.workloads.events import ARTIFACTS_DIRECTORY, EventSink
 from kernalyse.services.profiler.workloads.sweeps.plan import SweepPlan, plan_sweep
 from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
@@ -178,8 +178,8 @@ class KernelBenchmarker:
         """Append to the results, also those measured before a sweep ends early."""
         events, counters = CollectedEvents(call_progress=progress), dict[int, Mapping[str, float]]()
         try:
-            with tempfile.TemporaryDirectory(prefix="kernalyse-benchmark-") as folder:
-                run_sweep(planned.sweep, planned.plan, opened.session, events, Path(folder))
+            with tempfile.TemporaryDirectory(prefix="kernalyse-benchmark-") as directory:
+                run_sweep(planned.sweep, planned.plan, opened.session, events, Path(directory))
             if is_counted:
                 counters.update(count_launches(planned.sweep, planned.plan, opened, events))
         finally:
@@ -465,13 +465,13 @@ def count_launches(sweep: KernelSweep, plan: SweepPlan, opened: OpenedDevice, ev
     measured = MeasurementRecorder(reports)
     for measurement in events.measurements.values():
         measured.indexes.setdefault(measurement.cache_mode, []).append(measurement.configuration_index)
-    with tempfile.TemporaryDirectory(prefix="kernalyse-counters-") as folder:
-        spec_file = Path(folder) / "spec"
+    with tempfile.TemporaryDirectory(prefix="kernalyse-counters-") as directory:
+        spec_file = Path(directory) / "spec"
         spec_file.write_bytes(encode_bytes(RunSpec(sweep)))
-        count_measured(counting, plan, measured, CounterFiles(spec_file, Path(folder)))
+        count_measured(counting, plan, measured, CounterFiles(spec_file, Path(directory)))
         counted: dict[int, Mapping[str, float]] = {}
         for stored in reports.stored:
-            counted.update(_read(stored, (Path(folder) / ARTIFACTS_FOLDER / stored.artifact_name).read_bytes()))
+            counted.update(_read(stored, (Path(directory) / ARTIFACTS_DIRECTORY / stored.artifact_name).read_bytes()))
     return counted
 
 

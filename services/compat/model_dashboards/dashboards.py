@@ -30,7 +30,7 @@ from kernalyse.services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
 # ---------------------------------------------------------------- dashboard
 
-OUTPUT_FOLDER: Final = "profiling_results"
+OUTPUT_DIRECTORY: Final = "profiling_results"
 
 Entries = Mapping[str, Document]
 
@@ -47,7 +47,7 @@ class Dashboard:
     entries_member: ClassVar[str]  # of the document
     lacking: ClassVar[tuple[str, str]]  # for the error without data: expected, and remedy
 
-    def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
+    def __init__(self, output_dir: str | Path = OUTPUT_DIRECTORY) -> None:
         self.output_dir = Path(output_dir)
         self.data: Document = {}
         self.kept_file: Path | None = None

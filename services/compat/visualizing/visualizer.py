@@ -17,7 +17,7 @@ from kernalyse.services.core.errors import InvalidParameterError, UnknownKernelE
 HEATMAP_FILE: Final = "heatmap.png"
 COMPARISON_FILE: Final = "kernel_comparison.png"
 SPEEDUP_FILE: Final = "speedup.png"
-OUTPUT_FOLDER: Final = "visualizations"
+OUTPUT_DIRECTORY: Final = "visualizations"
 DOTS_PER_INCH: Final = 150
 NO_FIXED_PARAMS: Final[Mapping[str, int]] = {}
 NO_PARAMETER: Final = "Measured without any parameter to draw along; benchmark_report.txt has the times."
@@ -110,17 +110,17 @@ class BenchmarkVisualizer:
         figure = charts.draw_metrics(measured, kernel_name, self._note(measured.note))
         return _save(figure, output_file or metrics_file(kernel_name))
 
-    def create_dashboard(self, output_dir: str | Path = OUTPUT_FOLDER) -> list[Path]:
+    def create_dashboard(self, output_dir: str | Path = OUTPUT_DIRECTORY) -> list[Path]:
         """Draw every figure into that directory: along the first parameter that varies, relative to the slowest kernel."""
-        folder = Path(output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        directory = Path(output_dir)
+        directory.mkdir(parents=True, exist_ok=True)
         names = _liveliest_names(self.results)
         measured = slice_along(self.results, names[0], NO_FIXED_PARAMS) if names else None
         return [
-            self._dashboard_heat_map(folder / HEATMAP_FILE),
-            self._dashboard_comparison(measured, folder / COMPARISON_FILE),
-            self._dashboard_speedup(measured, folder / SPEEDUP_FILE),
-            *(self._dashboard_metrics(name, results, folder) for name, results in by_kernel(self.results).items()),
+            self._dashboard_heat_map(directory / HEATMAP_FILE),
+            self._dashboard_comparison(measured, directory / COMPARISON_FILE),
+            self._dashboard_speedup(measured, directory / SPEEDUP_FILE),
+            *(self._dashboard_metrics(name, results, directory) for name, results in by_kernel(self.results).items()),
         ]
 
     def _dashboard_heat_map(self, path: Path) -> Path:
@@ -141,8 +141,8 @@ class BenchmarkVisualizer:
             return _save(charts.draw_explanation("Speed-up", NO_PARAMETER), path)
         return self.plot_speedup_comparison(_slowest(measured), measured.param_name, output_file=path)
 
-    def _dashboard_metrics(self, kernel_name: str, results: Sequence[BenchmarkResult], folder: Path) -> Path:
-        path, names = folder / metrics_file(kernel_name), _liveliest_names(results)
+    def _dashboard_metrics(self, kernel_name: str, results: Sequence[BenchmarkResult], directory: Path) -> Path:
+        path, names = directory / metrics_file(kernel_name), _liveliest_names(results)
         if not names:
             return _save(charts.draw_explanation(kernel_name, NO_PARAMETER), path)
         return self.plot_performance_metrics(kernel_name, names[0], output_file=path)
@@ -169,7 +169,7 @@ class BenchmarkVisualizer:
         return [f"{mark}: {', '.join(dict.fromkeys(names))}" for mark, names in kernels.items()]
 
 
-def visualize(json_file: str | Path = RESULTS_FILE, output_dir: str | Path = OUTPUT_FOLDER) -> list[Path]:
+def visualize(json_file: str | Path = RESULTS_FILE, output_dir: str | Path = OUTPUT_DIRECTORY) -> list[Path]:
     """Draw all possible figures of a results file, and return the paths of the files."""
     return BenchmarkVisualizer(json_file).create_dashboard(output_dir)
 

@@ -109,4 +109,4 @@ class KernelSelection:
     kernel_name: str  # with template arguments for one instance, e.g. "scale<float, 4>"
     source: KernelSource | None = None  # None: the catalog's
     definition: KernelDefinition | None = None  # None: the catalog's, or derived from the source when there is one
-    bundle_digest: str | None = None  # uploaded folder with headers that the source includes
+    bundle_digest: str | None = None  # uploaded directory with headers that the source includes

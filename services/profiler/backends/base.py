@@ -39,7 +39,7 @@ class DeviceBuffer(Protocol):
 class Build:
     """A source to compile, and the compiler's options.
 
-    function_name may carry template arguments ("scale<float, 4>"): then that instance is built. Folders of headers are
+    function_name may carry template arguments ("scale<float, 4>"): then that instance is built. Directories of headers are
     searched in their order, after the standard ones of the compiler.
     """
 
@@ -47,7 +47,7 @@ class Build:
     function_name: str
     macros: tuple[ParameterValue, ...] = ()  # -D NAME=VALUE
     options: tuple[str, ...] = ()  # as nvcc names them
-    include_folders: tuple[Path, ...] = ()
+    include_directories: tuple[Path, ...] = ()
 
 
 class CompiledKernel(Protocol):

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 CUDA_BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC)  # AUTO takes the first: it starts no programs
 
 
-def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend:
+def open_backend(name: BackendName, cache_directory: Path | None = None) -> Backend:
     """Return the backend of that name; AUTO is PYCUDA or NVCC where an NVIDIA device answers, else OPENCL.
 
     Args:
-        cache_folder: where compiled kernels are cached between processes; None: nowhere.
+        cache_directory: where compiled kernels are cached between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: a library or a driver is missing; names it and what brings it.
@@ -36,7 +36,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
         case BackendName.PYCUDA:
             from kernalyse.services.profiler.backends.cuda.pycuda_backend import PyCudaBackend
 
-            return PyCudaBackend(cache_folder)
+            return PyCudaBackend(cache_directory)
         case BackendName.OPENCL:
             from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
 
@@ -44,16 +44,16 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
         case BackendName.NVCC:
             from kernalyse.services.profiler.backends.cuda.nvcc_backend import NvccBackend
 
-            return NvccBackend(cache_folder)
+            return NvccBackend(cache_directory)
         case BackendName.AUTO:
-            return _open_cuda_backend(cache_folder) or open_backend(BackendName.OPENCL)
+            return _open_cuda_backend(cache_directory) or open_backend(BackendName.OPENCL)
 
 
-def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
+def _open_cuda_backend(cache_directory: Path | None) -> Backend | None:
     """Return the first CUDA backend that finds a device, or None."""
     for name in CUDA_BACKENDS:
         try:
-            backend = open_backend(name, cache_folder)
+            backend = open_backend(name, cache_directory)
             if backend.devices():
                 return backend
         except BackendUnavailableError:
@@ -61,16 +61,16 @@ def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
     return None
 
 
-def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Path | None = None) -> Backend:
+def open_backend_for(name: BackendName, device_id: str | None, cache_directory: Path | None = None) -> Backend:
     """Open a backend as `open_backend` does, but AUTO follows the device where one is named.
 
     Raises as `open_backend` does, and DeviceNotFoundError for a device id of no backend.
     """
     if name is not BackendName.AUTO or device_id is None:
-        return open_backend(name, cache_folder)
+        return open_backend(name, cache_directory)
     match device_id.partition(":")[0]:
         case "cuda":
-            return _open_cuda_backend(cache_folder) or open_backend(BackendName.PYCUDA, cache_folder)  # which says what is missing
+            return _open_cuda_backend(cache_directory) or open_backend(BackendName.PYCUDA, cache_directory)  # which says what is missing
         case "opencl":
             return open_backend(BackendName.OPENCL)
         case _:

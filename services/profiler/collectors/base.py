@@ -17,9 +17,9 @@ SHOWN_LINE_COUNT: Final = 12  # of a tool's output in a message; the run's log h
 
 @dataclass(frozen=True, slots=True)
 class CollectorContext:
-    """The folders of one command run, all private to it.
+    """The directories of one command run, all private to it.
 
-    program: working folder of the program. collected: where the collector writes. temporary: TMPDIR of all processes.
+    program: working directory of the program. collected: where the collector writes. temporary: TMPDIR of all processes.
     environment: of the program, without what the collector adds.
     """
 
@@ -123,6 +123,6 @@ def no_trace(collector: str, end: ToolExit, found: str, remedy: str) -> Collecto
     )
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Return files in the order of their names; none where there is no such folder."""
-    yield from sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+def files_below(directory: Path) -> Iterator[Path]:
+    """Return files in the order of their names; none where there is no such directory."""
+    yield from sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())

@@ -35,7 +35,7 @@ PERMISSION_REMEDY: Final = (
     "Put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d, update the initial RAM disk and "
     "restart the machine; or start the profiler as root, in a container with the capability CAP_SYS_ADMIN."
 )
-INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsight-compute; put its folder on PATH."
+INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsight-compute; put its directory on PATH."
 
 
 class CounterAccess(StrEnum):
@@ -247,7 +247,7 @@ REMEDIES: Final = {
     "LibraryNotLoaded": (
         "Use the ncu of a toolkit no newer than the driver. Sandboxes such as gVisor hide the counters altogether: count on the host then."
     ),
-    "Failed to open/create lock file": "Set TMPDIR to a folder that this user can write.",
+    "Failed to open/create lock file": "Set TMPDIR to a directory that this user can write.",
     NOTHING_PROFILED: "The launches did not come about, or ncu did not see them; the run's log may say why.",
 }
 """By words of ncu's message; the first that occurs counts."""

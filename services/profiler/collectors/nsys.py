@@ -28,14 +28,14 @@ from kernalyse.services.profiler.collectors.preflight import check_cpu_sampling
 
 NAME: Final = "nsys"
 INSTALL_REMEDY: Final = (
-    "Install Nsight Systems (it comes with the CUDA toolkit, or as the package nsight-systems-cli); put its folder on PATH, or set "
+    "Install Nsight Systems (it comes with the CUDA toolkit, or as the package nsight-systems-cli); put its directory on PATH, or set "
     "nsys_program on the node."
 )
 
 TRACES: Final = ("cuda", "nvtx", "osrt", "cublas", "cudnn")
 ALWAYS: Final = ("cuda", "nvtx", "osrt")  # the others where that nsys has them
 
-FOLDER_TYPE: Final = "parquetdir"
+DIRECTORY_TYPE: Final = "parquetdir"
 FILE_TYPE: Final = "sqlite"  # what every version exports
 
 PROBE_LIMIT_S: Final = 20.0  # --help takes tenths of a second; an installation that lacks libraries may take longer to say so
@@ -63,7 +63,7 @@ class NsysProgram:
     @property
     def export_type(self) -> str:
         """Return the best export type that this version offers."""
-        return FOLDER_TYPE if FOLDER_TYPE in self.export_help else FILE_TYPE
+        return DIRECTORY_TYPE if DIRECTORY_TYPE in self.export_help else FILE_TYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class Nsys:
 
     def _leftovers(self, end: ToolExit) -> CollectorResult:
         """Return the error of an nsys that made no report, with its raw file if the importer failed or was not reached."""
-        folders = (self.context.collected, self.context.temporary)
-        raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
+        directories = (self.context.collected, self.context.temporary)
+        raw = [path for directory in directories for path in files_below(directory) if path.suffix == ".qdstrm" and path.stat().st_size]
         names = ", ".join(path.name for path in raw)
         if raw:
             problem = no_trace(NAME, end, f"no report, but a raw file that was not imported ({names})", LEFTOVER_REMEDY)

@@ -21,7 +21,7 @@ MIN_FREE_BYTES: Final = 64 * 1024 * 1024
 """A trace of a few seconds takes megabytes, its export as much again. Asked for more, nodes with small disks would be
 refused short runs; with less, a tool would end in the middle of its report."""
 
-NOEXEC_REMEDY: Final = "Mount it without noexec, or move the node's data_folder to a file system where programs may start."
+NOEXEC_REMEDY: Final = "Mount it without noexec, or move the node's data_directory to a file system where programs may start."
 
 
 def perf_event_level(setting: Path = PERF_EVENT_PARANOID) -> int | None:
@@ -45,36 +45,39 @@ def check_cpu_sampling(setting: Path = PERF_EVENT_PARANOID) -> None:
     )
 
 
-def is_noexec(folder: Path) -> bool:
-    """Return whether the folder's file system lets no program start."""
-    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+def is_noexec(directory: Path) -> bool:
+    """Return whether the directory's file system lets no program start."""
+    return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
 
 
-def check_folder(folder: Path) -> None:
-    """Raise CollectorUnavailableError or StorageFullError unless programs can start in a folder and reports fit in it.
+def check_directory(directory: Path) -> None:
+    """Raise CollectorUnavailableError or StorageFullError unless programs can start in a directory and reports fit in it.
 
     Raises:
         CollectorUnavailableError: its file system is mounted noexec.
         StorageFullError: it has less than MIN_FREE_BYTES.
     """
-    if is_noexec(folder):
+    if is_noexec(directory):
         raise CollectorUnavailableError(
-            f"working folder {folder}", found="a file system mounted noexec", expected="one where programs may start", remedy=NOEXEC_REMEDY
+            f"working directory {directory}",
+            found="a file system mounted noexec",
+            expected="one where programs may start",
+            remedy=NOEXEC_REMEDY,
         )
-    check_room(folder, "Free space there, or move the node's data_folder.")
+    check_room(directory, "Free space there, or move the node's data_directory.")
 
 
-def check_room(folder: Path, remedy: str) -> None:
+def check_room(directory: Path, remedy: str) -> None:
     """Raise StorageFullError where there is less than MIN_FREE_BYTES."""
-    free_bytes = shutil.disk_usage(folder).free
+    free_bytes = shutil.disk_usage(directory).free
     if free_bytes < MIN_FREE_BYTES:
         raise StorageFullError(
-            f"disk of {folder}", found=f"{free_bytes} bytes free", expected=f"at least {MIN_FREE_BYTES} for reports", remedy=remedy
+            f"disk of {directory}", found=f"{free_bytes} bytes free", expected=f"at least {MIN_FREE_BYTES} for reports", remedy=remedy
         )
 
 
-def find_command(name: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """Return the program of a command, by the PATH of its environment or, with a slash, from its working folder.
+def find_command(name: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """Return the program of a command, by the PATH of its environment or, with a slash, from its working directory.
 
     Raises:
         CommandNotFoundError: there is none, or it cannot be executed.
@@ -89,13 +92,13 @@ def find_command(name: str, folder: Path, environment: Mapping[str, str]) -> str
                 remedy=f"Install it on the node, give its path, or send it in a bundle and name it ./{name}.",
             )
         return found
-    path = folder / name
+    path = directory / name
     if not path.is_file():
         raise CommandNotFoundError(
             f"command {name}",
-            found=f"no such file{'' if name.startswith('/') else ' in the working folder'}",
+            found=f"no such file{'' if name.startswith('/') else ' in the working directory'}",
             expected="a program on the node, or in the bundle",
-            remedy="Send its folder as a bundle (--bundle DIR), or give the path that it has on the node.",
+            remedy="Send its directory as a bundle (--bundle DIR), or give the path that it has on the node.",
         )
     if not os.access(path, os.X_OK):
         raise CommandNotFoundError(

@@ -56,12 +56,12 @@ class PythonCollector:
 
     def environment(self) -> Mapping[str, str]:
         """Return the variables that put the hook into every Python process of the command."""
-        hook_folder = self.context.collected / "hook"
+        hook_directory = self.context.collected / "hook"
         own = self.context.environment.get("PYTHONPATH", "")
         steps = {} if self.profile.step_count is None else {python_hook.STEPS_VARIABLE: str(self.profile.step_count)}
         return {
-            "PYTHONPATH": f"{hook_folder}:{own}" if own else str(hook_folder),
-            python_hook.FOLDER_VARIABLE: str(self.context.collected),
+            "PYTHONPATH": f"{hook_directory}:{own}" if own else str(hook_directory),
+            python_hook.DIRECTORY_VARIABLE: str(self.context.collected),
             python_hook.COLLECTOR_VARIABLE: self.name,
             PROGRAM_MARK: "1",
             **steps,
@@ -83,9 +83,9 @@ class PythonCollector:
 
     def install(self) -> None:
         """Put the hook where the program's PYTHONPATH has it."""
-        folder = self.context.collected / "hook"
-        folder.mkdir()
-        shutil.copyfile(python_hook.__file__, folder / "sitecustomize.py")
+        directory = self.context.collected / "hook"
+        directory.mkdir()
+        shutil.copyfile(python_hook.__file__, directory / "sitecustomize.py")
 
     def _files(self, pattern: str) -> list[Path]:
         return sorted(path for path in self.context.collected.glob(pattern) if path.stat().st_size)

@@ -1,6 +1,6 @@
 """The hook that collects inside the Python programs of a profiled command.
 
-A copy of this file lies as sitecustomize.py in a folder on their PYTHONPATH: each of them loads it at its start, runs as it
+A copy of this file lies as sitecustomize.py in a directory on their PYTHONPATH: each of them loads it at its start, runs as it
 would without, and begins to collect when it has imported torch (kineto) or triton (proton). Standard library only, and
 Python 3.8 on: it is the user's interpreter. What became of it stands in a file of its process, PID.json.
 """
@@ -22,7 +22,7 @@ import traceback
 import weakref
 from typing import Any
 
-FOLDER_VARIABLE = "KERNALYSE_COLLECT_FOLDER"
+DIRECTORY_VARIABLE = "KERNALYSE_COLLECT_DIRECTORY"
 COLLECTOR_VARIABLE = "KERNALYSE_COLLECTOR"
 STEPS_VARIABLE = "KERNALYSE_STEP_COUNT"
 SEEN_FILE = "python_seen"  # some Python has loaded this
@@ -35,8 +35,8 @@ TERMINATED_STATUS = 128 + signal.SIGTERM
 class StatusFile:
     """A status file from which the profiler's worker learns of this process."""
 
-    def __init__(self, folder: str, module_name: str) -> None:
-        self._path = os.path.join(folder, f"{os.getpid()}.json")
+    def __init__(self, directory: str, module_name: str) -> None:
+        self._path = os.path.join(directory, f"{os.getpid()}.json")
         self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
 
     def report(self, state: str, **fields: object) -> None:
@@ -110,8 +110,8 @@ class ModuleRanges:
 class Kineto:
     """The collector torch.profiler, around the rest of the program or around some of its optimizer steps."""
 
-    def __init__(self, folder: str, note: StatusFile) -> None:
-        self._path = os.path.join(folder, f"trace-{os.getpid()}.json")
+    def __init__(self, directory: str, note: StatusFile) -> None:
+        self._path = os.path.join(directory, f"trace-{os.getpid()}.json")
         self._note = note
         steps = os.environ.get(STEPS_VARIABLE)
         self._steps_left = int(steps) if steps else None
@@ -181,8 +181,8 @@ class Kineto:
 class Proton:
     """The collector of Triton, around the rest of the program."""
 
-    def __init__(self, folder: str, note: StatusFile) -> None:
-        self._name = os.path.join(folder, f"profile-{os.getpid()}")
+    def __init__(self, directory: str, note: StatusFile) -> None:
+        self._name = os.path.join(directory, f"profile-{os.getpid()}")
         self._note = note
         self._proton: Any = None
 
@@ -261,24 +261,24 @@ class CollectorImportHook(importlib.abc.MetaPathFinder):
 
 def watch() -> None:
     """Start the collector in this process, as the variables of its environment say."""
-    folder, collector_name = os.environ[FOLDER_VARIABLE], os.environ[COLLECTOR_VARIABLE]
-    with open(os.path.join(folder, SEEN_FILE), "a", encoding="utf-8"):
+    directory, collector_name = os.environ[DIRECTORY_VARIABLE], os.environ[COLLECTOR_VARIABLE]
+    with open(os.path.join(directory, SEEN_FILE), "a", encoding="utf-8"):
         pass
-    note = StatusFile(folder, MODULES[collector_name])
-    collector = Kineto(folder, note) if collector_name == "kineto" else Proton(folder, note)
+    note = StatusFile(directory, MODULES[collector_name])
+    collector = Kineto(directory, note) if collector_name == "kineto" else Proton(directory, note)
     sys.meta_path.insert(0, CollectorImportHook(MODULES[collector_name], collector, note))
 
 
 def load_hidden_sitecustomize() -> None:
     """Load the sitecustomize that would have been loaded if this file were not in front of it."""
-    own_folder = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != own_folder]
+    own_directory = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != own_directory]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 if __name__ == "sitecustomize":
-    if FOLDER_VARIABLE in os.environ:
+    if DIRECTORY_VARIABLE in os.environ:
         watch()
     load_hidden_sitecustomize()

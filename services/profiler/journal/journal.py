@@ -63,9 +63,9 @@ class Cursor:
 class Journal:
     """The journal of one node: `open` it, and `close` it at the end."""
 
-    def __init__(self, folder: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> None:
-        self._path = folder / "journal.sqlite"
-        self._lock_file = _locked(folder / "journal.lock")
+    def __init__(self, directory: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> None:
+        self._path = directory / "journal.sqlite"
+        self._lock_file = _locked(directory / "journal.lock")
         self._writer = JournalWriter(self._path, limits, publish=self._publish, forget=forget)
         self._tail = EventTail(self._writer.head.reserved_index, TAIL_BYTES)
         self._news = news
@@ -74,8 +74,8 @@ class Journal:
         self._reading = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="journal-reader")
 
     @classmethod
-    async def open(cls, folder: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> Self:
-        """Open the journal in `folder`, which is made where it is missing.
+    async def open(cls, directory: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> Self:
+        """Open the journal in `directory`, which is made where it is missing.
 
         Args:
             news: notified of every commit.
@@ -85,11 +85,11 @@ class Journal:
             StoreLockedError: another service has it open.
             StorageFullError: there is no room to open it.
         """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            journal = cls(folder, limits, news, forget)
+            journal = cls(directory, limits, news, forget)
         except sqlite3.Error as error:
-            raise database.storage_error(error, folder) from error
+            raise database.storage_error(error, directory) from error
         journal._writer.start()
         return journal
 
@@ -240,7 +240,7 @@ def _locked(path: Path) -> int:
         raise StoreLockedError(
             f"journal in {path.parent}",
             found="another profiler service at it",
-            expected="one service a folder",
-            remedy="Stop the other one, or set another data folder.",
+            expected="one service a directory",
+            remedy="Stop the other one, or set another data directory.",
         ) from error
     return lock_file

@@ -62,8 +62,8 @@ class Catalog:
         return self.sources[self.definition(kernel_name).source_file_name]
 
 
-def catalog_folder() -> Path:
-    """Return the folder of the packaged kernels, in the installed wheel or in the checkout."""
+def catalog_directory() -> Path:
+    """Return the directory of the packaged kernels, in the installed wheel or in the checkout."""
     services = Path(__file__).resolve().parents[2]
     installed = services / "kernels"
     return installed if (installed / CATALOG_FILE_NAME).is_file() else services.parent / "kernels"
@@ -71,13 +71,13 @@ def catalog_folder() -> Path:
 
 @lru_cache(maxsize=4)
 def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read a catalog; None: the packaged one. Sources lie in the file's folder. macro_names: that its expressions may use.
+    """Read a catalog; None: the packaged one. Sources lie in the file's directory. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
         InvalidSourceError: a source cannot be read as CUDA.
     """
-    path = path or catalog_folder() / CATALOG_FILE_NAME
+    path = path or catalog_directory() / CATALOG_FILE_NAME
     try:
         if path.stat().st_size > MAX_CATALOG_BYTES:
             raise InvalidCatalogError(
@@ -90,8 +90,8 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
     return parse_catalog(text, path.name, path.parent, macro_names)
 
 
-def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Read the text of a catalog whose sources lie in `source_folder`. Raises as `load_catalog` does."""
+def parse_catalog(text: str, file_name: str, source_directory: Path, macro_names: tuple[str, ...] = ()) -> Catalog:
+    """Read the text of a catalog whose sources lie in `source_directory`. Raises as `load_catalog` does."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -104,15 +104,15 @@ def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: t
         definition = _read_definition(file_name, kernel_name, entry)
         source_name = definition.source_file_name
         if source_name not in sources:
-            sources[source_name] = _read_source(file_name, kernel_name, source_folder, source_name)
+            sources[source_name] = _read_source(file_name, kernel_name, source_directory, source_name)
         check_definition(definition, sources[source_name], file_name, macro_names=macro_names)
         definitions[kernel_name] = definition
     return Catalog(definitions, sources)
 
 
-def _read_source(file_name: str, kernel_name: str, folder: Path, source_name: str) -> KernelSource:
-    path = (folder / source_name).resolve()
-    if not path.is_relative_to(folder.resolve()):
+def _read_source(file_name: str, kernel_name: str, directory: Path, source_name: str) -> KernelSource:
+    path = (directory / source_name).resolve()
+    if not path.is_relative_to(directory.resolve()):
         raise catalog_error(file_name, kernel_name, "source", source_name, "a file beside the catalog or below it")
     try:
         return KernelSource(source_name, path.read_text(encoding="utf-8"))

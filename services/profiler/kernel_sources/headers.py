@@ -1,6 +1,6 @@
 """The user's headers: which ones a source includes, where they are, and their expansion in its text.
 
-Compilers that read files search folders themselves. OpenCL runtimes are given one text, so headers are expanded into it,
+Compilers that read files search directories themselves. OpenCL runtimes are given one text, so headers are expanded into it,
 with #line in front and behind: what a compiler says of a header names it and its own line. Everything else of the
 preprocessor is left to the runtime's own. A header with a guard or #pragma once that has been included unconditionally is
 not repeated; where a condition stands before an #include, the guard itself decides, as everywhere.
@@ -21,7 +21,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from kernalyse.services.core.artifacts import FOLDER_LIST
+from kernalyse.services.core.artifacts import DIRECTORY_LIST
 from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
 from kernalyse.services.core.model import KernelSource
 from kernalyse.services.profiler.kernel_sources.functions import MAX_SOURCE_BYTES
@@ -51,47 +51,47 @@ def find_includes(root: Node) -> Iterator[Include]:
             yield Include(node, node_text(path).strip('<>"'), path.type == "string_literal", is_conditional)
 
 
-def find_header(include: Include, own_folder: Path | None, folders: Sequence[Path]) -> Path | None:
-    """Return the file that an #include means, or None. A quoted name is searched in the including file's folder first."""
+def find_header(include: Include, own_directory: Path | None, directories: Sequence[Path]) -> Path | None:
+    """Return the file that an #include means, or None. A quoted name is searched in the including file's directory first."""
     if PurePosixPath(include.header).is_absolute():
         return None
-    searched = [own_folder, *folders] if include.is_quoted and own_folder is not None else folders
-    candidates = (Path(os.path.normpath(folder / include.header)) for folder in searched)
+    searched = [own_directory, *directories] if include.is_quoted and own_directory is not None else directories
+    candidates = (Path(os.path.normpath(directory / include.header)) for directory in searched)
     return next((path for path in candidates if path.is_file()), None)
 
 
-def expand_headers(source: KernelSource, folders: Sequence[Path], known: frozenset[str]) -> KernelSource:
+def expand_headers(source: KernelSource, directories: Sequence[Path], known: frozenset[str]) -> KernelSource:
     """Return the source with its headers expanded. An #include that is not found stays.
 
     Args:
-        folders: searched in their order.
+        directories: searched in their order.
         known: system headers, <math.h>, that stay where they are.
 
     Raises:
         InvalidSourceError: a header is no text, includes itself without a guard, or all together are too long.
     """
-    if not folders:
+    if not directories:
         return source
-    return KernelSource(source.file_name, _Expansion(tuple(folders), known).expand(source.text, source.file_name, None))
+    return KernelSource(source.file_name, _Expansion(tuple(directories), known).expand(source.text, source.file_name, None))
 
 
 @dataclass(slots=True)
 class _Expansion:
-    folders: tuple[Path, ...]
+    directories: tuple[Path, ...]
     known: frozenset[str]
     including: list[Path] = field(default_factory=list)  # from the source down to the header being read
     complete: set[Path] = field(default_factory=set)  # included already, whatever macros say, and not to be repeated
     numbers: dict[Path, int] = field(default_factory=dict)  # of headers with #pragma once that came behind a condition
     size_bytes: int = 0
 
-    def expand(self, text: str, file_name: str, folder: Path | None, *, is_certain: bool = True) -> str:
+    def expand(self, text: str, file_name: str, directory: Path | None, *, is_certain: bool = True) -> str:
         """Return the text with its headers expanded. is_certain: no condition stands before the text."""
         self._check_size(text, file_name)
         data = text.encode()
         root = parse_text(data).root_node
         edits: list[Edit] = [remove(node) for node in descendants(root) if _is_pragma_once(node)]
         for include in find_includes(root):
-            path = None if include.header in self.known and not include.is_quoted else find_header(include, folder, self.folders)
+            path = None if include.header in self.known and not include.is_quoted else find_header(include, directory, self.directories)
             if path is not None:
                 header_text = self._header(path, include, file_name, is_certain=is_certain and not include.is_conditional)
                 behind = f'#line {line_number(include.node) + 1} "{_quoted(file_name)}"\n'
@@ -125,8 +125,8 @@ class _Expansion:
         return f"\n#ifndef {macro}\n#define {macro}\n{body}#endif\n"
 
     def _name(self, path: Path, include: Include) -> str:
-        folder = next((folder for folder in self.folders if path.is_relative_to(folder)), None)
-        return include.header if folder is None else path.relative_to(folder).as_posix()
+        directory = next((directory for directory in self.directories if path.is_relative_to(directory)), None)
+        return include.header if directory is None else path.relative_to(directory).as_posix()
 
     def _check_size(self, text: str, file_name: str) -> None:
         self.size_bytes += len(text)
@@ -180,7 +180,7 @@ def _guard(root: Node) -> Node | None:
 # ---------------------------------------------------------------- header bundle
 # The headers that a source really includes are packed into one archive, which a node unpacks and searches.
 #
-# Files keep their relative paths, so that `#include "../common/x.h"` means the same file there as here. Which folders of the
+# Files keep their relative paths, so that `#include "../common/x.h"` means the same file there as here. Which directories of the
 # archive are searched, and in which order, its own file `.kernalyse/include_folders` says.
 
 
@@ -197,77 +197,80 @@ class HeaderBundle:
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
 
-def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBundle | None:
-    """Return a bundle of all headers that the source includes from its own or these folders; None where there are none.
+def pack_headers(source_file: Path, include_directories: Sequence[Path]) -> HeaderBundle | None:
+    """Return a bundle of all headers that the source includes from its own or these directories; None where there are none.
 
     What is found nowhere is left to the node: a header of its compiler, or an error there.
 
     Raises OSError for a header that cannot be read.
     """
-    own_folder = _absolute(source_file.parent)
-    folders = tuple(dict.fromkeys(_absolute(folder) for folder in include_folders))
-    headers = sorted(_headers(_absolute(source_file), own_folder, folders))
+    own_directory = _absolute(source_file.parent)
+    directories = tuple(dict.fromkeys(_absolute(directory) for directory in include_directories))
+    headers = sorted(_headers(_absolute(source_file), own_directory, directories))
     if not headers:
         return None
-    # The source's own folder too: on the node its text lies elsewhere, so "x.h" from the same folder has to be searched for.
-    searched = tuple(dict.fromkeys((own_folder, *folders)))
+    # The source's own directory too: on the node its text lies elsewhere, so "x.h" from the same directory has to be searched for.
+    searched = tuple(dict.fromkeys((own_directory, *directories)))
     root = Path(os.path.commonpath([*searched, *(header.parent for header in headers)]))
-    listed = "".join(f"{folder.relative_to(root).as_posix()}\n" for folder in searched)
-    files = {header.relative_to(root).as_posix(): header.read_bytes() for header in headers} | {FOLDER_LIST: listed.encode()}
-    # Folders without a header too: a path through one of them, like src/../common, needs it to exist.
-    names = {folder.relative_to(root).as_posix() for folder in searched} - {"."}
+    listed = "".join(f"{directory.relative_to(root).as_posix()}\n" for directory in searched)
+    files = {header.relative_to(root).as_posix(): header.read_bytes() for header in headers} | {DIRECTORY_LIST: listed.encode()}
+    # Directories without a header too: a path through one of them, like src/../common, needs it to exist.
+    names = {directory.relative_to(root).as_posix() for directory in searched} - {"."}
     return HeaderBundle(_archive(files, names), tuple(header.relative_to(root).as_posix() for header in headers))
 
 
 def repack_headers(bundle: Path) -> HeaderBundle | None:
-    """Return the bundle of `pack_headers`, byte for byte, from its unpacked folder; None where something else was unpacked."""
-    listed = bundle / FOLDER_LIST
+    """Return the bundle of `pack_headers`, byte for byte, from its unpacked directory; None where something else was unpacked."""
+    listed = bundle / DIRECTORY_LIST
     if not listed.is_file():
         return None
     files = {path.relative_to(bundle).as_posix(): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     searched = set(listed.read_text(encoding="utf-8").splitlines()) - {"."}
-    return HeaderBundle(_archive(files, searched), tuple(sorted(files.keys() - {FOLDER_LIST})))
+    return HeaderBundle(_archive(files, searched), tuple(sorted(files.keys() - {DIRECTORY_LIST})))
 
 
-def bundle_folder(run_folder: Path, digest: str) -> Path:
-    """Return the folder of an unpacked bundle below a run's folder."""
-    return run_folder / "bundles" / digest.removeprefix("sha256:")
+def bundle_directory(run_directory: Path, digest: str) -> Path:
+    """Return the directory of an unpacked bundle below a run's directory."""
+    return run_directory / "bundles" / digest.removeprefix("sha256:")
 
 
-def bundle_include_folders(bundle: Path) -> tuple[Path, ...]:
-    """Return the folders of an unpacked bundle to search: those it lists, else the bundle itself.
+def bundle_include_directories(bundle: Path) -> tuple[Path, ...]:
+    """Return the directories of an unpacked bundle to search: those it lists, else the bundle itself.
 
-    Raises InvalidBundleError for a folder outside it.
+    Raises InvalidBundleError for a directory outside it.
     """
-    listed = bundle / FOLDER_LIST
+    listed = bundle / DIRECTORY_LIST
     if not listed.is_file():
         return (bundle,)
     names = listed.read_text(encoding="utf-8").splitlines()
     for name in names:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise InvalidBundleError(
-                f"list of include folders of bundle {bundle.name}", found=name, expected="folders of the bundle", remedy="Pack it anew."
+                f"list of include directories of bundle {bundle.name}",
+                found=name,
+                expected="directories of the bundle",
+                remedy="Pack it anew.",
             )
     return tuple(bundle / name for name in names)
 
 
-def _headers(source_file: Path, own_folder: Path, folders: Sequence[Path]) -> Iterator[Path]:
+def _headers(source_file: Path, own_directory: Path, directories: Sequence[Path]) -> Iterator[Path]:
     found: set[Path] = set()
-    waiting = [(source_file, own_folder)]
+    waiting = [(source_file, own_directory)]
     while waiting:
-        path, folder = waiting.pop()
+        path, directory = waiting.pop()
         for include in find_includes(parse_text(path.read_bytes()).root_node):
-            header = find_header(include, folder, (own_folder, *folders) if include.is_quoted else folders)
+            header = find_header(include, directory, (own_directory, *directories) if include.is_quoted else directories)
             if header is not None and header not in found:
                 found.add(header)
                 yield header
                 waiting.append((header, header.parent))
 
 
-def _archive(files: dict[str, bytes], folder_names: set[str]) -> bytes:
+def _archive(files: dict[str, bytes], directory_names: set[str]) -> bytes:
     packed = io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
-        for name in sorted({*files, *folder_names}):
+        for name in sorted({*files, *directory_names}):
             member = tarfile.TarInfo(name)  # without owner and time
             if name in files:
                 member.size = len(files[name])

@@ -53,7 +53,7 @@ class SupervisedProcess:
     """
 
     def __init__(
-        self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str], output_fd: int, grace_s: float = GRACE_S
+        self, command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output_fd: int, grace_s: float = GRACE_S
     ) -> None:
         control_read_fd, self._control_fd = os.pipe()
         self._status_fd, status_write_fd = os.pipe()
@@ -65,7 +65,7 @@ class SupervisedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output_fd,
                 stderr=output_fd,
-                cwd=folder,
+                cwd=directory,
                 env=dict(environment),
                 pass_fds=(control_read_fd, status_write_fd),
             )
@@ -151,15 +151,15 @@ class ProgramProcess:
         InternalError: the system does not start it.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, limit_s: float) -> None:
+    def __init__(self, command: Sequence[str], directory: Path, limit_s: float) -> None:
         self._limit_s = limit_s
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=folder)
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=directory)
         except OSError as error:
             raise InternalError(
                 f"program {command[0]}",
                 found=f"it cannot be started: {error.strerror}",
-                remedy="Set TMPDIR to a folder from which programs may be started.",
+                remedy="Set TMPDIR to a directory from which programs may be started.",
             ) from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -139,7 +139,7 @@ def _garbage(found: str, expected: str) -> WorkerCrashedError:
 # A trial takes milliseconds. An event for each would cost a core that is needed for measuring; overwriting some bytes of a file takes
 # about a microsecond, and the bytes survive the process.
 
-CRASH_MARKER_FILE: Final = "turn"  # in the run's working folder
+CRASH_MARKER_FILE: Final = "turn"  # in the run's working directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +159,13 @@ class CrashMarker:
     """A file that names the configuration on the device while two of them alternate.
 
     Args:
-        folder: of the run.
+        directory: of the run.
     """
 
-    def __init__(self, folder: Path, trials: Sequence[MarkedTrial]) -> None:
+    def __init__(self, directory: Path, trials: Sequence[MarkedTrial]) -> None:
         length = max(len(trial.record()) for trial in trials)
         self._records = {trial.configuration_index: trial.record().ljust(length) for trial in trials}  # each covers the other
-        self._file = folder / CRASH_MARKER_FILE
+        self._file = directory / CRASH_MARKER_FILE
         self._descriptor = -1
 
     def __enter__(self) -> Self:
@@ -181,10 +181,10 @@ class CrashMarker:
         os.pwrite(self._descriptor, self._records[configuration_index], 0)
 
 
-def read_crash_marker(folder: Path) -> MarkedTrial | None:
+def read_crash_marker(directory: Path) -> MarkedTrial | None:
     """Return the trial in which the run's worker ended; None where it was in none."""
     try:
-        index, is_measurement, label = (folder / CRASH_MARKER_FILE).read_text().split(maxsplit=2)
+        index, is_measurement, label = (directory / CRASH_MARKER_FILE).read_text().split(maxsplit=2)
     except (OSError, ValueError):
         return None
     return MarkedTrial(int(index), label.rstrip(), is_measurement == "1")

@@ -1,4 +1,4 @@
-"""The folder of a run, and uploaded bundles."""
+"""The directory of a run, and uploaded bundles."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import ArtifactNotFoundError, BundleTooLargeError, InvalidBundleError, StorageFullError
 from kernalyse.services.core.model import RunSpec
 
-# ---------------------------------------------------------------- run folder
-# A run's files: its spec for the worker, its working folder, and its artifacts.
+# ---------------------------------------------------------------- run directory
+# A run's files: its spec for the worker, its working directory, and its artifacts.
 
 _LOCK_INTERVAL_S: Final = 0.05
 
 
-class RunFolder:
-    """The folder of one run, below the folder of all."""
+class RunDirectory:
+    """The directory of one run, below the directory of all."""
 
-    def __init__(self, runs_folder: Path, run_id: str) -> None:
-        self._folder = runs_folder / run_id
+    def __init__(self, runs_directory: Path, run_id: str) -> None:
+        self._directory = runs_directory / run_id
         self._run_id = run_id
-        self.spec_file = self._folder / "spec.pb"
-        self.working_folder = self._folder / "work"
-        self.temporary_folder = self.working_folder / "tmp"
-        self._artifacts = self.working_folder / "artifacts"
+        self.spec_file = self._directory / "spec.pb"
+        self.working_directory = self._directory / "work"
+        self.temporary_directory = self.working_directory / "tmp"
+        self._artifacts = self.working_directory / "artifacts"
 
     def prepare(self, spec: RunSpec, bundles: dict[str, Path]) -> None:
-        """Make the folder. bundles: unpacked bundles by digest, which appear under `bundles/` in the working folder."""
-        self._folder.mkdir(parents=True, mode=0o700)
+        """Make the directory. bundles: unpacked bundles by digest, which appear under `bundles/` in the working directory."""
+        self._directory.mkdir(parents=True, mode=0o700)
         self.spec_file.write_bytes(protobuf.encode_bytes(spec))
-        for folder in (self.temporary_folder, self._artifacts):
-            folder.mkdir(parents=True)
+        for directory in (self.temporary_directory, self._artifacts):
+            directory.mkdir(parents=True)
         for digest, path in bundles.items():
-            link = self.working_folder / "bundles" / digest.removeprefix("sha256:")
+            link = self.working_directory / "bundles" / digest.removeprefix("sha256:")
             link.parent.mkdir(exist_ok=True)
             link.symlink_to(path, target_is_directory=True)
 
     def lock(self) -> int:
         """Return a locked descriptor for the run's processes to inherit: the lock is released when the last of them has ended."""
-        lock_file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock_file = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         return lock_file
 
@@ -63,7 +63,7 @@ class RunFolder:
         """Wait until no process of the run is left; False when one still is after `time_limit_s`."""
         deadline = time.monotonic() + time_limit_s
         try:
-            lock_file = os.open(self._folder / "lock", os.O_RDWR)
+            lock_file = os.open(self._directory / "lock", os.O_RDWR)
         except FileNotFoundError:
             return True  # it had none yet
         try:
@@ -79,10 +79,10 @@ class RunFolder:
             os.close(lock_file)
 
     def keep_artifacts_only(self) -> None:
-        """Delete everything in the working folder but the artifacts."""
-        if not self.working_folder.is_dir():
+        """Delete everything in the working directory but the artifacts."""
+        if not self.working_directory.is_dir():
             return
-        for path in self.working_folder.iterdir():
+        for path in self.working_directory.iterdir():
             if path == self._artifacts and not path.is_symlink():
                 continue
             if path.is_dir() and not path.is_symlink():
@@ -100,11 +100,11 @@ class RunFolder:
         shutil.rmtree(self._artifacts, ignore_errors=True)
 
     def delete(self) -> None:
-        """Delete the folder with everything in it."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Delete the directory with everything in it."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def artifact(self, artifact_name: str) -> Path:
-        """Return a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the folder."""
+        """Return a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the directory."""
         path = self._artifacts / artifact_name
         top = self._artifacts.resolve()
         if "\0" in artifact_name or not path.resolve().is_relative_to(top) or not path.is_file():
@@ -119,15 +119,15 @@ class RunFolder:
 
 
 # ---------------------------------------------------------------- bundles
-# Uploaded folders are received in chunks, checked, unpacked once, named by their digest, and deleted when no longer used.
+# Uploaded directories are received in chunks, checked, unpacked once, named by their digest, and deleted when no longer used.
 #
-# An archive is not trusted: its entries must be files and folders, stay within the target folder, and unpack to no more than the
+# An archive is not trusted: its entries must be files and directories, stay within the target directory, and unpack to no more than the
 # limits. What is written is counted, since headers can lie about sizes, a file with holes is larger than its archived data, and a name
-# implies the folders that it lies in.
+# implies the directories that it lies in.
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 100
-"""Folders within each other. No project has as many; past some hundreds Python can no longer delete a folder, which it does recursively."""
+"""Limit of nested directories. No project has as many; past some hundreds Python can no longer delete them, which it does recursively."""
 
 MIN_BUNDLE_AGE_S: Final = 600.0
 """After its last use: between an upload and the run that names it, or two attempts at that run, no bundle may go."""
@@ -143,7 +143,7 @@ class BundleLimits:
 
     max_bytes: int  # packed
     max_unpacked_bytes: int
-    max_file_count: int  # files and folders
+    max_file_count: int  # files and directories
     max_age_s: float  # since the last use of an unused one
     max_total_bytes: int  # of all of them, unpacked; above it the unused ones go, the least recently used first
 
@@ -158,10 +158,10 @@ class Bundle:
 
 
 class BundleStore:
-    """Unpacked bundles below one folder, each in a folder of its own."""
+    """Unpacked bundles below one directory, each in a directory of its own."""
 
-    def __init__(self, folder: Path, limits: BundleLimits) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, limits: BundleLimits) -> None:
+        self._directory = directory
         self._limits = limits
         self._lock = threading.Lock()  # a bundle is used, or it goes: not both at once
 
@@ -174,19 +174,19 @@ class BundleStore:
             StorageFullError: there is no room for it.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryDirectory(dir=self._folder, prefix=".arriving-") as name:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=self._directory, prefix=".arriving-") as name:
                 archive = Path(name) / "bundle.tar.gz"
                 digest, size_bytes = await self._save(chunks, archive)
                 file_count = await asyncio.to_thread(self._unpack, archive, Path(name) / "content", digest)
         except OSError as error:
             raise StorageFullError(
-                f"folder of bundles {self._folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
+                f"directory of bundles {self._directory}", found=str(error), expected="room to write", remedy="Free space on that disk."
             ) from error
         return Bundle(digest, size_bytes, file_count)
 
     def path(self, digest: str) -> Path:
-        """Return the folder of an unpacked bundle. Raises InvalidBundleError when there is none."""
+        """Return the directory of an unpacked bundle. Raises InvalidBundleError when there is none."""
         path = self._path(digest) if _DIGEST.fullmatch(digest) else None
         if path is None or not self._use(path):
             raise InvalidBundleError(
@@ -201,9 +201,9 @@ class BundleStore:
             in_use: digests that queued and running runs name.
         """
         with self._lock:
-            stored = sorted((_StoredBundle.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
+            stored = sorted((_StoredBundle.of(path) for path in self._directory.glob("[0-9a-f]*")), key=lambda one: one.used_s)
             total_bytes = sum(one.size_bytes for one in stored)
-            to_delete: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_BUNDLE_AGE_S]
+            to_delete: list[Path] = [path for path in self._directory.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_BUNDLE_AGE_S]
             digests: list[str] = []
             for one in stored:
                 digest, unused_s = f"sha256:{one.path.name}", now_s() - one.used_s
@@ -224,7 +224,7 @@ class BundleStore:
             return path.is_dir()
 
     def _path(self, digest: str) -> Path:
-        return self._folder / digest.removeprefix("sha256:")
+        return self._directory / digest.removeprefix("sha256:")
 
     async def _save(self, chunks: AsyncIterable[bytes], archive: Path) -> tuple[str, int]:
         digest = hashlib.sha256()
@@ -264,13 +264,13 @@ class _StoredBundle:
 
 
 class _Unpacking:
-    """An archive that is being unpacked into a folder."""
+    """An archive that is being unpacked into a directory."""
 
     def __init__(self, limits: BundleLimits, content: Path) -> None:
         self._limits = limits
         self._content = content
-        self._folders: set[Path] = set()  # made so far
-        self._entry_count = 0  # files and folders
+        self._directories: set[Path] = set()  # made so far
+        self._entry_count = 0  # files and directories
         self._file_count = 0
         self._written_bytes = 0
 
@@ -279,7 +279,7 @@ class _Unpacking:
         try:
             with gzip.open(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], _Counted(stream, self._limits)), mode="r|") as members:
                 for member_count, member in enumerate(members, 1):
-                    self._check_count(member_count)  # a folder that comes again and again is written only once
+                    self._check_count(member_count)  # a directory that comes again and again is written only once
                     self._unpack_member(members, member)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
             raise InvalidBundleError(
@@ -291,29 +291,29 @@ class _Unpacking:
         parts = _safe_parts(member.name)
         try:
             if member.isdir():
-                self._make_folder(member.name, parts)
+                self._make_directory(member.name, parts)
             elif member.isreg():
-                self._make_folder(member.name, parts[:-1])
+                self._make_directory(member.name, parts[:-1])
                 self._count_entry()
                 self._copy(members, member, self._content.joinpath(*parts))
             else:
-                raise _invalid(member.name, _kind(member), "files and folders only")
+                raise _invalid(member.name, _kind(member), "files and directories only")
         except OSError as error:
             if error.errno not in _NAME_ERRORS:
                 raise
             raise _invalid(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
 
-    def _make_folder(self, name: str, parts: Sequence[str]) -> None:
-        """Create the folder and its missing parents, and count each."""
+    def _make_directory(self, name: str, parts: Sequence[str]) -> None:
+        """Create the directory and its missing parents, and count each."""
         if len(parts) > MAX_DEPTH:
-            raise _invalid(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
+            raise _invalid(name, f"{len(parts)} directories within each other", f"at most {MAX_DEPTH} directories")
         path = self._content
         for part in parts:
             path /= part
-            if path not in self._folders:
+            if path not in self._directories:
                 self._count_entry()
                 path.mkdir()
-                self._folders.add(path)
+                self._directories.add(path)
 
     def _count_entry(self) -> None:
         self._entry_count += 1
@@ -321,7 +321,7 @@ class _Unpacking:
 
     def _check_count(self, count: int) -> None:
         if count > self._limits.max_file_count:
-            raise _too_large("bundle", "files and folders", self._limits.max_file_count, "bundle_max_file_count")
+            raise _too_large("bundle", "files and directories", self._limits.max_file_count, "bundle_max_file_count")
 
     def _copy(self, members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
         source = members.extractfile(member)
@@ -360,7 +360,7 @@ def _check_size(size_bytes: int, limits: BundleLimits) -> None:
 def _safe_parts(name: str) -> tuple[str, ...]:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise _invalid(name, "a path out of the bundle", "paths below its top folder")
+        raise _invalid(name, "a path out of the bundle", "paths below its top directory")
     return path.parts
 
 
@@ -371,7 +371,7 @@ def _kind(member: tarfile.TarInfo) -> str:
 
 
 def _invalid(name: str, found: str, expected: str) -> InvalidBundleError:
-    return InvalidBundleError(f"member {name} of the bundle", found=found, expected=expected, remedy="Pack the folder without it.")
+    return InvalidBundleError(f"member {name} of the bundle", found=found, expected=expected, remedy="Pack the directory without it.")
 
 
 def _too_large(subject: str, what: str, limit: int, setting: str) -> BundleTooLargeError:

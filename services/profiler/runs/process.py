@@ -75,9 +75,11 @@ class RunProcess:
         activity: what the run is doing, for messages.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, limits: ProcessLimits, *, record: Record, activity: Callable[[], str]) -> None:
+    def __init__(
+        self, command: Sequence[str], directory: Path, limits: ProcessLimits, *, record: Record, activity: Callable[[], str]
+    ) -> None:
         self._command = command
-        self._folder = folder
+        self._directory = directory
         self._limits = limits
         self._record = record
         self._activity = activity
@@ -110,7 +112,7 @@ class RunProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                cwd=self._folder,
+                cwd=self._directory,
                 env=environment,
                 pass_fds=(*inherited_fds, lock_file),
                 start_new_session=True,
@@ -174,7 +176,7 @@ class RunProcess:
         progress = None if self._progress is None else protobuf.decode(self._progress, Progress)
         if progress is None:
             return
-        trial = read_crash_marker(self._folder)
+        trial = read_crash_marker(self._directory)
         failed_index = trial.configuration_index if trial is not None and trial.is_measurement else progress.configuration_index
         if failed_index is None:
             return
@@ -273,7 +275,7 @@ class RunProcess:
                 return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
 
     def _doing(self) -> str:
-        activity, trial = self._activity() or "starting", read_crash_marker(self._folder)
+        activity, trial = self._activity() or "starting", read_crash_marker(self._directory)
         return activity if trial is None else f"{activity}, in a trial of {trial.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:

@@ -43,7 +43,7 @@ from kernalyse.services.profiler.journal.journal import Journal
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
 from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.services.profiler.runs.admission import Admission, Placement
-from kernalyse.services.profiler.runs.files import RunFolder
+from kernalyse.services.profiler.runs.files import RunDirectory
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
 from kernalyse.v1 import run_pb2
 
@@ -56,12 +56,12 @@ REWRITE_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunsSettings:
-    """Limits, folder and worker command of the node's runs.
+    """Limits, directory and worker command of the node's runs.
 
     worker_command: each run's own arguments are added to it.
     """
 
-    folder: Path
+    directory: Path
     worker_command: tuple[str, ...]
     max_queued_run_count: int
     configuration_time_limit_s: float
@@ -190,9 +190,9 @@ class Runs:
         active.cancel()
         return run
 
-    def folder(self, run_id: str) -> RunFolder:
-        """Return the folder of a run, whether it exists or not."""
-        return RunFolder(self._settings.folder, run_id)
+    def directory(self, run_id: str) -> RunDirectory:
+        """Return the directory of a run, whether it exists or not."""
+        return RunDirectory(self._settings.directory, run_id)
 
     @property
     def running_run_ids(self) -> tuple[str, ...]:
@@ -257,9 +257,9 @@ class Runs:
 
     async def _open_queues_after(self, lost: Sequence[str]) -> None:
         for run_id in lost:
-            if not await self.folder(run_id).wait_for_processes(self._settings.grace_s + 5.0):
+            if not await self.directory(run_id).wait_for_processes(self._settings.grace_s + 5.0):
                 logger.warning("Processes of run %s, which was lost, are still there.", run_id)
-            self.folder(run_id).keep_artifacts_only()
+            self.directory(run_id).keep_artifacts_only()
         self._is_open = True
         for queue in self._device_queues.values():
             self._feed(queue)
@@ -331,14 +331,14 @@ class Runs:
         active.run = running
         if active.is_cancel_requested:
             return Outcome(RunState.CANCELLED)
-        folder = self.folder(active.run.run_id)
-        folder.prepare(placement.spec, placement.bundles)
+        directory = self.directory(active.run.run_id)
+        directory.prepare(placement.spec, placement.bundles)
         notice = withheld_notice(placement.spec, os.environ)
         if notice is not None:
             await self._record(active, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
         process = active.process = RunProcess(
-            (*self._settings.worker_command, "--spec", str(folder.spec_file), "--folder", str(folder.working_folder)),
-            folder.working_folder,
+            (*self._settings.worker_command, "--spec", str(directory.spec_file), "--directory", str(directory.working_directory)),
+            directory.working_directory,
             ProcessLimits(
                 time_limit_s=placement.limits.run_time_limit_ns / 1e9,
                 memory_limit_bytes=placement.limits.run_memory_limit_bytes,
@@ -349,19 +349,19 @@ class Runs:
             record=lambda events: self._record(active, events),
             activity=lambda: active.run.activity,
         )
-        lock_file = folder.lock()
+        lock_file = directory.lock()
         try:
-            return await process.run(self._environment(placement.spec, folder), lock_file)
+            return await process.run(self._environment(placement.spec, directory), lock_file)
         finally:
             os.close(lock_file)
-            await asyncio.to_thread(folder.keep_artifacts_only)
+            await asyncio.to_thread(directory.keep_artifacts_only)
 
-    def _environment(self, spec: RunSpec, folder: RunFolder) -> dict[str, str]:
+    def _environment(self, spec: RunSpec, directory: RunDirectory) -> dict[str, str]:
         """Return a worker's environment, with the silence limit, so that the worker ends its own children in time."""
         return {
             **inherited_environment(spec, os.environ),
             "PYTHONUNBUFFERED": "1",
-            "TMPDIR": str(folder.temporary_folder),
+            "TMPDIR": str(directory.temporary_directory),
             SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),
         }
 

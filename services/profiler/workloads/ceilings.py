@@ -14,7 +14,7 @@ from kernalyse.services.core.disturbance import is_busy
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
 from kernalyse.services.profiler.backends.base import DeviceSession
-from kernalyse.services.profiler.kernel_sources.catalog import catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import catalog_directory
 from kernalyse.services.profiler.measuring.ceiling_bench import CeilingPlan, CeilingSources
 from kernalyse.services.profiler.measuring.ceilings import SOURCE_FILES, measure_ceilings, plan_ceilings
 from kernalyse.services.profiler.measuring.device_state import HostUseMeter, NoUseMeter, UseMeter, open_clock_meter
@@ -25,7 +25,7 @@ MAX_BUSY_AGE_NS: Final = 15 * 60 * 1_000_000_000
 """Of ceilings from a busy host: on one that stays busy, measuring them takes longer than many a run, and runs often follow one another."""
 
 BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
-CEILINGS_FOLDER: Final = "ceilings"  # below the catalog's
+CEILINGS_DIRECTORY: Final = "ceilings"  # below the catalog's
 ACTIVITY: Final = "measuring ceilings"
 METHOD: Final = 2  # counts up when the meaning of ceilings changes: stored ones of another method are ignored
 
@@ -90,9 +90,9 @@ def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources,
 
 
 def load_sources() -> CeilingSources:
-    """Return the sources of the kernels that measure ceilings, from the catalog's folder."""
-    folder = catalog_folder() / CEILINGS_FOLDER
-    return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
+    """Return the sources of the kernels that measure ceilings, from the catalog's directory."""
+    directory = catalog_directory() / CEILINGS_DIRECTORY
+    return {name: KernelSource(name, (directory / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
 
 
 def _report_nothing(index: int, plan: CeilingPlan) -> None:

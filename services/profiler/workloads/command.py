@@ -15,7 +15,7 @@ from kernalyse.services.core.model import CommandProfile, LogLevel, LogLines, Pr
 from kernalyse.services.profiler.collectors.base import Collector, CollectorContext, CollectorResult, ToolExit, last_lines
 from kernalyse.services.profiler.collectors.ncu import open_ncu
 from kernalyse.services.profiler.collectors.nsys import INSTALL_REMEDY, locate_nsys, open_nsys
-from kernalyse.services.profiler.collectors.preflight import check_command, check_folder, check_room, find_command
+from kernalyse.services.profiler.collectors.preflight import check_command, check_directory, check_room, find_command
 from kernalyse.services.profiler.collectors.python_collector import INTERPRETER, open_python_collector
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE, command_limit_s
 from kernalyse.services.profiler.workloads.events import EventSink, keep_artifact
@@ -33,11 +33,11 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 class CommandSettings:
     """The node's settings for commands.
 
-    folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
+    directory: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
     is_cancelled: whether the run is being cancelled; then there are `grace_s` seconds left.
     """
 
-    folder: Path
+    directory: Path
     environment: Mapping[str, str]
     began: float
     nsys_program: str | None = None
@@ -57,7 +57,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandSettin
     activity = _StatusReporter(sink, min(MAX_HEARTBEAT_S, command_limit_s(order.environment) / 4))
     activity.report("preparing the command")
     context = _collector_context(profile, order)
-    check_folder(order.folder)
+    check_directory(order.directory)
     find_command(profile.arguments[0], context.program, context.environment)
     profile = select_collector(profile, context.environment, order.nsys_program)
     collector = _open_collector(profile, context, order, sink)
@@ -73,27 +73,27 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandSettin
             break
         collector = collected.again
         _warn(sink, (*collected.notices, f"{label} is started again without them."))
-    _store(collected, collector.name, order.folder, sink, activity.report)
-    problem = _problem(label, limits, end, collected, order.folder)
+    _store(collected, collector.name, order.directory, sink, activity.report)
+    problem = _problem(label, limits, end, collected, order.directory)
     if problem is not None:
         raise problem
     activity.report("")
 
 
 def _collector_context(profile: CommandProfile, order: CommandSettings) -> CollectorContext:
-    """Create the private folders of the run; the bundle is copied, for the program may write into it."""
-    program, collected = order.folder / "program", order.folder / "collected"
+    """Create the private directories of the run; the bundle is copied, for the program may write into it."""
+    program, collected = order.directory / "program", order.directory / "collected"
     if profile.bundle_digest is None:
         program.mkdir()
     else:
-        bundle = order.folder / "bundles" / profile.bundle_digest.removeprefix("sha256:")
-        check_room(order.folder, "Free space there.")
+        bundle = order.directory / "bundles" / profile.bundle_digest.removeprefix("sha256:")
+        check_room(order.directory, "Free space there.")
         shutil.copytree(bundle, program)
     collected.mkdir()
     inherited = {name: value for name, value in order.environment.items() if name != SILENCE_LIMIT_VARIABLE}
     given = {variable.name: variable.value for variable in profile.environment}
     environment = {**inherited, **given}
-    temporary = Path(environment.get("TMPDIR", str(order.folder / "tmp")))
+    temporary = Path(environment.get("TMPDIR", str(order.directory / "tmp")))
     return CollectorContext(program, collected, temporary, environment)
 
 
@@ -120,11 +120,11 @@ def _compute_capability() -> str | None:
     return f"{major}.{minor}"
 
 
-def _store(collected: CollectorResult, collector: str, folder: Path, sink: EventSink, report_activity: Callable[[str], None]) -> None:
+def _store(collected: CollectorResult, collector: str, directory: Path, sink: EventSink, report_activity: Callable[[str], None]) -> None:
     for file in collected.files:
         report_activity("storing the report")
         try:
-            sink.write(keep_artifact(folder, file.artifact_name, file.path))
+            sink.write(keep_artifact(directory, file.artifact_name, file.path))
         except OSError as error:
             raise StorageFullError(
                 f"artifact {file.artifact_name}", found=str(error), expected="room for it", remedy="Free space."
@@ -134,7 +134,7 @@ def _store(collected: CollectorResult, collector: str, folder: Path, sink: Event
     _warn(sink, collected.notices)
 
 
-def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: CollectorResult, folder: Path) -> KernalyseError | None:
+def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: CollectorResult, directory: Path) -> KernalyseError | None:
     """Return the most important error of the run, or None."""
     if end.cause is EndCause.CANCELLED:
         return None
@@ -146,7 +146,7 @@ def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collecto
     if collected.problem is not None:
         if not isinstance(collected.problem, CollectorUnavailableError):
             try:
-                check_room(folder, f"Free space there, then run it again. {collected.problem.message}")
+                check_room(directory, f"Free space there, then run it again. {collected.problem.message}")
             except StorageFullError as error:
                 return error
         return collected.problem

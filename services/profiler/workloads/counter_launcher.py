@@ -40,9 +40,9 @@ class LauncherArguments:
     spec_file: Path
     configurations_file: Path
     record_file: Path
-    folder: Path
+    directory: Path
     catalog_file: Path | None
-    cache_folder: Path | None
+    cache_directory: Path | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,17 +68,17 @@ def _launch_all(sweep: KernelSweep, order: LauncherArguments) -> None:
     wanted: list[int] = json.loads(order.configurations_file.read_text())
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)
     planned_by_index = {planned.configuration_index: planned for planned in plan.configurations()}
-    backend = open_backend_for(sweep.backend, sweep.device_id, order.cache_folder)
+    backend = open_backend_for(sweep.backend, sweep.device_id, order.cache_directory)
     session = backend.open(sweep.device_id)
     context = MeasurementContext(
         sweep=sweep,
         session=session,
         sink=NullSink(),
-        folder=order.folder,
+        directory=order.directory,
         clock_meter=NoClockMeter(),
         contention=ContentionCheck(NoUseMeter()),
         buffers=DeviceBuffers(session),
-        compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.folder),
+        compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.directory),
     )
     record = LaunchLog(order.record_file)
     for configuration_index in wanted:
@@ -131,11 +131,11 @@ def _read_command_line(arguments: Sequence[str] | None) -> LauncherArguments:
     parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec of the sweep")
     parser.add_argument("--configurations", type=Path, required=True, help="JSON file: indexes of configurations, in their order")
     parser.add_argument("--record", type=Path, required=True, help="file to write what was launched to")
-    parser.add_argument("--folder", type=Path, required=True, help="private working folder")
+    parser.add_argument("--directory", type=Path, required=True, help="private working directory")
     parser.add_argument("--catalog", type=Path, help="catalog file; the project's own if not given")
-    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are cached between runs")
+    parser.add_argument("--cache-directory", type=Path, help="where compiled kernels are cached between runs")
     parsed = parser.parse_args(arguments)
-    return LauncherArguments(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog, parsed.cache_folder)
+    return LauncherArguments(parsed.spec, parsed.configurations, parsed.record, parsed.directory, parsed.catalog, parsed.cache_directory)
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowher
 
 @dataclass(frozen=True, slots=True)
 class CounterFiles:
-    """Input files of counted launches. spec_file: the run's. folder: the worker's working folder. cache_folder: of compiled kernels."""
+    """Input files of counted launches. spec_file: the run's. directory: the worker works in it. cache_directory: of compiled kernels."""
 
     spec_file: Path
-    folder: Path
+    directory: Path
     catalog_file: Path | None = None
-    cache_folder: Path | None = None
+    cache_directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,11 @@ class _Pass:
         """Count the launches. Raises UnmetConditionError: ncu gave no report; TimeLimitError: it hung."""
         metrics = self.counting.metrics
         for _ in range(MAX_REJECTION_COUNT + 1):
-            folder = self._folder()
-            call = self._call(metrics, folder)
-            end = self._watch(call, folder)
+            directory = self._directory()
+            call = self._call(metrics, directory)
+            end = self._watch(call, directory)
             report = call.log_file.read_bytes() if call.log_file.exists() else b""
-            output = (report + b"\n" + (folder / "output").read_bytes()).decode(errors="replace")
+            output = (report + b"\n" + (directory / "output").read_bytes()).decode(errors="replace")
             refused = frozenset[str]() if TABLE_MARK in report else rejected_metrics(output, metrics)
             if not refused:
                 self._report(call, report, end, output)
@@ -195,16 +195,16 @@ class _Pass:
             _warn(self.measured, skipped_metrics_notice(refused))
         raise counter_error(output, end.exit_code)
 
-    def _folder(self) -> Path:
-        """Return a separate working folder, so that compiling again leaves no second artifacts in the run's own."""
-        folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self.files.folder))
-        bundles = self.files.folder / "bundles"
+    def _directory(self) -> Path:
+        """Return a separate working directory, so that compiling again leaves no second artifacts in the run's own."""
+        directory = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self.files.directory))
+        bundles = self.files.directory / "bundles"
         if bundles.is_dir():
-            (folder / "bundles").symlink_to(bundles, target_is_directory=True)
-        (folder / "configurations.json").write_text(json.dumps(list(self.functions)))
-        return folder
+            (directory / "bundles").symlink_to(bundles, target_is_directory=True)
+        (directory / "configurations.json").write_text(json.dumps(list(self.functions)))
+        return directory
 
-    def _call(self, metrics: tuple[str, ...], folder: Path) -> NcuCall:
+    def _call(self, metrics: tuple[str, ...], directory: Path) -> NcuCall:
         return NcuCall(
             program=self.counting.program,
             metrics=metrics,
@@ -212,18 +212,18 @@ class _Pass:
             cache_control=ncu_cache_control(self.cache_mode),
             clock_control=CLOCK_CONTROL,
             has_ranges=self.counting.has_ranges,
-            log_file=folder / "counters.csv",
+            log_file=directory / "counters.csv",
         )
 
-    def _watch(self, call: NcuCall, folder: Path) -> ProcessEnd:
+    def _watch(self, call: NcuCall, directory: Path) -> ProcessEnd:
         """Wait for the end of ncu, and report which launch is being counted. Raises TimeLimitError."""
         self.launched, self.failed = [], []
-        record = LaunchLog(folder / "record")
-        command = call.command(self._target(folder))
+        record = LaunchLog(directory / "record")
+        command = call.command(self._target(directory))
         environment = {**os.environ, UNDER_PROFILER: "1", "LC_ALL": "C.UTF-8"}  # numbers of another locale would be ambiguous
         with (
-            (folder / "output").open("ab") as output,
-            SupervisedProcess(command, folder=folder, environment=environment, output_fd=output.fileno()) as process,
+            (directory / "output").open("ab") as output,
+            SupervisedProcess(command, directory=directory, environment=environment, output_fd=output.fileno()) as process,
         ):
             timer = _ReportTimer(self.counting.silence_limit_s)
             activity = "counting"
@@ -246,13 +246,13 @@ class _Pass:
             self._take(record.read())
             return process.result()
 
-    def _target(self, folder: Path) -> list[str]:
+    def _target(self, directory: Path) -> list[str]:
         catalog = () if self.files.catalog_file is None else ("--catalog", str(self.files.catalog_file))
-        cache = () if self.files.cache_folder is None else ("--cache-folder", str(self.files.cache_folder))
+        cache = () if self.files.cache_directory is None else ("--cache-directory", str(self.files.cache_directory))
         return [
             *(sys.executable, "-P", "-m", "kernalyse.services.profiler.workloads.counter_launcher"),
-            *("--spec", str(self.files.spec_file), "--configurations", str(folder / "configurations.json")),
-            *("--record", str(folder / "record"), "--folder", str(folder), *catalog, *cache),
+            *("--spec", str(self.files.spec_file), "--configurations", str(directory / "configurations.json")),
+            *("--record", str(directory / "record"), "--directory", str(directory), *catalog, *cache),
         ]
 
     def _take(self, notes: Sequence[LaunchLogEntry]) -> None:
@@ -270,7 +270,7 @@ class _Pass:
         if not end.is_success:
             _warn(self.measured, f"ncu did not end well, so its report may be incomplete. {counter_error(output, end.exit_code).message}")
         artifact_name = f"{self.name}.csv"
-        self.measured.write(store_artifact(self.files.folder, artifact_name, report))
+        self.measured.write(store_artifact(self.files.directory, artifact_name, report))
         names = tuple(self.functions[index] for index in self.launched)
         self.measured.write(CountersStored(artifact_name, tuple(self.launched), call.cache_control, call.clock_control, names))
 
@@ -315,16 +315,16 @@ SIZE: Final = 1_024
 METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other programs may hold; more would only cost replays
 
 
-def try_counting(counting: CounterCollector, sweep: KernelSweep, folder: Path, sink: EventSink) -> CounterCollector | None:
+def try_counting(counting: CounterCollector, sweep: KernelSweep, directory: Path, sink: EventSink) -> CounterCollector | None:
     """Count a small kernel; return the counting, or None after a warning where ncu fails for a permanent reason.
 
     Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
 
     Args:
         sweep: that is to be counted; the trial runs on its device.
-        folder: of the run; files of the trial go below it.
+        directory: of the run; files of the trial go below it.
     """
-    place = folder / "counting_trial"
+    place = directory / "counting_trial"
     place.mkdir()
     trial = KernelSweep((KernelSelection(KERNEL_NAME),), (Axis("N", (SIZE,)),), backend=sweep.backend, device_id=sweep.device_id)
     files = CounterFiles(place / "spec", place)
@@ -336,7 +336,7 @@ def try_counting(counting: CounterCollector, sweep: KernelSweep, folder: Path, s
         if is_permanent_failure(error.found):
             sink.write(LogLines(LogLevel.WARNING, "worker", tuple(f"No counters, timings alone: {error.message}".splitlines())))
             return None
-    except OSError:  # the program or the folder; the sweep's own counting says which
+    except OSError:  # the program or the directory; the sweep's own counting says which
         pass
     return counting
 

@@ -17,7 +17,7 @@ from kernalyse.services.core.model import ArtifactStored, ConfigurationFailed, E
 if TYPE_CHECKING:
     from kernalyse.services.profiler.backends.base import DeviceSession
 
-ARTIFACTS_FOLDER: Final = "artifacts"
+ARTIFACTS_DIRECTORY: Final = "artifacts"
 SOURCE_MEDIA_TYPE: Final = "text/plain"
 BINARY_MEDIA_TYPE: Final = "application/octet-stream"
 BINARY_ENDINGS: Final = (".nsys-rep", ".qdstrm", ".ncu-rep", ".parquet", ".sqlite")
@@ -85,9 +85,9 @@ def run_error(error: KernalyseError) -> RunError:
     return RunError(code=error.code, reason=error.reason, message=error.message, metadata=tuple(sorted(error.metadata.items())))
 
 
-def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStored:
+def keep_artifact(directory: Path, artifact_name: str, file: Path) -> ArtifactStored:
     """Move a file to the run's artifacts; return the event that reports it. Raises OSError."""
-    target = folder / ARTIFACTS_FOLDER / artifact_name
+    target = directory / ARTIFACTS_DIRECTORY / artifact_name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(file, target)
     with target.open("rb") as stored:
@@ -95,9 +95,9 @@ def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStore
     return _stored(artifact_name, digest, target.stat().st_size)
 
 
-def store_artifact(folder: Path, artifact_name: str, data: bytes) -> ArtifactStored:
+def store_artifact(directory: Path, artifact_name: str, data: bytes) -> ArtifactStored:
     """Write `data` as an artifact of the run; return the event that reports it."""
-    artifacts = folder / ARTIFACTS_FOLDER
+    artifacts = directory / ARTIFACTS_DIRECTORY
     artifacts.mkdir(parents=True, exist_ok=True)
     (artifacts / artifact_name).write_bytes(data)
     return _stored(artifact_name, hashlib.sha256(data).hexdigest(), len(data))
@@ -121,7 +121,7 @@ class ModelContext:
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
     sink: EventSink
-    folder: Path  # of the run: its artifacts, and its bundle if it has one
+    directory: Path  # of the run: its artifacts, and its bundle if it has one
     limits: RunLimits
     ceilings_file: Path | None  # where measured ceilings are stored between runs
-    cache_folder: Path | None  # where compiled kernels and built models are cached between runs
+    cache_directory: Path | None  # where compiled kernels and built models are cached between runs

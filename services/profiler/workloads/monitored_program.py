@@ -162,7 +162,7 @@ class ToolSupervisor:
         try:
             process = SupervisedProcess(
                 command,
-                folder=self._context.program,
+                directory=self._context.program,
                 environment={**self._context.environment, **variables},
                 output_fd=write_fd,
                 grace_s=self._budget.grace_s,
@@ -259,7 +259,7 @@ class _Silence:
     """The timer of a tool whose files have not changed for too long."""
 
     def __init__(self, context: CollectorContext) -> None:
-        self._folders = (context.collected, context.temporary)
+        self._directories = (context.collected, context.temporary)
         self._state: object = None
         self._change_time = self._look_time = time.monotonic()
 
@@ -274,8 +274,8 @@ class _Silence:
 
     def _sizes(self) -> list[tuple[str, int]]:
         sizes = list[tuple[str, int]]()
-        for folder in self._folders:
-            for path in folder.rglob("*"):
+        for directory in self._directories:
+            for path in directory.rglob("*"):
                 with suppress(OSError):
                     sizes.append((str(path), path.stat().st_size))
         return sizes

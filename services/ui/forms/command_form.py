@@ -65,7 +65,7 @@ class CommandForm:
                 max_length=4_000,
             ),
             Field("collector", "Collector", "select", COLLECTORS, is_wide=True),
-            Field("files", "Files that go with it", "files", hint="It runs in a private folder of the node, beside them."),
+            Field("files", "Files that go with it", "files", hint="It runs in a private directory of the node, beside them."),
             Field("environment", "Environment", "lines", placeholder="CUDA_VISIBLE_DEVICES=0", hint="NAME=VALUE, one a line."),
         )
         much = (

@@ -23,8 +23,8 @@ from kernalyse.services.ui.memory import Overview, RunMemory
 from kernalyse.services.ui.state import KEPT_BETWEEN_PAGES, PAGE_TITLES, Page, ViewState, to_query
 from kernalyse.services.ui.theme import PALETTES, Palette
 
-TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
-ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
+TEMPLATE_DIRECTORY: Final = Path(__file__).parent.parent / "templates"
+ASSET_DIRECTORY: Final = Path(__file__).parent.parent / "assets"
 MAX_LISTED_RUNS: Final = 40
 
 SCRIPTS: Final = ("shell", "chart_menu", "kernels", "layers", "roofline", "timeline", "start", "pages")
@@ -35,7 +35,7 @@ SCRIPTS: Final = ("shell", "chart_menu", "kernels", "layers", "roofline", "timel
 def environment() -> Environment:
     """Templates of the fragments. Everything put into them is escaped: names, titles and log lines come from users."""
     made = Environment(
-        loader=FileSystemLoader(TEMPLATE_FOLDER), autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True
+        loader=FileSystemLoader(TEMPLATE_DIRECTORY), autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True
     )
     made.globals.update(theme=theme, embed=_embedded)
     made.filters.update(

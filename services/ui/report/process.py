@@ -1,4 +1,4 @@
-"""A process that draws one document: a task and tables lie in a folder, and there the document goes.
+"""A process that draws one document: a task and tables lie in a directory, and there the document goes.
 
 HoloViews and Matplotlib take seconds and 300 MB to load and are not made for threads; whatever they do ends with this process.
 It ends by itself when nobody waits any more, or when it takes more than it may.
@@ -24,24 +24,24 @@ MAX_PROCESSOR_S: Final = 240
 PARENT_GONE_STATUS: Final = 3
 
 
-def main(folder: Path) -> None:
+def main(directory: Path) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_PROCESSOR_S, MAX_PROCESSOR_S))
     warnings.simplefilter("ignore")  # of signs that no font has: the others of the name are shown
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    draw(DrawingTask.read(folder), folder)
+    draw(DrawingTask.read(directory), directory)
 
 
-def draw(task: DrawingTask, folder: Path) -> Path:
+def draw(task: DrawingTask, directory: Path) -> Path:
     """Writes the document beside its tables; answers with its path."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from kernalyse.services.ui.report.run_document import run_document
 
-    tables = {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{TABLE_SUFFIX}"))}
+    tables = {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{TABLE_SUFFIX}"))}
     document = run_document(task, tables)
-    path = folder / f"{DOCUMENT_NAME}.{task.format}"
+    path = directory / f"{DOCUMENT_NAME}.{task.format}"
     match task.format:
         case ReportFormat.HTML:
             from kernalyse.services.ui.report.html_page import write_page

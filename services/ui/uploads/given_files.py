@@ -1,6 +1,6 @@
-"""Files that people give the forms: kernel sources, models, programs. Kept in a private folder until the dashboard ends.
+"""Files that people give the forms: kernel sources, models, programs. Kept in a private directory until the dashboard ends.
 
-The folder is locked as long as its dashboard lives, so that the next one knows, and deletes, what one that was killed has left.
+The directory is locked as long as its dashboard lives, so that the next one knows, and deletes, what one that was killed has left.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kernalyse.services.core.errors import BundleTooLargeError, InvalidRequestEr
 MAX_FILE_BYTES: Final = 1024**3  # nodes take bundles of this size, unpacked
 MAX_KEPT_BYTES: Final = 4 * 1024**3
 MAX_NAME_LENGTH: Final = 200
-FOLDER_PREFIX: Final = "kernalyse-ui-"
+DIRECTORY_PREFIX: Final = "kernalyse-ui-"
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """name: without folders, as its giver calls it; the path is of this service's own making."""
+    """name: without directories, as its giver calls it; the path is of this service's own making."""
 
     file_id: str
     name: str
@@ -38,27 +38,27 @@ class GivenFiles:
     """Used on the server's loop; writes of an incoming file may run elsewhere."""
 
     def __init__(self) -> None:
-        self._folder: Path | None = None
+        self._directory: Path | None = None
         self._lock_fd: int | None = None
         self._files: dict[str, GivenFile] = {}
-        _delete_abandoned_folders()
+        _delete_abandoned_directories()
 
     def close(self) -> None:
-        if self._folder is not None and self._lock_fd is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._directory is not None and self._lock_fd is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
             os.close(self._lock_fd)
-            self._folder = self._lock_fd = None
+            self._directory = self._lock_fd = None
 
     def receive(self, name: str) -> IncomingFile:
         """Raises InvalidRequestError for a name that no file can have."""
         plain = name.replace("\\", "/").rpartition("/")[2]
         if not plain or plain in (".", "..") or len(plain) > MAX_NAME_LENGTH or not plain.isprintable():
             raise InvalidRequestError("name of the file", found=repr(name[:80]), expected="a plain name", remedy="Rename it.")
-        if self._folder is None:
-            self._folder, self._lock_fd = _locked_folder()
+        if self._directory is None:
+            self._directory, self._lock_fd = _locked_directory()
         self._make_room()
         file_id = secrets.token_hex(8)
-        return IncomingFile(self, file_id, plain, self._folder / file_id)
+        return IncomingFile(self, file_id, plain, self._directory / file_id)
 
     def find(self, file_id: str) -> GivenFile | None:
         """None: it was never given, or has had to make room."""
@@ -78,30 +78,30 @@ class GivenFiles:
             oldest.path.unlink(missing_ok=True)
 
 
-def _locked_folder() -> tuple[Path, int]:
-    """Return a new folder and a descriptor that keeps it locked; the lock falls with the process, whatever ends that."""
+def _locked_directory() -> tuple[Path, int]:
+    """Return a new directory and a descriptor that keeps it locked; the lock falls with the process, whatever ends that."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         with suppress(FileNotFoundError):  # a dashboard that was just starting has deleted it before it was locked
-            lock_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            lock_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock_fd, fcntl.LOCK_EX)
-            if folder.exists():
-                return folder, lock_fd
+            if directory.exists():
+                return directory, lock_fd
             os.close(lock_fd)
 
 
-def _delete_abandoned_folders() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+def _delete_abandoned_directories() -> None:
+    for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         with suppress(OSError):  # another user's, or deleted meanwhile
-            if folder.lstat().st_uid == os.geteuid():
-                _delete_if_abandoned(folder)
+            if directory.lstat().st_uid == os.geteuid():
+                _delete_if_abandoned(directory)
 
 
-def _delete_if_abandoned(folder: Path) -> None:
-    lock_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _delete_if_abandoned(directory: Path) -> None:
+    lock_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock_fd)
 

@@ -17,7 +17,7 @@ from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, Imp
 
 MAX_SLICE_BYTES: Final = 64 * 1024 * 1024
 MAX_ANNOUNCEMENT_BYTES: Final = 8 * 1024 * 1024
-"""Names and sizes of an import's files; a folder of NVBench's samples has thousands."""
+"""Names and sizes of an import's files; a directory of NVBench's samples has thousands."""
 
 WAITING_S: Final = 25.0
 """For a change, before the page is told to ask again: shorter than what proxies cut off."""

@@ -198,7 +198,7 @@ def test_an_instance_is_described_with_its_own_types_and_may_use_macros(own: Pat
 
 
 def test_headers_travel_with_the_kernels_that_include_them(own: Path) -> None:
-    words = KernelOptions((f"{own}:plain", f"{own}:grow<float,2>", "saxpy"), include_folders=(own.parents[1] / "include",))
+    words = KernelOptions((f"{own}:plain", f"{own}:grow<float,2>", "saxpy"), include_directories=(own.parents[1] / "include",))
     built = build_sweep(replace(SAXPY, kernels=words))
     (bundle,) = built.bundles
     assert bundle.header_names == ("include/factor.h",)
@@ -214,7 +214,9 @@ def test_a_definition_file_may_use_macros_and_describe_a_template_for_its_instan
         '[plain]\nsource = "own.cu"\nparameters = { N = [64] }\nblock = [32]\ngrid = ["1"]\n'
         '[plain.buffers]\na = { shape = ["N*TILE"], role = "INPUT" }\nb = { shape = ["N"], role = "OUTPUT" }\n'
     )
-    words = KernelOptions((f"{own}:grow<float,2>", "plain"), file=own.parent / "own.toml", include_folders=(own.parents[1] / "include",))
+    words = KernelOptions(
+        (f"{own}:grow<float,2>", "plain"), file=own.parent / "own.toml", include_directories=(own.parents[1] / "include",)
+    )
     built = build_sweep(replace(SAXPY, kernels=words, macros=("TILE=32",)))
     assert [selection.kernel_name for selection in built.sweep.kernels] == ["grow<float, 2>", "plain"]
     assert {selection.bundle_digest for selection in built.sweep.kernels} == {built.bundles[0].digest}
@@ -227,8 +229,8 @@ def test_a_definition_file_may_use_macros_and_describe_a_template_for_its_instan
     [
         (KernelOptions(("{own}:grow<float>",)), UnknownKernelError, "found 1 template argument; expected 2: typename T, int TIMES"),
         (KernelOptions(("{own}:plain<float>",)), UnknownKernelError, "plain, which is no template"),
-        (KernelOptions(("{own}:plain",), include_folders=(Path("nowhere"),)), UsageError, "option -I nowhere: found no such folder"),
-        (KernelOptions(("saxpy",), include_folders=(Path("/"),)), UsageError, "option -I /: found no kernel whose headers"),
+        (KernelOptions(("{own}:plain",), include_directories=(Path("nowhere"),)), UsageError, "option -I nowhere: found no such directory"),
+        (KernelOptions(("saxpy",), include_directories=(Path("/"),)), UsageError, "option -I /: found no kernel whose headers"),
         (KernelOptions(("{own}",)), UsageError, r"expected FILE\.cu:KERNEL"),
         (KernelOptions(("saxpy",), flop="N"), UsageError, "option --flop: found no kernel that it could describe"),
     ],

@@ -126,9 +126,9 @@ def test_what_people_read(shown: str, expected: str) -> None:
     assert shown == expected
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(directory: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-    return subprocess.run(("git", "-C", str(folder), *identity, *arguments), check=True, capture_output=True, text=True).stdout
+    return subprocess.run(("git", "-C", str(directory), *identity, *arguments), check=True, capture_output=True, text=True).stdout
 
 
 def test_the_revision_is_commit_and_dirty_flag(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_help_of_a_service_shows_every_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"), [("missing/results.json", "no folder missing"), (".", "a folder")], ids=["no folder", "a folder"]
+    ("path", "found"), [("missing/results.json", "no directory missing"), (".", "a directory")], ids=["no directory", "a directory"]
 )
 @pytest.mark.parametrize(
     "command", [("bench", "saxpy", "--json"), ("rerun", "last", "--json"), ("report", "last", "-o")], ids=lambda parts: parts[0]

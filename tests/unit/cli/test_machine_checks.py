@@ -89,6 +89,8 @@ def test_what_stands_against_cpu_sampling_and_commands_is_told(tmp_path: Path) -
     assert "sysctl kernel.perf_event_paranoid=2" in check_perf_events(level).remedy
     assert check_perf_events(tmp_path / "none").state is CheckState.MISSING
     here = tmp_path / "data"  # made by the first start
-    assert check_commands(ProfilerSettings.load(data_folder=here)).found == f"any; run below {tmp_path}"
-    assert check_commands(ProfilerSettings.load(data_folder=here, allowed_commands=("python *",))).found.startswith("limited to python *;")
-    assert check_commands(ProfilerSettings.load(data_folder=here, allow_commands=False)).state is CheckState.NOT_NEEDED
+    assert check_commands(ProfilerSettings.load(data_directory=here)).found == f"any; run below {tmp_path}"
+    assert check_commands(ProfilerSettings.load(data_directory=here, allowed_commands=("python *",))).found.startswith(
+        "limited to python *;"
+    )
+    assert check_commands(ProfilerSettings.load(data_directory=here, allow_commands=False)).state is CheckState.NOT_NEEDED

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernalyse.services.cli.bundles import command_files, files_of_folder, model_bundle, pack_files
+from kernalyse.services.cli.bundles import command_files, files_of_directory, model_bundle, pack_files
 from kernalyse.services.cli.profile_request import ProfileOptions, build_profile
 from kernalyse.services.core.errors import BackendUnavailableError, CompileError, KernalyseError, UsageError
 
@@ -31,9 +31,9 @@ COMMAND = ("python", "train.py")
         ({"command": COMMAND, "environment": ("NOWHERE",)}, "option --env NOWHERE: found no such variable here"),
         ({"command": COMMAND, "duration_s": 0.0}, "option --duration 0"),
         ({"command": COMMAND, "duration_s": float("nan")}, "option --duration nan"),
-        ({"command": COMMAND, "bundle": Path("none")}, "option --bundle none: found no such folder"),
+        ({"command": COMMAND, "bundle": Path("none")}, "option --bundle none: found no such directory"),
         ({"target": Path("none")}, "option --target none: found no such file"),
-        ({"target": Path(__file__), "bundle": Path("none")}, "option --bundle none: found no such folder"),
+        ({"target": Path(__file__), "bundle": Path("none")}, "option --bundle none: found no such directory"),
     ],
 )
 def test_words_that_cannot_be_carried_out_are_named(words: dict[str, Any], message: str) -> None:
@@ -49,7 +49,7 @@ def test_a_file_that_is_no_program_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_what_a_bundle_passes_by_is_told(tmp_path: Path) -> None:
-    """A link to a file goes as the file; one to a folder may lead anywhere, above the bundle too."""
+    """A link to a file goes as the file; one to a directory may lead anywhere, above the bundle too."""
     (tmp_path / "train.py").write_text("print()")
     (tmp_path / "again.py").symlink_to("train.py")
     built = build_profile(ProfileOptions(command=COMMAND, bundle=tmp_path))
@@ -60,15 +60,15 @@ def test_what_a_bundle_passes_by_is_told(tmp_path: Path) -> None:
     built = build_profile(ProfileOptions(command=COMMAND, bundle=tmp_path))
     assert built.bundle
     assert built.bundle.file_names == ("again.py", "train.py")
-    assert built.notices == ("Does not go to the node, being links to folders or to nothing, or no files: 'data', 'gone', 'pipe'.",)
+    assert built.notices == ("Does not go to the node, being links to directories or to nothing, or no files: 'data', 'gone', 'pipe'.",)
 
 
-def nvcc_that(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "bin").mkdir()
-    nvcc = folder / "bin" / "nvcc"
+def nvcc_that(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory / "bin").mkdir()
+    nvcc = directory / "bin" / "nvcc"
     nvcc.write_text(f"#!/bin/sh\n{script}\n")
     nvcc.chmod(0o700)
-    monkeypatch.setenv("CUDA_HOME", str(folder))
+    monkeypatch.setenv("CUDA_HOME", str(directory))
 
 
 def test_a_source_is_compiled_or_refused_in_the_words_of_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_without_nvcc_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         build_profile(ProfileOptions(target=tmp_path / "add.cu"))
 
 
-def test_a_command_takes_the_files_along_that_it_names_in_its_folder(tmp_path: Path) -> None:
+def test_a_command_takes_the_files_along_that_it_names_in_its_directory(tmp_path: Path) -> None:
     for name in ("train.py", "data/a.txt", "data/b.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -106,14 +106,14 @@ def test_files_that_the_node_has_are_not_sent(tmp_path: Path, monkeypatch: pytes
     assert build_profile(ProfileOptions(COMMAND, has_files_there=True)).bundle is None
 
 
-def test_a_folder_is_packed_without_what_only_belongs_here(tmp_path: Path) -> None:
+def test_a_directory_is_packed_without_what_only_belongs_here(tmp_path: Path) -> None:
     for name in ("a.py", ".git/HEAD", "pkg/__pycache__/a.pyc", "pkg/b.py", ".venv/bin/python"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / "link.py").symlink_to("a.py")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone.py").symlink_to("nowhere")
-    files = files_of_folder(tmp_path)
+    files = files_of_directory(tmp_path)
     assert list(files) == ["a.py", "link.py", "pkg/b.py"]
     assert pack_files(files).data == pack_files(files).data
 
@@ -122,20 +122,20 @@ def test_more_than_nodes_take_is_refused_before_it_is_read(tmp_path: Path) -> No
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2 * 1024**3)
     with pytest.raises(KernalyseError, match="files for the node: found 2147483648 bytes"):
-        pack_files(files_of_folder(tmp_path))
+        pack_files(files_of_directory(tmp_path))
 
 
-def test_a_folder_of_too_many_files_is_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_too_many_files_is_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernalyse.bundle.MAX_FILE_COUNT", 3)
     for number in range(3):
         (tmp_path / str(number)).touch()
-    assert len(files_of_folder(tmp_path)) == 3
+    assert len(files_of_directory(tmp_path)) == 3
     (tmp_path / "one more").touch()
-    with pytest.raises(KernalyseError, match=f"folder {tmp_path}: found more than 3 files; expected at most 3. Leave data out"):
-        files_of_folder(tmp_path)
+    with pytest.raises(KernalyseError, match=f"directory {tmp_path}: found more than 3 files; expected at most 3. Leave data out"):
+        files_of_directory(tmp_path)
 
 
-def test_a_folder_that_cannot_be_read_is_not_left_out_unsaid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_read_is_not_left_out_unsaid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the system refuses it: tests may run as a user that may read anything."""
     (tmp_path / "locked").mkdir()
     scandir = os.scandir
@@ -146,8 +146,8 @@ def test_a_folder_that_cannot_be_read_is_not_left_out_unsaid(tmp_path: Path, mon
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(KernalyseError, match="locked: found Permission denied; expected a file or folder that can be read"):
-        files_of_folder(tmp_path)
+    with pytest.raises(KernalyseError, match="locked: found Permission denied; expected a file or directory that can be read"):
+        files_of_directory(tmp_path)
 
 
 def test_a_model_by_another_ending_is_no_onnx_file(tmp_path: Path) -> None:

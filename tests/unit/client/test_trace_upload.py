@@ -28,9 +28,9 @@ def test_ceilings_go_with_lists_alone(tmp_path: Path, name: str, content: bytes,
 
 def test_samples_go_with_the_document_that_they_are_named_after(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[]")
-    for folder in ("a.json-bin", "a.json-freqs-bin", "b.json-bin"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "0.bin").write_bytes(b"")
+    for directory in ("a.json-bin", "a.json-freqs-bin", "b.json-bin"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "0.bin").write_bytes(b"")
     found = [path.relative_to(tmp_path).as_posix() for path in find_companions(tmp_path / "a.json")]
     assert found == ["a.json-bin/0.bin", "a.json-freqs-bin/0.bin"]
 

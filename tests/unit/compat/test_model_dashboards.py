@@ -70,8 +70,8 @@ COMPARISON: dict[str, Any] = {
 }
 
 
-def written(folder: Path, name: str, content: object) -> Path:
-    path = folder / name
+def written(directory: Path, name: str, content: object) -> Path:
+    path = directory / name
     path.write_text(json.dumps(content))
     return path
 

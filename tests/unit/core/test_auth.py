@@ -13,7 +13,7 @@ from kernalyse.services.core.rpc import read_or_create_token, tokens_equal
 
 
 def test_the_first_start_makes_a_private_token_and_later_ones_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "folder" / "token"
+    path = tmp_path / "directory" / "token"
     token = read_or_create_token(path)
     assert len(token) >= 43  # 256 bits in base 64
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

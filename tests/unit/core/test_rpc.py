@@ -109,8 +109,8 @@ async def watch(stub: Any, received: list[int]) -> None:
 
 
 @pytest.fixture
-def socket(private_folders: Path) -> str:
-    return f"unix:{private_folders}/run/test.sock"
+def socket(private_directories: Path) -> str:
+    return f"unix:{private_directories}/run/test.sock"
 
 
 @pytest.mark.parametrize("cls", [cls for cls in error_classes() if cls.__module__ == core_errors.__name__])
@@ -415,8 +415,8 @@ def test_nothing_listens_on_what_is_no_address(address: str) -> None:
         build_server(address, ServerSecurity(TOKEN))
 
 
-def certificate_and_key(folder: Path) -> tuple[bytes, bytes]:
-    files = make_certificate(folder)
+def certificate_and_key(directory: Path) -> tuple[bytes, bytes]:
+    files = make_certificate(directory)
     return files.certificate.read_bytes(), files.key.read_bytes()
 
 

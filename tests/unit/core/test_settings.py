@@ -40,17 +40,17 @@ def test_each_service_reads_its_own_table(settings_file: Path) -> None:
     assert UiSettings.load().address == "127.0.0.1:7003"
 
 
-def test_the_file_is_looked_for_in_the_configuration_folder(private_folders: Path) -> None:
-    folder = private_folders / "config" / "kernalyse"
-    folder.mkdir()
-    (folder / "kernalyse.toml").write_text("[profiler]\ngrace_s = 1.5\n")
+def test_the_file_is_looked_for_in_the_configuration_directory(private_directories: Path) -> None:
+    directory = private_directories / "config" / "kernalyse"
+    directory.mkdir()
+    (directory / "kernalyse.toml").write_text("[profiler]\ngrace_s = 1.5\n")
     assert ProfilerSettings.load().grace_s == 1.5
 
 
-def test_without_a_file_the_defaults_hold(private_folders: Path) -> None:
+def test_without_a_file_the_defaults_hold(private_directories: Path) -> None:
     settings = ProfilerSettings.load()
-    assert settings.data_folder == private_folders / "data" / "kernalyse" / "profiler"
-    assert settings.announcement_path() == private_folders / "run" / "kernalyse" / "profiler.json"
+    assert settings.data_directory == private_directories / "data" / "kernalyse" / "profiler"
+    assert settings.announcement_path() == private_directories / "run" / "kernalyse" / "profiler.json"
     assert settings.token() == AnalyzerSettings.load().token()
 
 

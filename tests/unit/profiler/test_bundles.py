@@ -48,14 +48,14 @@ async def _receive(store: BundleStore, data: bytes, chunk_bytes: int = 1000) -> 
     return await store.receive(chunks())
 
 
-async def test_a_folder_is_unpacked_under_its_digest(store: BundleStore) -> None:
+async def test_a_directory_is_unpacked_under_its_digest(store: BundleStore) -> None:
     data = _archive(_member("include", tarfile.DIRTYPE), _member("include/a.h"), _member("./run.sh", mode=0o755), content=b"text")
     bundle = await _receive(store, data)
-    folder = store.path(bundle.digest)
+    directory = store.path(bundle.digest)
     assert (bundle.file_count, bundle.size_bytes) == (2, len(data))
-    assert (folder / "include" / "a.h").read_bytes() == b"text"
-    assert (folder / "run.sh").stat().st_mode & 0o777 == 0o700
-    assert (folder / "include" / "a.h").stat().st_mode & 0o777 == 0o600
+    assert (directory / "include" / "a.h").read_bytes() == b"text"
+    assert (directory / "run.sh").stat().st_mode & 0o777 == 0o700
+    assert (directory / "include" / "a.h").stat().st_mode & 0o777 == 0o600
 
 
 async def test_the_same_archive_twice_is_one_bundle(store: BundleStore, tmp_path: Path) -> None:
@@ -137,28 +137,28 @@ async def test_a_sparse_member_within_the_limit_is_unpacked_with_its_holes(store
     assert (store.path(bundle.digest) / "sparse").read_bytes() == bytes(996) + b"text"
 
 
-@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE], ids=["file", "folder"])
-async def test_folders_that_a_name_implies_count_too(store: BundleStore, tmp_path: Path, kind: bytes) -> None:
-    with pytest.raises(BundleTooLargeError, match="20 files and folders"):
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE], ids=["file", "directory"])
+async def test_directories_that_a_name_implies_count_too(store: BundleStore, tmp_path: Path, kind: bytes) -> None:
+    with pytest.raises(BundleTooLargeError, match="20 files and directories"):
         await _receive(store, _archive(*(_member(f"{number}/a/b/c/d/e", kind) for number in range(4))))
     assert not list((tmp_path / "bundles").iterdir())
 
 
-async def test_a_folder_that_many_names_imply_counts_once(store: BundleStore) -> None:
+async def test_a_directory_that_many_names_imply_counts_once(store: BundleStore) -> None:
     bundle = await _receive(store, _archive(*(_member(f"a/b/c/d/{number}") for number in range(16))))
     assert bundle.file_count == 16
 
 
-async def test_folders_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+async def test_directories_nested_too_deeply_are_refused(tmp_path: Path) -> None:
     store = BundleStore(tmp_path / "bundles", replace(LIMITS, max_file_count=10_000))
-    with pytest.raises(InvalidBundleError, match=f"at most {MAX_DEPTH} folders"):
+    with pytest.raises(InvalidBundleError, match=f"at most {MAX_DEPTH} directories"):
         await _receive(store, _archive(_member("a/" * 2_000 + "b")))
     assert not list((tmp_path / "bundles").iterdir())
     await _receive(store, _archive(_member("a/" * MAX_DEPTH + "b")))
 
 
 async def test_too_many_files_are_refused(store: BundleStore) -> None:
-    with pytest.raises(BundleTooLargeError, match="20 files and folders"):
+    with pytest.raises(BundleTooLargeError, match="20 files and directories"):
         await _receive(store, _archive(*(_member(f"f{number}") for number in range(21))))
 
 

@@ -28,7 +28,7 @@ y = { shape = ["n"], dtype = "float32", role = "OUTPUT" }
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     (tmp_path / "scale.cu").write_text(SOURCE)
     return tmp_path
 
@@ -52,8 +52,8 @@ def test_packaged_catalogue_names_every_kernel_of_its_sources() -> None:
         assert catalog.definition(name).reference is not None
 
 
-def test_entry_becomes_a_definition(folder: Path) -> None:
-    definition = parse_catalog(ENTRY, "mine.toml", folder).definition("scale")
+def test_entry_becomes_a_definition(directory: Path) -> None:
+    definition = parse_catalog(ENTRY, "mine.toml", directory).definition("scale")
     assert definition.parameters == (ParameterDefinition("n", (16, 32), 8),)
     assert definition.buffers[1] == BufferDefinition("y", ("n",), DataType.FLOAT32, BufferRole.OUTPUT)
     assert definition.arguments[0].expression == "2.5"
@@ -100,18 +100,18 @@ def test_unknown_kernel_names_the_closest() -> None:
         ("[scale]", "[scale]\nrelative_tolerance = -1", "relative_tolerance", "-1", "at least 0"),
     ],
 )
-def test_bad_entry_is_refused_by_field(folder: Path, old: str, new: str, field: str, found: str, expected: str) -> None:
+def test_bad_entry_is_refused_by_field(directory: Path, old: str, new: str, field: str, found: str, expected: str) -> None:
     assert old in ENTRY
     with pytest.raises(InvalidCatalogError) as error:
-        parse_catalog(ENTRY.replace(old, new, 1), "mine.toml", folder)
+        parse_catalog(ENTRY.replace(old, new, 1), "mine.toml", directory)
     assert error.value.subject == f"mine.toml, kernel scale, field {field}"
     assert found in error.value.found
     assert expected in error.value.expected
 
 
-def test_text_that_is_no_toml_is_refused_with_its_place(folder: Path) -> None:
+def test_text_that_is_no_toml_is_refused_with_its_place(directory: Path) -> None:
     with pytest.raises(InvalidCatalogError, match=r"mine\.toml.*line 1"):
-        parse_catalog("= 3", "mine.toml", folder)
+        parse_catalog("= 3", "mine.toml", directory)
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

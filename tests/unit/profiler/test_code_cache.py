@@ -1,4 +1,4 @@
-"""The cache of cubins as a folder of files: limits, ages, and what other processes leave in it."""
+"""The cache of cubins as a directory of files: limits, ages, and what other processes leave in it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def cubin_of(size_bytes: int) -> CompiledCode:
     return CompiledCode(os.urandom(size_bytes), "entry", "a warning", {"ptx": b"text", "ptxas.txt": b"report"}, compile_ns=7)
 
 
-def age(folder: Path, key: str, seconds: float) -> None:
-    for path in folder.glob(f"{key}-*"):
+def age(directory: Path, key: str, seconds: float) -> None:
+    for path in directory.glob(f"{key}-*"):
         os.utime(path, (time.time() - seconds,) * 2)
 
 
@@ -47,23 +47,23 @@ def test_entry_larger_than_the_whole_cache_is_not_kept(tmp_path: Path) -> None:
     assert not tuple(tmp_path.iterdir())
 
 
-def test_header_counts_by_its_content_and_by_its_place_in_its_folder(tmp_path: Path) -> None:
+def test_header_counts_by_its_content_and_by_its_place_in_its_directory(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path / "cache")
-    folders = [tmp_path / name for name in ("one", "two")]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "a.h").write_text("same")
-    cache.store("a", cubin_of(10), [folders[0] / "a.h"], folders[:1])
-    assert cache.find("a", folders[1:]) is not None, "the same header in another folder"
-    assert cache.find("a", ()) is None, "a folder less"
-    (folders[1] / "a.h").write_text("other")
-    assert cache.find("a", folders[1:]) is None
-    (folders[1] / "a.h").unlink()
-    assert cache.find("a", folders[1:]) is None
-    assert cache.find("a", folders[:1]) is not None, "a miss deletes nothing"
+    directories = [tmp_path / name for name in ("one", "two")]
+    for directory in directories:
+        directory.mkdir()
+        (directory / "a.h").write_text("same")
+    cache.store("a", cubin_of(10), [directories[0] / "a.h"], directories[:1])
+    assert cache.find("a", directories[1:]) is not None, "the same header in another directory"
+    assert cache.find("a", ()) is None, "a directory less"
+    (directories[1] / "a.h").write_text("other")
+    assert cache.find("a", directories[1:]) is None
+    (directories[1] / "a.h").unlink()
+    assert cache.find("a", directories[1:]) is None
+    assert cache.find("a", directories[:1]) is not None, "a miss deletes nothing"
 
 
-def test_header_outside_every_folder_counts_by_its_path(tmp_path: Path) -> None:
+def test_header_outside_every_directory_counts_by_its_path(tmp_path: Path) -> None:
     cache, header = CodeCache(tmp_path / "cache"), tmp_path / "system.h"
     header.write_text("1")
     cache.store("a", cubin_of(10), [header], ())
@@ -106,7 +106,7 @@ def test_what_a_killed_process_was_writing_goes_after_a_while(tmp_path: Path) ->
     assert new.exists(), "another process may still be at it"
 
 
-def test_folder_that_cannot_be_written_costs_nothing_but_the_cache(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_written_costs_nothing_but_the_cache(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = CodeCache(tmp_path / "file" / "below")
     cache.store("a", cubin_of(10), (), ())

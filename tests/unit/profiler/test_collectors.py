@@ -47,9 +47,9 @@ class Said:
         self.payloads.append(payload)
 
 
-def program_in(folder: Path, *, is_executable: bool = True) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "ncu"
+def program_in(directory: Path, *, is_executable: bool = True) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    program = directory / "ncu"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o700 if is_executable else 0o600)
     return program

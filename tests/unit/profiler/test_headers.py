@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.services.core.artifacts import FOLDER_LIST
+from kernalyse.services.core.artifacts import DIRECTORY_LIST
 from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
 from kernalyse.services.core.model import KernelSource
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
-from kernalyse.services.profiler.kernel_sources.headers import bundle_include_folders, expand_headers, pack_headers
+from kernalyse.services.profiler.kernel_sources.headers import bundle_include_directories, expand_headers, pack_headers
 from kernalyse.services.profiler.kernel_sources.syntax import descendants, source_location
 
 KNOWN = frozenset({"math.h"})
 
 
-def write(folder: Path, **files: str) -> None:
-    """Files by name, with __ for a folder's slash and _h for .h."""
+def write(directory: Path, **files: str) -> None:
+    """Files by name, with __ for a directory's slash and _h for .h."""
     for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_h", ".h").replace("_cu", ".cu")
+        path = directory / name.replace("__", "/").replace("_h", ".h").replace("_cu", ".cu")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
-def expanded(text: str, *folders: Path) -> str:
-    return expand_headers(KernelSource("k.cu", text), folders, KNOWN).text
+def expanded(text: str, *directories: Path) -> str:
+    return expand_headers(KernelSource("k.cu", text), directories, KNOWN).text
 
 
 def places(text: str) -> dict[str, str]:
@@ -49,11 +49,11 @@ def test_a_header_stands_in_the_place_of_its_include_and_every_line_keeps_its_na
     }
 
 
-def test_folders_are_searched_in_their_order_and_beside_the_including_file_first(tmp_path: Path) -> None:
+def test_directories_are_searched_in_their_order_and_beside_the_including_file_first(tmp_path: Path) -> None:
     write(tmp_path, one__x_h="int one;", two__x_h="int two;", two__y_h='#include "x.h"\n#include <x.h>\n')
-    folders = (tmp_path / "one", tmp_path / "two")
-    assert list(places(expanded("#include <x.h>\n", *folders))) == ["one"]
-    assert list(places(expanded('#include "y.h"\n', *folders))) == ["two", "one"]
+    directories = (tmp_path / "one", tmp_path / "two")
+    assert list(places(expanded("#include <x.h>\n", *directories))) == ["one"]
+    assert list(places(expanded('#include "y.h"\n', *directories))) == ["two", "one"]
 
 
 def test_what_is_found_nowhere_and_what_the_runtime_knows_stays(tmp_path: Path) -> None:
@@ -108,16 +108,16 @@ def test_a_header_that_is_no_text_is_named(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- bundles
 
 
-def unpacked(data: bytes, folder: Path) -> list[str]:
+def unpacked(data: bytes, directory: Path) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's Python 3.11 has no filters, 3.13 asks for one
-        archive.extractall(folder)
+        archive.extractall(directory)
         return archive.getnames()
 
 
-def project(folder: Path) -> Path:
+def project(directory: Path) -> Path:
     write(
-        folder,
+        directory,
         src__k_cu='#include "near.h"\n#include <far/deep.h>\n#include <vector>\n__global__ void k(float* y) { y[0] = 1; }\n',
         src__near_h='#include "../common/shared.h"\n',
         src__unused_h="int unused;\n",
@@ -126,7 +126,7 @@ def project(folder: Path) -> Path:
         include__far__deeper_h="int deeper;\n",
         include__other_h="int other;\n",
     )
-    return folder / "src" / "k.cu"
+    return directory / "src" / "k.cu"
 
 
 def test_what_is_really_included_is_packed_and_means_the_same_where_it_is_unpacked(tmp_path: Path) -> None:
@@ -135,21 +135,21 @@ def test_what_is_really_included_is_packed_and_means_the_same_where_it_is_unpack
     assert bundle is not None
     assert bundle.header_names == ("common/shared.h", "include/far/deep.h", "include/far/deeper.h", "src/near.h")
     unpacked(bundle.data, tmp_path / "there")
-    folders = bundle_include_folders(tmp_path / "there")
-    assert folders == (tmp_path / "there" / "src", tmp_path / "there" / "include")
-    found = places(expand_headers(KernelSource("k.cu", source_file.read_text()), folders, KNOWN).text)
+    directories = bundle_include_directories(tmp_path / "there")
+    assert directories == (tmp_path / "there" / "src", tmp_path / "there" / "include")
+    found = places(expand_headers(KernelSource("k.cu", source_file.read_text()), directories, KNOWN).text)
     assert {name: found[name] for name in ("shared", "deeper")} == {
         "shared": "../common/shared.h, line 1",
         "deeper": "far/deeper.h, line 1",
     }
 
 
-def test_a_path_through_a_folder_without_headers_works(tmp_path: Path) -> None:
+def test_a_path_through_a_directory_without_headers_works(tmp_path: Path) -> None:
     write(tmp_path, here__src__k_cu='#include "../common/x.h"\n', here__common__x_h="int x;\n")
     bundle = pack_headers(tmp_path / "here" / "src" / "k.cu", [])
     assert bundle is not None
     assert "src" in unpacked(bundle.data, tmp_path / "there")
-    assert (bundle_include_folders(tmp_path / "there")[0] / "../common/x.h").is_file()
+    assert (bundle_include_directories(tmp_path / "there")[0] / "../common/x.h").is_file()
 
 
 def test_the_same_files_give_the_same_bytes_wherever_they_lie(tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_a_source_without_own_headers_needs_no_bundle(tmp_path: Path) -> None:
 
 
 def test_a_bundle_without_a_list_is_searched_at_its_top(tmp_path: Path) -> None:
-    assert bundle_include_folders(tmp_path) == (tmp_path,)
+    assert bundle_include_directories(tmp_path) == (tmp_path,)
 
 
 @pytest.mark.parametrize("name", ["/etc", "../outside", "a/../../b"])
 def test_a_list_that_leads_out_of_the_bundle_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / FOLDER_LIST).parent.mkdir()
-    (tmp_path / FOLDER_LIST).write_text(f"src\n{name}\n")
-    with pytest.raises(InvalidBundleError, match="folders of the bundle"):
-        bundle_include_folders(tmp_path)
+    (tmp_path / DIRECTORY_LIST).parent.mkdir()
+    (tmp_path / DIRECTORY_LIST).write_text(f"src\n{name}\n")
+    with pytest.raises(InvalidBundleError, match="directories of the bundle"):
+        bundle_include_directories(tmp_path)

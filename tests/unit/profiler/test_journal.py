@@ -31,9 +31,9 @@ LIMIT_BYTES = 1024 * 1024
 
 @asynccontextmanager
 async def opened(
-    folder: Path, limits: JournalLimits = ROOMY, forget: Callable[[str], None] = lambda run_id: None
+    directory: Path, limits: JournalLimits = ROOMY, forget: Callable[[str], None] = lambda run_id: None
 ) -> AsyncIterator[Journal]:
-    journal = await Journal.open(folder, limits, ChangeNotifier(), forget)
+    journal = await Journal.open(directory, limits, ChangeNotifier(), forget)
     try:
         yield journal
     finally:
@@ -170,7 +170,7 @@ async def test_runs_come_newest_first_in_pages(tmp_path: Path) -> None:
         assert place is None
 
 
-async def test_one_service_a_folder(tmp_path: Path) -> None:
+async def test_one_service_a_directory(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(StoreLockedError, match="another profiler service"):
             await Journal.open(tmp_path, ROOMY, ChangeNotifier(), lambda run_id: None)
@@ -283,8 +283,8 @@ async def test_a_watcher_whose_next_events_have_been_dropped_is_told(tmp_path: P
             await read_all(journal, cursor)
 
 
-def sqlite_count(folder: Path, what: str) -> int:
-    connection = sqlite3.connect(folder / "journal.sqlite")
+def sqlite_count(directory: Path, what: str) -> int:
+    connection = sqlite3.connect(directory / "journal.sqlite")
     try:
         return int(connection.execute(f"SELECT count(*) FROM {what}").fetchone()[0])
     finally:

@@ -10,7 +10,7 @@ from kernalyse.services.profiler.backends.cuda.nvcc_programs import write_progra
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
 
 SOURCE = KernelSource(
-    "folder/kernels.cu",
+    "directory/kernels.cu",
     """
 extern "C" __global__ void plain(int n) {}
 namespace math { namespace inner {

@@ -28,7 +28,7 @@ from kernalyse.services.core.model import (
     NodePolicy,
     RunSpec,
 )
-from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_folder
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_directory
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
 from kernalyse.services.profiler.runs.files import BundleStore
 from kernalyse.services.profiler.workloads.models import find_model_spec
@@ -69,15 +69,15 @@ class Told:
         self.lines += payload.lines
 
 
-def prepared(folder: Path, told: Told | None = None, **changes: Any) -> PreparedModel:
-    """Of a run with the bundle folder/bundles/0…"""
+def prepared(directory: Path, told: Told | None = None, **changes: Any) -> PreparedModel:
+    """Of a run with the bundle directory/bundles/0…"""
     work = ModelRun(**{"model_name": "bert-tiny", **changes})
     find_model_spec(work).check(work)
-    return prepare(work, folder, None, told or Told())
+    return prepare(work, directory, None, told or Told())
 
 
-def bundle(folder: Path) -> Path:
-    path = folder / "bundles" / ("0" * 64)
+def bundle(directory: Path) -> Path:
+    path = directory / "bundles" / ("0" * 64)
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -189,9 +189,9 @@ def test_missing_packages_are_named_with_the_extra_that_brings_them(monkeypatch:
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    folder = bundle(tmp_path)
-    (folder / "text.onnx").write_text("hello world, no model")
-    (folder / "empty.onnx").write_bytes(b"")
+    directory = bundle(tmp_path)
+    (directory / "text.onnx").write_text("hello world, no model")
+    (directory / "empty.onnx").write_bytes(b"")
     for name, message in (
         ("text.onnx", "model file text.onnx: found Error parsing message"),
         ("empty.onnx", "model file empty.onnx: found no node in it; expected an ONNX file"),
@@ -210,9 +210,9 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_must_fit_the_model(tmp_path: Path) -> None:
-    folder = bundle(tmp_path)
-    (folder / "t.json").write_bytes(OWN_TOKENIZER.read_bytes())
-    (folder / "bad.json").write_text("{}")
+    directory = bundle(tmp_path)
+    (directory / "t.json").write_bytes(OWN_TOKENIZER.read_bytes())
+    (directory / "bad.json").write_text("{}")
     fitting: dict[str, Any] = {"bundle_digest": DIGEST, "prompt": "hello"}
     assert prepared(tmp_path, tokenizer_file_name="t.json", **fitting).dimensions.sequence == 3
     with pytest.raises(InvalidModelError, match=r"tokenizer file t\.json: found 1024 tokens; expected at most 1000, the vocabulary"):
@@ -361,7 +361,7 @@ def test_the_example_runs_the_model_as_a_program_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["run_onnx.py", "--prompt", "Hello world", "--passes", "2", "--profile", str(tmp_path / "p")])
-    runpy.run_path(str(catalog_folder() / "examples/inference_runners/run_onnx.py"), run_name="__main__")
+    runpy.run_path(str(catalog_directory() / "examples/inference_runners/run_onnx.py"), run_name="__main__")
     told = capsys.readouterr().out
     assert "4 tokens on CPUExecutionProvider: [CLS] hello world [SEP]" in told
     assert {node.pass_count for node in read_nodes(next(tmp_path.glob("p_*.json")), skip_count=0)} == {5}

@@ -37,8 +37,8 @@ def test_the_format_is_ruffs() -> None:
 
 
 def test_types_are_strict() -> None:
-    with alone_with("mypy") as folder:
-        done = run(str(BIN / "mypy"), "--cache-dir", str(folder))
+    with alone_with("mypy") as directory:
+        done = run(str(BIN / "mypy"), "--cache-dir", str(directory))
     assert done.returncode == 0, done.stdout
 
 
@@ -77,8 +77,8 @@ def test_imports_stay_light_in_a_fresh_interpreter(module: str, forbidden: tuple
 
 
 def python_files() -> list[Path]:
-    folders = ("services", "tests", "proto/python/kernalyse")
-    return [path for folder in folders for path in (ROOT / folder).rglob("*.py") if "v1" not in path.parts]
+    directories = ("services", "tests", "proto/python/kernalyse")
+    return [path for directory in directories for path in (ROOT / directory).rglob("*.py") if "v1" not in path.parts]
 
 
 def test_no_module_is_longer_than_600_lines() -> None:
@@ -112,8 +112,8 @@ def test_every_pinned_dependency_has_a_hash() -> None:
         assert [pin.splitlines()[0] for pin in pins if "--hash=sha256:" not in pin] == []
 
 
-def test_no_child_process_imports_from_the_folder_where_the_user_stands() -> None:
-    """`python -m` looks there first: a folder named `services`, or a random.py, would take the place of what is meant."""
+def test_no_child_process_imports_from_the_directory_where_the_user_stands() -> None:
+    """`python -m` looks there first: a directory named `services`, or a random.py, would take the place of what is meant."""
     unsafe = []
     for path in [path for path in python_files() if path.relative_to(ROOT).parts[0] in ("services", "proto")]:
         for node in ast.walk(ast.parse(path.read_text())):

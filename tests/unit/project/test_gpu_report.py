@@ -14,8 +14,8 @@ from tests.unit.ncu_report import FFMA, report_text
 from tests.unit.ncu_report import launch as ncu_launch
 
 
-def outcomes_of(folder: Path) -> dict[str, str]:
-    return {case["test"]: case["outcome"] for case in report.tests(read_records(folder))}
+def outcomes_of(directory: Path) -> dict[str, str]:
+    return {case["test"]: case["outcome"] for case in report.tests(read_records(directory))}
 
 
 def test_the_last_record_of_a_test_counts_and_one_that_was_cut_short_does_not(tmp_path: Path) -> None:

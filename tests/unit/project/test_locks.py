@@ -105,6 +105,6 @@ def test_locks_agree_on_the_version_of_each_package(python: str) -> None:
 
 
 def test_every_lock_file_is_made_by_make_lock_and_checked_on_every_python() -> None:
-    files = {str(path.relative_to(ROOT)) for folder in (ROOT, ROOT / "deploy") for path in folder.glob("*.lock")}
+    files = {str(path.relative_to(ROOT)) for directory in (ROOT, ROOT / "deploy") for path in directory.glob("*.lock")}
     assert files == set(lock_options())
     assert project()["project"]["requires-python"] == f">={PYTHONS[0]}"

@@ -100,11 +100,13 @@ REPORT: Final = Report(
 
 @pytest.fixture(scope="module")
 def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> dict[ReportFormat, Path]:
-    folder = tmp_path_factory.mktemp("documents")
+    directory = tmp_path_factory.mktemp("documents")
     for name, frame in tables.items():
         if not frame.is_empty():
-            frame.write_ipc(folder / f"{name}.arrow")
-    return {chosen: draw(DrawingTask(chosen, REPORT, "run-1", f"a run {HOSTILE[0]}"), folder) for chosen in ReportFormat if chosen.is_drawn}
+            frame.write_ipc(directory / f"{name}.arrow")
+    return {
+        chosen: draw(DrawingTask(chosen, REPORT, "run-1", f"a run {HOSTILE[0]}"), directory) for chosen in ReportFormat if chosen.is_drawn
+    }
 
 
 TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "Timeline", "What the devices did", "Samples"]

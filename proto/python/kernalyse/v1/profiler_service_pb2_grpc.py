@@ -160,7 +160,7 @@ class ProfilerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadBundle(self, request_iterator, context):
-        """Uploads a folder as a tar.gz in chunks of at most 1 MiB. Answered by the digest under which runs can name it.
+        """Uploads a directory as a tar.gz in chunks of at most 1 MiB. Answered by the digest under which runs can name it.
         Reasons: INVALID_BUNDLE, BUNDLE_TOO_LARGE, STORAGE_FULL, SWITCHED_OFF.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -220,7 +220,7 @@ def _print(program: str, report: Path, target: Path, name: str, limit_s: float) 
     errors = target.with_suffix(".errors")
     with target.open("wb") as output, errors.open("wb") as error_output:
         try:
-            status = run_limited(command, folder=target.parent, output=output, errors=error_output, limit_s=limit_s)
+            status = run_limited(command, directory=target.parent, output=output, errors=error_output, limit_s=limit_s)
         except subprocess.TimeoutExpired as error:
             raise TimeLimitError(
                 f"report {name}",

@@ -127,7 +127,7 @@ class TableDirectory:
             yield
         except (PolarsError, PanicException, OSError) as error:
             raise InvalidTraceError(
-                f"folder {self.name}, table {table_name}",
+                f"directory {self.name}, table {table_name}",
                 found=str(error).split("\n", 1)[0],
                 expected="a complete Parquet or Arrow file",
                 remedy="Copy or export it again.",

@@ -339,7 +339,7 @@ def _ranges_around(nesting: Nesting, call_indexes: Indexes) -> Indexes:
 #
 # Tables and columns are those of an SQLite export. Only the name of a file tells which table it holds.
 
-FOLDER_FORMAT: Final = "nsys-folder"
+DIRECTORY_FORMAT: Final = "nsys-folder"
 HEAD_BYTES: Final = 8
 TABLE_ENDINGS: Final = (".parquet", ".arrow")
 
@@ -347,8 +347,8 @@ TABLE_ENDINGS: Final = (".parquet", ".arrow")
 class NsysDirectoryReader:
     """The reader of exported directories."""
 
-    format = FOLDER_FORMAT
-    description = "a folder of tables that Nsight Systems exported (parquetdir, arrowdir)"
+    format = DIRECTORY_FORMAT
+    description = "a directory of tables that Nsight Systems exported (parquetdir, arrowdir)"
 
     def matches(self, head: bytes) -> bool:
         """Return whether the file is a Parquet or Arrow file."""
@@ -365,24 +365,24 @@ class NsysDirectoryReader:
             InvalidTraceError: the files are a single table, tables of another program, or damaged.
         """
         paths = {_table_name(name): path for name, path in _paths(files).items() if holds_table(path)}
-        folder = TableDirectory(_folder_name(files), paths)
+        directory = TableDirectory(_directory_name(files), paths)
         if not files.companions:
             raise InvalidTraceError(
                 f"file {files.file_name}",
                 found="one table alone",
-                expected="the folder that Nsight Systems exported, with all of its tables",
-                remedy="Give the folder: nsys export --type parquetdir REPORT.nsys-rep makes one.",
+                expected="the directory that Nsight Systems exported, with all of its tables",
+                remedy="Give the directory: nsys export --type parquetdir REPORT.nsys-rep makes one.",
             )
-        tables = read_tables(folder, selection)
+        tables = read_tables(directory, selection)
         others = sorted(_parts(name)[-1] for name, path in _paths(files).items() if not holds_table(path))
         skipped = [f"Files of the directory that are no tables are skipped: {', '.join(others)}."] if others else []
-        return replace(tables, title=folder.name, notes="\n".join([tables.notes, *skipped]))
+        return replace(tables, title=directory.name, notes="\n".join([tables.notes, *skipped]))
 
 
-def is_export(folder: Path) -> bool:
+def is_export(directory: Path) -> bool:
     """Return whether the files of a directory are the tables of one export. Raises OSError."""
     return any(
-        path.stem in OWN_TABLES and path.suffix in TABLE_ENDINGS and path.is_file() and holds_table(path) for path in folder.iterdir()
+        path.stem in OWN_TABLES and path.suffix in TABLE_ENDINGS and path.is_file() and holds_table(path) for path in directory.iterdir()
     )
 
 
@@ -400,10 +400,10 @@ def _table_name(file_name: str) -> str:
     return _parts(file_name)[-1].rsplit(".", 1)[0]
 
 
-def _folder_name(files: TraceFiles) -> str:
+def _directory_name(files: TraceFiles) -> str:
     """Return the name of the directory of the tables at their sender."""
-    folders = [parts[-2] for name in _paths(files) if len(parts := _parts(name)) > 1]
-    return folders[0] if folders else files.file_name
+    directories = [parts[-2] for name in _paths(files) if len(parts := _parts(name)) > 1]
+    return directories[0] if directories else files.file_name
 
 
 def _parts(file_name: str) -> list[str]:
@@ -449,7 +449,7 @@ class NsysReportReader:
 # ---------------------------------------------------------------- nsys program
 # Only nsys itself can read its reports. Where it is installed, it exports them.
 
-FOLDER_TYPE: Final = "parquetdir"
+DIRECTORY_TYPE: Final = "parquetdir"
 FILE_TYPE: Final = "sqlite"
 """The format that every version exports; it takes longer to write and to read."""
 
@@ -486,25 +486,27 @@ def exported(report: Path, name: str) -> Iterator[Path]:
             remedy="Install it, or export the report where it is installed: nsys export --type sqlite --lazy=false REPORT.nsys-rep",
         )
     with tempfile.TemporaryDirectory(prefix="kernalyse-nsys-") as private:
-        folder = Path(private)
-        export_type = FOLDER_TYPE if FOLDER_TYPE in _output(program, ["export", "--help"], folder, name, HELP_LIMIT_S) else FILE_TYPE
+        directory = Path(private)
+        export_type = (
+            DIRECTORY_TYPE if DIRECTORY_TYPE in _output(program, ["export", "--help"], directory, name, HELP_LIMIT_S) else FILE_TYPE
+        )
         # nsys requires the file name extension, which a received file does not have.
-        link, target = folder / "report.nsys-rep", folder / "exported"
+        link, target = directory / "report.nsys-rep", directory / "exported"
         link.symlink_to(report.absolute())
         limit_s = BASE_LIMIT_S + report.stat().st_size * LIMIT_S_PER_BYTE
         said = _output(
-            program, ["export", "--type", export_type, "--quiet", "true", "--output", str(target), str(link)], folder, name, limit_s
+            program, ["export", "--type", export_type, "--quiet", "true", "--output", str(target), str(link)], directory, name, limit_s
         )
         if not target.exists():
             raise _unreadable_report(name, f"no export, and: {said}")
         yield target
 
 
-def _output(program: str, arguments: list[str], folder: Path, name: str, limit_s: float) -> str:
+def _output(program: str, arguments: list[str], directory: Path, name: str, limit_s: float) -> str:
     """Run nsys and return its output on both streams."""
-    with (folder / "output").open("w+b") as output:
+    with (directory / "output").open("w+b") as output:
         try:
-            status = run_limited([program, *arguments], folder=folder, output=output, errors=output, limit_s=limit_s)
+            status = run_limited([program, *arguments], directory=directory, output=output, errors=output, limit_s=limit_s)
         except subprocess.TimeoutExpired as error:
             raise TimeLimitError(
                 f"report {name}",

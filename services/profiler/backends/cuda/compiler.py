@@ -25,7 +25,7 @@ from kernalyse.services.profiler.kernel_sources.functions import compiled_name, 
 
 # ---------------------------------------------------------------- nvcc compiler
 
-TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
+TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its directory."
 CUBIN_FILE: Final = "kernel.cubin"
 HEADERS_FILE: Final = "headers.d"
 
@@ -74,16 +74,16 @@ class NvccCompiler:
         if self._cache is None or reads_hidden_files(build):
             return job.run()[0]
         key = job.key()
-        found = self._cache.find(key, header_folders(build))
+        found = self._cache.find(key, header_directories(build))
         if found is not None:
             return found
         compiled, headers = job.run()
-        self._cache.store(key, compiled, headers, header_folders(build))
+        self._cache.store(key, compiled, headers, header_directories(build))
         return compiled
 
 
 class _Job:
-    """One compilation, in a temporary folder of its own."""
+    """One compilation, in a temporary directory of its own."""
 
     def __init__(self, nvcc: str, build: Build, architecture: str) -> None:
         self._nvcc = nvcc
@@ -99,21 +99,21 @@ class _Job:
     def run(self) -> tuple[CompiledCode, list[Path]]:
         """Compile, and return the result with the headers that were read."""
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
-            folder = Path(name)
+            directory = Path(name)
             start_ns = time.perf_counter_ns()
             entry = None
             text = self._build.source.text
-            source = folder / self._file_name
+            source = directory / self._file_name
             source.write_text(text if self._instance is None else with_instance(text, self._instance), encoding="utf-8")
-            output = self._call(folder, "-MD", "-MF", HEADERS_FILE, "--keep", self._file_name)
-            ptx = next((path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.ptx"))), None)
+            output = self._call(directory, "-MD", "-MF", HEADERS_FILE, "--keep", self._file_name)
+            ptx = next((path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.ptx"))), None)
             if self._instance is not None:
-                entry, ptx, report = self._without_variable(folder, ptx)
+                entry, ptx, report = self._without_variable(directory, ptx)
                 remarks = split_report(output)[1]
             else:
                 report, remarks = split_report(output)
             compile_ns = time.perf_counter_ns() - start_ns
-            cubin_file = folder / CUBIN_FILE
+            cubin_file = directory / CUBIN_FILE
             machine_code = disassemble(cubin_file, Path(self._nvcc).parent)
             listings = {"ptx": ptx, "ptxas.txt": report, "sass": None if machine_code is None else machine_code.decode(errors="replace")}
             compiled = CompiledCode(
@@ -123,9 +123,9 @@ class _Job:
                 listings={suffix: listing.encode() for suffix, listing in listings.items() if listing},
                 compile_ns=compile_ns,
             )
-            return compiled, read_headers(folder / HEADERS_FILE, folder)
+            return compiled, read_headers(directory / HEADERS_FILE, directory)
 
-    def _without_variable(self, folder: Path, ptx: str | None) -> tuple[str, str, str]:
+    def _without_variable(self, directory: Path, ptx: str | None) -> tuple[str, str, str]:
         """Compile once more without the helper variable; return the instance's entry, and the PTX and report of that cubin."""
         entry = instance_entry(ptx or "")
         if ptx is None or entry is None:
@@ -136,14 +136,14 @@ class _Job:
                 remedy=f"Add an explicit instance to the file, and name the kernel {template}.",
             )
         ptx = without_variable(ptx)
-        (folder / "instance.ptx").write_text(ptx, encoding="utf-8")
-        report, _ = split_report(self._call(folder, "instance.ptx"))
+        (directory / "instance.ptx").write_text(ptx, encoding="utf-8")
+        report, _ = split_report(self._call(directory, "instance.ptx"))
         return entry, ptx, report
 
-    def _call(self, folder: Path, *arguments: str) -> str:
+    def _call(self, directory: Path, *arguments: str) -> str:
         """Run nvcc to make CUBIN_FILE, and return its output. Raises CompileError."""
         arguments = ("--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments)
-        return run_nvcc(self._nvcc, arguments, folder, build_subject(self._build, self._architecture))
+        return run_nvcc(self._nvcc, arguments, directory, build_subject(self._build, self._architecture))
 
 
 def _qualified_instance(build: Build) -> str | None:
@@ -162,11 +162,11 @@ ENVIRONMENT: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  
 OPTION_FILES: Final = ("-optf", "--options-file")  # files of options: their content is unknown here, so the result is not cached
 
 
-def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) -> str:
+def run_nvcc(nvcc: str, arguments: Sequence[str], directory: Path, subject: str) -> str:
     """Run nvcc and return its output. Raises CompileError with nvcc's own lines, which name the .cu file."""
     try:
         done = subprocess.run(
-            [nvcc, *arguments], cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
+            [nvcc, *arguments], cwd=directory, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
         )
     except subprocess.TimeoutExpired as error:
         raise CompileError(subject, found=f"no end of nvcc within {COMPILE_LIMIT_S:.0f} s", remedy="Simplify it.") from error
@@ -194,25 +194,25 @@ def reads_hidden_files(build: Build) -> bool:
 def build_key(build: Build, architecture: str, *parts: str) -> str:
     """Return the cache key of a build without its headers.
 
-    Header folders have other paths in every run, so only their number is part of the key.
+    Header directories have other paths in every run, so only their number is part of the key.
 
     Args:
         parts: what else goes into the compilation: the compiler, and the text around the source.
     """
-    folders = header_folders(build)
-    options = [option for option in build_options(build, architecture) if option not in {f"-I{folder}" for folder in folders}]
+    directories = header_directories(build)
+    options = [option for option in build_options(build, architecture) if option not in {f"-I{directory}" for directory in directories}]
     environment = [os.environ.get(name, "") for name in ENVIRONMENT]
-    return cache_key(*parts, build.source.file_name, build.source.text, *environment, str(len(folders)), *options)
+    return cache_key(*parts, build.source.file_name, build.source.text, *environment, str(len(directories)), *options)
 
 
-def read_headers(listed: Path, folder: Path) -> list[Path]:
+def read_headers(listed: Path, directory: Path) -> list[Path]:
     """Return the headers listed in a make rule of nvcc -MD.
 
-    Files in the folder that nvcc ran in, and names from #line directives, are skipped.
+    Files in the directory that nvcc ran in, and names from #line directives, are skipped.
     """
     names = re.findall(r"(?:\\ |[^\s\\])+", listed.read_text(encoding="utf-8").partition(" : ")[2])
-    paths = [Path(os.path.normpath(folder / name.replace("\\ ", " "))) for name in names]
-    return [path for path in dict.fromkeys(paths) if path.parent != folder and path.is_file()]
+    paths = [Path(os.path.normpath(directory / name.replace("\\ ", " "))) for name in names]
+    return [path for path in dict.fromkeys(paths) if path.parent != directory and path.is_file()]
 
 
 # ---------------------------------------------------------------- nvcc options
@@ -222,7 +222,7 @@ DEBUG_OPTIONS: Final = ("-G", "--device-debug")
 
 
 def build_options(build: Build, architecture: str) -> list[str]:
-    """Return architecture, line numbers, macros, the request's own options, folders of headers: in this order.
+    """Return architecture, line numbers, macros, the request's own options, directories of headers: in this order.
 
     Args:
         architecture: of the device, e.g. "sm_90"; one that the request's options name counts instead.
@@ -232,7 +232,7 @@ def build_options(build: Build, architecture: str) -> list[str]:
         *([] if any(option in DEBUG_OPTIONS for option in build.options) else ["-lineinfo"]),  # full debug information has them
         *(f"-D{macro.name}={macro.value}" for macro in build.macros),
         *build.options,
-        *(f"-I{folder}" for folder in header_folders(build)),
+        *(f"-I{directory}" for directory in header_directories(build)),
     ]
 
 
@@ -241,11 +241,11 @@ def names_architecture(options: Sequence[str]) -> bool:
     return any(option.split("=", maxsplit=1)[0] in ARCHITECTURE_OPTIONS for option in options)
 
 
-def header_folders(build: Build) -> tuple[Path, ...]:
-    """Return the build's folders, and before them those in which the source itself lies: #include "x.h" looks there first."""
+def header_directories(build: Build) -> tuple[Path, ...]:
+    """Return the build's directories, and before them those in which the source itself lies: #include "x.h" looks there first."""
     place = PurePosixPath(build.source.file_name).parent
-    beside = [folder / place for folder in build.include_folders] if place.parts and ".." not in place.parts else []
-    return (*(folder for folder in beside if folder.is_dir()), *build.include_folders)
+    beside = [directory / place for directory in build.include_directories] if place.parts and ".." not in place.parts else []
+    return (*(directory for directory in beside if directory.is_dir()), *build.include_directories)
 
 
 # ---------------------------------------------------------------- code cache
@@ -271,21 +271,21 @@ class CompiledCode:
 
 
 class CodeCache:
-    """Compiled code in one folder, which several processes may share: an entry is written to a temporary file and then renamed.
+    """Compiled code in one directory, which several processes may share: an entry is written to a temporary file and then renamed.
 
     Args:
         max_bytes: of all entries; those that were used longest ago go first.
     """
 
-    def __init__(self, folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._directory = directory
         self._max_bytes = max_bytes
 
-    def find(self, key: str, header_folders: Sequence[Path]) -> CompiledCode | None:
+    def find(self, key: str, header_directories: Sequence[Path]) -> CompiledCode | None:
         """Return a cached result whose headers are unchanged, or None. An entry that cannot be read is skipped."""
-        for path in sorted(self._folder.glob(f"{key}-*.zip")):
+        for path in sorted(self._directory.glob(f"{key}-*.zip")):
             try:
-                compiled = _read(path, header_folders)
+                compiled = _read(path, header_directories)
             except (OSError, zipfile.BadZipFile, KeyError, ValueError):  # torn by a crash, or of another version: ignored
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -296,29 +296,29 @@ class CodeCache:
                 return compiled
         return None
 
-    def store(self, key: str, compiled: CompiledCode, headers: Sequence[Path], header_folders: Sequence[Path]) -> None:
+    def store(self, key: str, compiled: CompiledCode, headers: Sequence[Path], header_directories: Sequence[Path]) -> None:
         """Store an entry. A failed write is ignored: it only makes the next compilation slower."""
         with contextlib.suppress(OSError):
-            listed = [(*_place(header, header_folders), _digest(header)) for header in headers]
+            listed = [(*_place(header, header_directories), _digest(header)) for header in headers]
             name = f"{key}-{hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}.zip"
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file, unfinished = tempfile.mkstemp(dir=self._folder, suffix=UNFINISHED)
+            self._directory.mkdir(parents=True, exist_ok=True)
+            file, unfinished = tempfile.mkstemp(dir=self._directory, suffix=UNFINISHED)
             try:
                 with os.fdopen(file, "wb") as target:
                     _write(target, compiled, listed)
-                Path(unfinished).replace(self._folder / name)
+                Path(unfinished).replace(self._directory / name)
             except BaseException:
                 Path(unfinished).unlink(missing_ok=True)
                 raise
             self._shrink()
 
     def _shrink(self) -> None:
-        for path in self._folder.glob(f"*{UNFINISHED}"):
+        for path in self._directory.glob(f"*{UNFINISHED}"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > MAX_WRITING_S:
                     path.unlink()
         entries = []
-        for path in self._folder.glob("*.zip"):
+        for path in self._directory.glob("*.zip"):
             with contextlib.suppress(OSError):  # another process was faster
                 status = path.stat()
                 entries.append((status.st_mtime_ns, status.st_size, path))
@@ -335,14 +335,14 @@ def cache_key(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _place(header: Path, header_folders: Sequence[Path]) -> tuple[int | None, str]:
-    """Return a header's path relative to its folder, with the position of that folder.
+def _place(header: Path, header_directories: Sequence[Path]) -> tuple[int | None, str]:
+    """Return a header's path relative to its directory, with the position of that directory.
 
-    The folder of a run's bundle has another path in every run, so the path itself would never match.
+    The directory of a run's bundle has another path in every run, so the path itself would never match.
     """
-    for index, folder in enumerate(header_folders):
-        if header.is_relative_to(folder):
-            return index, str(header.relative_to(folder))
+    for index, directory in enumerate(header_directories):
+        if header.is_relative_to(directory):
+            return index, str(header.relative_to(directory))
     return None, str(header)
 
 
@@ -358,22 +358,22 @@ def _write(target: IO[bytes], compiled: CompiledCode, headers: Sequence[tuple[in
             archive.writestr(f"listing/{suffix}", data)
 
 
-def _read(path: Path, header_folders: Sequence[Path]) -> CompiledCode | None:
+def _read(path: Path, header_directories: Sequence[Path]) -> CompiledCode | None:
     """Read an entry. None: a header has changed since."""
     with zipfile.ZipFile(path) as archive:
         about = json.loads(archive.read("about.json"))
-        if any(digest != found for digest, found in _compared(about["headers"], header_folders)):
+        if any(digest != found for digest, found in _compared(about["headers"], header_directories)):
             return None
         listings = {name.removeprefix("listing/"): archive.read(name) for name in archive.namelist() if name.startswith("listing/")}
         return CompiledCode(archive.read("code"), about["entry"], about["log"], listings)
 
 
-def _compared(headers: Sequence[tuple[int | None, str, str]], header_folders: Sequence[Path]) -> Iterator[tuple[str, str | None]]:
+def _compared(headers: Sequence[tuple[int | None, str, str]], header_directories: Sequence[Path]) -> Iterator[tuple[str, str | None]]:
     for index, name, digest in headers:
-        if index is not None and index >= len(header_folders):
+        if index is not None and index >= len(header_directories):
             yield digest, None
             continue
-        header = Path(name) if index is None else header_folders[index] / name
+        header = Path(name) if index is None else header_directories[index] / name
         yield digest, _digest(header) if header.is_file() else None
 
 
@@ -409,10 +409,10 @@ DISASSEMBLERS: Final = (("cuobjdump", "-sass"), ("nvdisasm", "-c"))
 TIME_LIMIT_S: Final = 60.0  # megabytes of machine code take seconds; a listing is not worth a longer wait
 
 
-def disassemble(cubin_file: Path, toolkit_folder: Path) -> bytes | None:
+def disassemble(cubin_file: Path, toolkit_directory: Path) -> bytes | None:
     """Return the SASS of a cubin; None where no disassembler is found or it failed."""
     for program, option in DISASSEMBLERS:
-        found = find_disassembler(program, toolkit_folder)
+        found = find_disassembler(program, toolkit_directory)
         if found is None:
             continue
         try:
@@ -424,9 +424,9 @@ def disassemble(cubin_file: Path, toolkit_folder: Path) -> bytes | None:
     return None
 
 
-def find_disassembler(program: str, toolkit_folder: Path) -> str | None:
-    """Find a disassembler. toolkit_folder: where nvcc is."""
-    beside = toolkit_folder / program
+def find_disassembler(program: str, toolkit_directory: Path) -> str | None:
+    """Find a disassembler. toolkit_directory: where nvcc is."""
+    beside = toolkit_directory / program
     return str(beside) if beside.is_file() else shutil.which(program)
 
 

@@ -96,8 +96,8 @@ class NvccLaunch:
 class Builder(Protocol):
     """A compiler of executables from a program's text: nvcc, or a stand-in for tests."""
 
-    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
-        """Compile and link the program in `folder`, and return the executable. Raises CompileError."""
+    def build(self, program: KernelProgram, build: Build, directory: Path) -> BuiltProgram:
+        """Compile and link the program in `directory`, and return the executable. Raises CompileError."""
         ...
 
 
@@ -105,7 +105,7 @@ class NvccBackend:
     """A backend that compiles each kernel into a program of its own.
 
     Args:
-        cache_folder: where programs are stored between processes; None: nowhere.
+        cache_directory: where programs are stored between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: nvcc or the driver is missing, or the driver is older than the toolkit.
@@ -113,12 +113,12 @@ class NvccBackend:
 
     name: Final = BackendName.NVCC
 
-    def __init__(self, cache_folder: Path | None = None) -> None:
+    def __init__(self, cache_directory: Path | None = None) -> None:
         if find_nvcc() is None:
             raise BackendUnavailableError("backend NVCC", found="no nvcc to compile with", remedy=TOOLKIT)
         self._driver = CudaDriver("backend NVCC")
         check_versions(self._driver.version(), toolkit_version())
-        self._cache = None if cache_folder is None else CodeCache(cache_folder)
+        self._cache = None if cache_directory is None else CodeCache(cache_directory)
         self._builders: dict[str, ProgramBuilder] = {}
 
     def devices(self) -> tuple[Device, ...]:
@@ -170,7 +170,7 @@ class NvccSession:
         self._builder = builder
         self._can_block = can_block_streams(environment)
         self._limit_s = command_limit_s(environment)
-        self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
         self._kernels: dict[Build, NvccKernel] = {}
         self._attributes: dict[Path, KernelAttributes] = {}
         self._needs: dict[Path, LaunchRequirements] = {}
@@ -198,8 +198,8 @@ class NvccSession:
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
         program = write_program(build.source, build.function_name)
-        folder = Path(tempfile.mkdtemp(dir=self._folder)) / "program"
-        built = self._builder.build(program, build, folder)
+        directory = Path(tempfile.mkdtemp(dir=self._directory)) / "program"
+        built = self._builder.build(program, build, directory)
         kernel = NvccKernel(
             function_name=build.function_name,
             compile_ns=built.compile_ns,
@@ -307,7 +307,7 @@ class NvccSession:
             buffer.release()
         self._buffers.clear()
         self._kernels.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     # ------------------------------------------------------------ programs
 
@@ -506,7 +506,7 @@ class ProgramBuffer:
 class TransferFile:
     """An anonymous file in memory that a program of the same user opens through this process's descriptor.
 
-    No folder has to have room for it, and nothing is left of it once both processes are gone, however they end.
+    No directory has to have room for it, and nothing is left of it once both processes are gone, however they end.
     """
 
     def __init__(self) -> None:

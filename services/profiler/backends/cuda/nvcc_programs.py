@@ -28,7 +28,7 @@ from kernalyse.services.profiler.backends.cuda.compiler import (
     cache_key,
     compiler_version,
     disassemble,
-    header_folders,
+    header_directories,
     read_headers,
     reads_hidden_files,
     run_nvcc,
@@ -74,8 +74,8 @@ class ProgramBuilder:
         self._cache = cache
         self._measuring_object: bytes | None = None
 
-    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
-        """Return the executable for a kernel, in a folder that nothing else uses.
+    def build(self, program: KernelProgram, build: Build, directory: Path) -> BuiltProgram:
+        """Return the executable for a kernel, in a directory that nothing else uses.
 
         Raises:
             BackendUnavailableError: there is no nvcc.
@@ -87,13 +87,13 @@ class ProgramBuilder:
             raise BackendUnavailableError("nvcc", found="no nvcc to compile with", remedy=TOOLKIT)
         cache = None if reads_hidden_files(build) else self._cache
         key = build_key(build, self._architecture, self._measuring_key(nvcc), program.main_text)
-        made = None if cache is None else cache.find(key, header_folders(build))
+        made = None if cache is None else cache.find(key, header_directories(build))
         if made is None:
             made, headers = self._compile(nvcc, program, build)
             if cache is not None:
-                cache.store(key, made, headers, header_folders(build))
-        folder.mkdir(parents=True)
-        executable = folder / PROGRAM_FILE
+                cache.store(key, made, headers, header_directories(build))
+        directory.mkdir(parents=True)
+        executable = directory / PROGRAM_FILE
         executable.write_bytes(made.code)
         executable.chmod(0o700)
         options = shlex.join(build_options(build, self._architecture))
@@ -108,13 +108,13 @@ class ProgramBuilder:
         options = build_options(build, self._architecture)
         files = ("-MD", "-MF", HEADERS_FILE, "--keep", "-o", PROGRAM_FILE, MAIN_FILE, MEASURING_OBJECT)
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
-            folder = Path(name)
+            directory = Path(name)
             start_ns = time.perf_counter_ns()
-            (folder / program.source_file_name).write_text(program.source.text, encoding="utf-8")
-            (folder / MAIN_FILE).write_text(program.main_text, encoding="utf-8")
-            (folder / MEASURING_OBJECT).write_bytes(measuring_part)
+            (directory / program.source_file_name).write_text(program.source.text, encoding="utf-8")
+            (directory / MAIN_FILE).write_text(program.main_text, encoding="utf-8")
+            (directory / MEASURING_OBJECT).write_bytes(measuring_part)
             try:
-                output = run_nvcc(nvcc, (*options, *REPORT, *files), folder, build_subject(build, self._architecture))
+                output = run_nvcc(nvcc, (*options, *REPORT, *files), directory, build_subject(build, self._architecture))
             except CompileError as error:
                 if AMBIGUOUS not in error.found or "<" in build.function_name:
                     raise
@@ -127,13 +127,13 @@ class ProgramBuilder:
             compile_ns = time.perf_counter_ns() - start_ns
             report, remarks = split_report(output)
             made = CompiledCode(
-                code=(folder / PROGRAM_FILE).read_bytes(),
+                code=(directory / PROGRAM_FILE).read_bytes(),
                 entry=None,
                 log=remarks,
-                listings=_listings(folder, report, Path(nvcc).parent),
+                listings=_listings(directory, report, Path(nvcc).parent),
                 compile_ns=compile_ns,
             )
-            return made, read_headers(folder / HEADERS_FILE, folder)
+            return made, read_headers(directory / HEADERS_FILE, directory)
 
     def _measuring_part(self, nvcc: str) -> bytes:
         """Return the object file that all programs share; it is compiled once and cached."""
@@ -148,16 +148,16 @@ class ProgramBuilder:
         return self._measuring_object
 
     def _measuring_key(self, nvcc: str) -> str:
-        texts = [path.read_text(encoding="utf-8") for path in sorted(MEASURING_FOLDER.iterdir())]
+        texts = [path.read_text(encoding="utf-8") for path in sorted(MEASURING_DIRECTORY.iterdir())]
         return cache_key("measuring part", compiler_version(nvcc), self._architecture, *MEASURING_OPTIONS, *texts)
 
     def _compile_measuring_part(self, nvcc: str) -> bytes:
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
-            folder = Path(name)
-            source = str(MEASURING_FOLDER / MEASURING_FILE)
+            directory = Path(name)
+            source = str(MEASURING_DIRECTORY / MEASURING_FILE)
             options = ("-c", f"-arch={self._architecture}", *MEASURING_OPTIONS, "-o", MEASURING_OBJECT, source)
             try:
-                run_nvcc(nvcc, options, folder, MEASURING_FILE)
+                run_nvcc(nvcc, options, directory, MEASURING_FILE)
             except CompileError as error:
                 raise BackendUnavailableError(
                     f"backend NVCC for {self._architecture}",
@@ -165,18 +165,18 @@ class ProgramBuilder:
                     expected="CUDA 11.4 or later with a C++17 host compiler, which know this device",
                     remedy="Update the CUDA toolkit, or use --backend pycuda.",
                 ) from error
-            return (folder / MEASURING_OBJECT).read_bytes()
+            return (directory / MEASURING_OBJECT).read_bytes()
 
 
-def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, bytes]:
-    """Return PTX, SASS and ptxas report of the kernel's own file, by suffix, as far as nvcc has left them in the folder."""
+def _listings(directory: Path, report: str, toolkit_directory: Path) -> dict[str, bytes]:
+    """Return PTX, SASS and ptxas report of the kernel's own file, by suffix, as far as nvcc has left them in the directory."""
     stem = MAIN_FILE.partition(".")[0]
-    ptx = next((path.read_bytes() for path in sorted(folder.glob(f"{stem}*.ptx"))), None)
-    cubin = next(iter(sorted(folder.glob(f"{stem}*.cubin"))), None)
+    ptx = next((path.read_bytes() for path in sorted(directory.glob(f"{stem}*.ptx"))), None)
+    cubin = next(iter(sorted(directory.glob(f"{stem}*.cubin"))), None)
     found = {
         "ptx": ptx,
         "ptxas.txt": report.encode(),
-        "sass": None if cubin is None else disassemble(cubin, toolkit_folder),
+        "sass": None if cubin is None else disassemble(cubin, toolkit_directory),
     }
     return {suffix: listing for suffix, listing in found.items() if listing}
 
@@ -188,7 +188,7 @@ def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, byte
 
 MAIN_FILE: Final = "kernalyse_program.cu"
 DEFAULT_FILE: Final = "kernel.cu"
-MEASURING_FOLDER: Final = Path(__file__).parent / "device_code" / "measuring_program"
+MEASURING_DIRECTORY: Final = Path(__file__).parent / "device_code" / "measuring_program"
 ENTRY_FILE: Final = "kernel_entry.h"
 
 TEMPLATE: Final = """\
@@ -204,7 +204,7 @@ extern "C" const kernalyse_kernel_entry* kernalyse_find_kernel() {{ return kerna
 
 @dataclass(frozen=True, slots=True)
 class KernelProgram:
-    """A kernel as a program: its source files by name, all in one folder, and the kernel's signature."""
+    """A kernel as a program: its source files by name, all in one directory, and the kernel's signature."""
 
     main_text: str
     source_file_name: str
@@ -238,7 +238,7 @@ def _includable_name(file_name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _entry_text() -> str:
-    return (MEASURING_FOLDER / ENTRY_FILE).read_text(encoding="utf-8")
+    return (MEASURING_DIRECTORY / ENTRY_FILE).read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- driving
@@ -270,10 +270,10 @@ class MeasuringProgram:
         BackendUnavailableError, CompileError: the device cannot be opened, or the kernel is not compiled for it.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, device_index: int, limit_s: float, subject: str) -> None:
+    def __init__(self, command: Sequence[str], directory: Path, device_index: int, limit_s: float, subject: str) -> None:
         self._subject = subject
-        self._folder = folder
-        self._process = ProgramProcess(command, folder, limit_s)
+        self._directory = directory
+        self._process = ProgramProcess(command, directory, limit_s)
         try:
             self.attributes = KernelAttributes(*self._ask(f"open {device_index}", 6))
         except KernalyseError:
@@ -324,7 +324,7 @@ class MeasuringProgram:
 
     def time(self, timing: Timing, count: int, *, can_block: bool) -> TimedSamples:
         """Take `count` samples. can_block: block the stream while they are enqueued, if that many fit."""
-        file = self._folder / SAMPLES_FILE
+        file = self._directory / SAMPLES_FILE
         cache = "cold" if timing.cache_mode is CacheMode.COLD else "hot"
         words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(can_block), file)
         is_blocked, timer_step_ns = self._ask(" ".join(map(str, words)), 2)

@@ -79,7 +79,7 @@ class PyCudaBackend:
     """A backend that launches kernels in this process through PyCUDA.
 
     Args:
-        cache_folder: where cubins are stored between processes; None: nowhere.
+        cache_directory: where cubins are stored between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: pycuda or the driver is missing.
@@ -87,9 +87,9 @@ class PyCudaBackend:
 
     name: Final = BackendName.PYCUDA
 
-    def __init__(self, cache_folder: Path | None = None) -> None:
+    def __init__(self, cache_directory: Path | None = None) -> None:
         self._driver = _load_driver()
-        self._compiler = NvccCompiler(None if cache_folder is None else CodeCache(cache_folder))
+        self._compiler = NvccCompiler(None if cache_directory is None else CodeCache(cache_directory))
 
     def devices(self) -> tuple[Device, ...]:
         """Return the NVIDIA devices that the driver lists, in its order."""
@@ -469,7 +469,7 @@ def open_ranges(environment: Mapping[str, str], toolkit: Path | None = None) -> 
     """Return NVTX ranges under a tool that records them, else ranges without effect. Never raises.
 
     Args:
-        toolkit: folder of the CUDA toolkit with include/nvtx3; None: that of nvcc.
+        toolkit: directory of the CUDA toolkit with include/nvtx3; None: that of nvcc.
     """
     if not environment.get(LISTENER):
         return NoRanges()
@@ -489,8 +489,8 @@ def _toolkit() -> Path:
 
 
 def _build(toolkit: Path) -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory(prefix="kernalyse-nvtx-") as folder:
-        file = Path(folder) / "ranges.so"
+    with tempfile.TemporaryDirectory(prefix="kernalyse-nvtx-") as directory:
+        file = Path(directory) / "ranges.so"
         command = ["cc", "-shared", "-fPIC", "-O1", f"-I{toolkit / 'include'}", str(SOURCE_FILE), "-o", str(file), "-ldl"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
         if done.returncode != 0:

@@ -153,7 +153,7 @@ class OpenCLSession:
         if cached is not None:
             return replace(cached, compile_ns=0)
         start_ns = time.perf_counter_ns()
-        parsed = parse_kernel_source(expand_headers(build.source, build.include_folders, HARMLESS_HEADERS))
+        parsed = parse_kernel_source(expand_headers(build.source, build.include_directories, HARMLESS_HEADERS))
         target = Target(self._one.dialect, self._one.runtime, self._one.has_warps)
         translation = translate(parsed, build.function_name, block, target)
         wanted = _compiler_options(self._one.dialect, build)

@@ -1,7 +1,7 @@
 """OpenCL runtimes: Intel's CPU runtime and PoCL from pip, and the drivers that the system has registered.
 
-An OpenCL loader reads one small .icd file per runtime, from one folder. Intel's wheel brings such a file with a
-placeholder for a path, so one of our own is written to a private cache folder, beside copies of the system's, and the
+An OpenCL loader reads one small .icd file per runtime, from one directory. Intel's wheel brings such a file with a
+placeholder for a path, so one of our own is written to a private cache directory, beside copies of the system's, and the
 loader is pointed there before pyopencl is first imported. PoCL's wheel is found by pyopencl's own loader.
 """
 
@@ -51,7 +51,7 @@ def check_runtime(runtime: str | None) -> None:
         )
 
 
-def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
+def load_pyopencl(runtime: str | None, cache_directory: Path | None = None) -> Any:
     """Return the module pyopencl, with the requested runtimes registered. Only the first call of a process registers any.
 
     Raises BackendUnavailableError when pyopencl is missing or broken.
@@ -60,7 +60,7 @@ def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
     if "pyopencl" not in sys.modules:
         # its caches on disk hold binaries and call stubs: they would falsify compile times and fail on a read-only home
         os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
-        _register(runtime, cache_folder or _default_cache_folder())
+        _register(runtime, cache_directory or _default_cache_directory())
     try:
         import pyopencl
     except (ImportError, OSError) as error:
@@ -109,11 +109,11 @@ def _rank(device_id: str) -> tuple[int, str]:
     return (RUNTIMES.index(slug) if slug in RUNTIMES else -1, device_id)
 
 
-def _default_cache_folder() -> Path:
+def _default_cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernalyse"
 
 
-def _register(runtime: str | None, cache_folder: Path) -> None:
+def _register(runtime: str | None, cache_directory: Path) -> None:
     texts: list[str] = []
     library = intel_library() if runtime != "pocl" else None
     if library is not None and _preload(library.parent):
@@ -122,36 +122,36 @@ def _register(runtime: str | None, cache_folder: Path) -> None:
         vendors = Path(os.environ.get("OCL_ICD_VENDORS") or SYSTEM_VENDORS)
         files = sorted(vendors.glob("*.icd")) if vendors.is_dir() else []
         texts.extend(file.read_text(errors="replace") for file in files)
-    os.environ["OCL_ICD_VENDORS"] = str(_write_icd_folder(dict.fromkeys(texts), cache_folder)) + "/"
+    os.environ["OCL_ICD_VENDORS"] = str(_write_icd_directory(dict.fromkeys(texts), cache_directory)) + "/"
 
 
-def _preload(folder: Path) -> bool:
+def _preload(directory: Path) -> bool:
     """Return False when Intel's libraries cannot be loaded here; PoCL then works alone."""
     try:
         for name in INTEL_PRELOADS:
-            if (folder / name).is_file():
-                ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
+            if (directory / name).is_file():
+                ctypes.CDLL(str(directory / name), mode=ctypes.RTLD_GLOBAL)
     except OSError:
         return False
     return True
 
 
-def _write_icd_folder(texts: Iterable[str], cache_folder: Path) -> Path:
-    """Write one .icd file per runtime, in a folder named by their content: several processes may write it at once."""
+def _write_icd_directory(texts: Iterable[str], cache_directory: Path) -> Path:
+    """Write one .icd file per runtime, in a directory named by their content: several processes may write it at once."""
     contents = list(texts)
     name = "opencl-" + hashlib.sha256("\0".join(contents).encode()).hexdigest()[:16]
     try:
-        folder = cache_folder / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory = cache_directory / name
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:  # a read-only home
-        folder = Path(tempfile.mkdtemp(prefix="kernalyse-opencl-"))
+        directory = Path(tempfile.mkdtemp(prefix="kernalyse-opencl-"))
     for index, text in enumerate(contents):
-        path = folder / f"{index}.icd"
+        path = directory / f"{index}.icd"
         if not path.is_file() or path.read_text() != text:
-            partial = folder / f".{index}.{os.getpid()}"
+            partial = directory / f".{index}.{os.getpid()}"
             partial.write_text(text)
             partial.replace(path)
-    return folder
+    return directory
 
 
 def _describe(cl: Any, platform: Any, slug: str, index: int, handle: Any) -> OpenCLDevice:
@@ -185,8 +185,8 @@ def _describe(cl: Any, platform: Any, slug: str, index: int, handle: Any) -> Ope
     )
 
 
-def _last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+def _last_level_cache_bytes(directory: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
     """Return the size of the last level, which a flush must reach: Intel's runtime reports a core's second level. 0: unknown."""
-    sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
+    sizes = [path.read_text().strip() for path in directory.glob("index*/size")]
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[:-1].isdigit() and size[-1] in units), default=0)

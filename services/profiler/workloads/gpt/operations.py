@@ -10,7 +10,7 @@ from typing import Final
 from kernalyse.services.core.expressions import parse_expression
 from kernalyse.services.core.ml_models import Architecture
 from kernalyse.services.core.model import CacheMode, Configuration, DataType, DeviceKind, Dim3, KernelDefinition, ParameterValue
-from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_folder, load_catalog
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_directory, load_catalog
 from kernalyse.services.profiler.workloads.gpt.spec import FUSED
 from kernalyse.services.profiler.workloads.sweeps.launches import LaunchPlan, plan_launch
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration, PlannedKernel
@@ -302,4 +302,4 @@ def _kernel(kernel_name: str) -> PlannedKernel:
 @lru_cache
 def _catalogs() -> tuple[Catalog, ...]:
     """Return the project's own catalogs, whatever catalog the node offers for sweeps."""
-    return load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml")
+    return load_catalog(), load_catalog(catalog_directory() / "gpt" / "catalog.toml")

@@ -147,7 +147,7 @@ def _load(
     progress.report("making weights")
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
     model.fill(weights, tokens)
-    compiler = SweepCompiler((), pass_context.session, context.sink, context.folder)
+    compiler = SweepCompiler((), pass_context.session, context.sink, context.directory)
     loaded: list[LoadedPass] = []
     for planned in passes:
         progress.report(f"compiling {planned.name}")
@@ -207,9 +207,9 @@ def _report_model(
         "memory_bytes": need.device_bytes,
         "variants": variants,
     }
-    context.sink.write(store_artifact(context.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
+    context.sink.write(store_artifact(context.directory, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
     sources = {step.plan.planned.kernel.source.file_name: step.plan.planned.kernel.source.text for one in passes for step in one.steps}
-    context.sink.write(store_artifact(context.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
+    context.sink.write(store_artifact(context.directory, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
     lines = []
     for planned, verification in zip(passes, verifications, strict=True):
         error = verification.max_relative_error

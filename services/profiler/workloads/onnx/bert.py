@@ -34,12 +34,12 @@ MASKED: Final = -3.4028234663852886e38  # the lowest float32, added to scores th
 FORMAT: Final = 1  # counts up when another file comes of the same numbers
 
 
-def stored_bert(folder: Path, vocabulary_size: int, seed: int) -> Path:
-    """Return the model's file below `folder`, written there if it is missing. Two processes may write it at once."""
-    path = folder / f"{BUILT_IN_ONNX_MODEL}-{FORMAT}-{vocabulary_size}-{seed}.onnx"
+def stored_bert(directory: Path, vocabulary_size: int, seed: int) -> Path:
+    """Return the model's file below `directory`, written there if it is missing. Two processes may write it at once."""
+    path = directory / f"{BUILT_IN_ONNX_MODEL}-{FORMAT}-{vocabulary_size}-{seed}.onnx"
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writing-", delete=False) as file:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".writing-", delete=False) as file:
             file.write(bert(vocabulary_size, seed).SerializeToString())
         Path(file.name).replace(path)
     return path

@@ -195,7 +195,7 @@ def _shape(part: ModelInput, size: OpenDimensions) -> tuple[int, ...]:
 # ---------------------------------------------------------------- preparation
 # The model file is found or built, the prompt tokenized, and the inputs filled.
 
-BUILT_FOLDER: Final = "models"
+BUILT_DIRECTORY: Final = "models"
 MAX_SHOWN_COUNT: Final = 40  # tokens in the log: a line that can still be read
 
 
@@ -209,13 +209,13 @@ class PreparedModel:
     dimensions: OpenDimensions
 
 
-def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: EventSink) -> PreparedModel:
-    """Prepare a model. folder: of the run, with its bundle. cache_folder: where a built model is stored; None: the run's folder.
+def prepare(work: ModelRun, directory: Path, cache_directory: Path | None, sink: EventSink) -> PreparedModel:
+    """Prepare a model. directory: of the run, with its bundle. cache_directory: where a built model is stored; None: the run's directory.
 
     Raises InvalidModelError and InvalidParameterError: what of the files and the prompt cannot be used.
     """
-    bundle = None if work.bundle_digest is None else (folder / "bundles" / work.bundle_digest.removeprefix("sha256:")).resolve()
-    file = read_model_file(_path(work, bundle, cache_folder or folder), work.model_name)
+    bundle = None if work.bundle_digest is None else (directory / "bundles" / work.bundle_digest.removeprefix("sha256:")).resolve()
+    file = read_model_file(_path(work, bundle, cache_directory or directory), work.model_name)
     tokens = _tokens(work, bundle, file, sink) if work.prompt else None
     size = resolve_dimensions(work, file, tokens)
     _report_fixed(work, size, sink)
@@ -237,9 +237,9 @@ def _report_fixed(work: ModelRun, size: OpenDimensions, sink: EventSink) -> None
         sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
 
 
-def _path(work: ModelRun, bundle: Path | None, cache_folder: Path) -> Path:
+def _path(work: ModelRun, bundle: Path | None, cache_directory: Path) -> Path:
     if work.model_name == BUILT_IN_ONNX_MODEL:
-        return stored_bert(cache_folder / BUILT_FOLDER, work.vocabulary_size, work.seed)
+        return stored_bert(cache_directory / BUILT_DIRECTORY, work.vocabulary_size, work.seed)
     assert bundle is not None  # the service has checked it
     return bundle / work.model_name
 

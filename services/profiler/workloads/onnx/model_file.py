@@ -88,8 +88,8 @@ def _graph(path: Path, name: str) -> onnx.GraphProto:
         raise InvalidModelError(
             f"model file {name}",
             found="no such file in the bundle",
-            expected=f"one of {', '.join(present)}" if present else "a path below the bundle's top folder",
-            remedy="Correct the name, or upload the folder that has it.",
+            expected=f"one of {', '.join(present)}" if present else "a path below the bundle's top directory",
+            remedy="Correct the name, or upload the directory that has it.",
         )
     try:
         model = onnx.load(path, load_external_data=False)
@@ -118,7 +118,7 @@ def _check_external_data(graph: onnx.GraphProto, path: Path, name: str) -> None:
             f"weights of model file {name}",
             found=f"no file {', '.join(missing)} beside it",
             expected="every file of external data that the model names",
-            remedy="Put them into the same folder of the bundle.",
+            remedy="Put them into the same directory of the bundle.",
         )
 
 

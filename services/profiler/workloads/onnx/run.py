@@ -190,10 +190,10 @@ def run_onnx(work: ModelRun, context: ModelContext) -> None:
     sink = context.sink
     progress = ProgressReporter(sink, total_count=1)
     progress.report(f"preparing {work.model_name}")
-    model = prepare(work, context.folder, context.cache_folder, sink)
+    model = prepare(work, context.directory, context.cache_directory, sink)
     device_session = context.open_session()
     device = device_session.device
-    with tempfile.TemporaryDirectory(dir=context.folder) as name:
+    with tempfile.TemporaryDirectory(dir=context.directory) as name:
         passes = _Passes(model, Provider.of(device), Path(name))
         progress.device_id = device.device_id
         progress.report(f"loading {work.model_name}")
@@ -213,7 +213,7 @@ class _Passes:
 
     model: PreparedModel
     provider: Provider
-    folder: Path
+    directory: Path
     session: OnnxSession = field(init=False)
     memory_bytes: int | None = None  # of the host, that the model takes at most, loaded and run; None: not known, or on another device
     profiled_count: int = GROUP_COUNT
@@ -225,7 +225,7 @@ class _Passes:
         for _ in range(warm_up_count):
             self.session.run(self.model.feeds)
         self.memory_bytes = peak.grown_bytes() if self.provider.is_host else None
-        optimized = self.folder / "optimized.onnx"
+        optimized = self.directory / "optimized.onnx"
         nodes = self.profiled(GROUP_COUNT, optimized)[0]
         plan = plan_pass(self.model, nodes, layer_paths(self.model.file, optimized, nodes))
         self.profiled_count = max(MIN_TRIAL_COUNT, MAX_PROFILED_EVENTS // max(len(nodes), 1))
@@ -233,7 +233,7 @@ class _Passes:
 
     def profiled(self, count: int, optimized: Path | None = None) -> tuple[tuple[ProfiledNode, ...], Path]:
         """Run `count` passes under a profile of their own; return their nodes and the profile."""
-        session = OnnxSession(self.model.file.path, self.model.name, self.provider, profile=self.folder / "profile", optimized=optimized)
+        session = OnnxSession(self.model.file.path, self.model.name, self.provider, profile=self.directory / "profile", optimized=optimized)
         for _ in range(COLD_COUNT + count):
             session.run(self.model.feeds)
         profile = session.end_profile()
@@ -345,7 +345,7 @@ class _Run:
 
     def _store(self, profile: Path) -> None:
         """Store the trace of the last trial."""
-        self._sink.write(store_artifact(self._context.folder, TRACE_FILE, profile.read_bytes()))
+        self._sink.write(store_artifact(self._context.directory, TRACE_FILE, profile.read_bytes()))
         self._sink.write(TraceStored((TRACE_FILE,), FORMAT))
 
     def _report_measurements(self, stop_reason: StopReason) -> None:

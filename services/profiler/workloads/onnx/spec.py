@@ -79,13 +79,13 @@ def _check_packages() -> None:
 def _check_files(work: ModelRun) -> None:
     is_file = work.model_name != BUILT_IN_ONNX_MODEL
     if is_file and not work.bundle_digest:
-        raise _invalid("bundle_digest", work, "none", "the digest of the bundle that has the file", "Upload the file's folder first.")
+        raise _invalid("bundle_digest", work, "none", "the digest of the bundle that has the file", "Upload the file's directory first.")
     if work.tokenizer_file_name and not work.bundle_digest:
-        raise _invalid("tokenizer_file_name", work, work.tokenizer_file_name, "a bundle that has the file", "Upload its folder first.")
+        raise _invalid("tokenizer_file_name", work, work.tokenizer_file_name, "a bundle that has the file", "Upload its directory first.")
     for name in (work.model_name, work.tokenizer_file_name):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\0" in name:
-            raise _invalid("file name", work, repr(name), "a path below the bundle's top folder")
+            raise _invalid("file name", work, repr(name), "a path below the bundle's top directory")
 
 
 def _check_prompt(work: ModelRun) -> None:

@@ -45,7 +45,7 @@ class MeasurementContext:
     sweep: KernelSweep
     session: DeviceSession
     sink: EventSink
-    folder: Path  # of the run
+    directory: Path  # of the run
     clock_meter: ClockMeter
     contention: ContentionCheck
     buffers: DeviceBuffers

@@ -14,7 +14,7 @@ from kernalyse.services.core.errors import InvalidParameterError, InvalidRequest
 from kernalyse.services.core.expressions import parse_expression
 from kernalyse.services.core.model import Configuration, Device, Dim3, KernelDefinition, LogLevel, LogLines
 from kernalyse.services.profiler.backends.base import Build, CompiledKernel, DeviceSession, LaunchConfiguration
-from kernalyse.services.profiler.kernel_sources.headers import bundle_folder, bundle_include_folders
+from kernalyse.services.profiler.kernel_sources.headers import bundle_directory, bundle_include_directories
 from kernalyse.services.profiler.measuring.buffers import BufferPlan, check_fits, plan_buffer
 from kernalyse.services.profiler.workloads.events import EventSink, store_artifact
 from kernalyse.services.profiler.workloads.sweeps.plan import PlannedConfiguration
@@ -176,14 +176,14 @@ class SweepCompiler:
 
     Args:
         options: of the compiler, for all of them.
-        folder: of the run; listings become its artifacts.
+        directory: of the run; listings become its artifacts.
     """
 
-    def __init__(self, options: tuple[str, ...], session: DeviceSession, sink: EventSink, folder: Path) -> None:
+    def __init__(self, options: tuple[str, ...], session: DeviceSession, sink: EventSink, directory: Path) -> None:
         self._options = options
         self._session = session
         self._sink = sink
-        self._folder = folder
+        self._directory = directory
         self._refusals: dict[tuple[Build, Dim3], KernalyseError] = {}
         self._reported: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
 
@@ -210,7 +210,7 @@ class SweepCompiler:
             function_name=kernel.definition.function,
             macros=planned.macro_values,
             options=self._options,
-            include_folders=() if digest is None else bundle_include_folders(bundle_folder(self._folder, digest)),
+            include_directories=() if digest is None else bundle_include_directories(bundle_directory(self._directory, digest)),
         )
 
     def _report(self, planned: PlannedConfiguration, compiled: CompiledKernel) -> None:
@@ -219,7 +219,7 @@ class SweepCompiler:
             self._sink.write(LogLines(LogLevel.WARNING, "compiler", tuple(log.splitlines())))
         for suffix, data in compiled.listings.items():
             if self._is_new(suffix, data.decode(errors="replace")):
-                self._sink.write(store_artifact(self._folder, self._listing_name(planned, suffix), data))
+                self._sink.write(store_artifact(self._directory, self._listing_name(planned, suffix), data))
 
     def _listing_name(self, planned: PlannedConfiguration, suffix: str) -> str:
         """Return a file name unique within the run: the plain one first, later ones with what differs."""

@@ -88,7 +88,7 @@ class ProblemRun:
         """Compare both sides; None where one of them has failed."""
         baseline, candidate = self._sides
         note = CrashMarker(
-            self._context.folder, [MarkedTrial(side.configuration_index, side.label, is_measurement=True) for side in self._sides]
+            self._context.directory, [MarkedTrial(side.configuration_index, side.label, is_measurement=True) for side in self._sides]
         )
         turns = InterleavedTrials(baseline, candidate, self._progress.report, note.write)
         try:
@@ -213,7 +213,7 @@ def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, prog
             _report_unconfirmed(best, runner_up, "the budget is spent.", context)
             return
         with CrashMarker(
-            context.folder, [MarkedTrial(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
+            context.directory, [MarkedTrial(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
         ) as note:
             comparison = InterleavedTrials(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same

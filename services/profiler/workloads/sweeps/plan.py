@@ -29,7 +29,7 @@ from kernalyse.services.core.model import (
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, check_definition, derive_definition
 from kernalyse.services.profiler.kernel_sources.definitions import BLOCK_NAMES, iterate_expressions
 from kernalyse.services.profiler.kernel_sources.functions import parse_kernel_source
-from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle, bundle_folder, repack_headers
+from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle, bundle_directory, repack_headers
 from kernalyse.services.profiler.kernel_sources.syntax import fixed_line, has_includes, is_mentioned
 from kernalyse.services.profiler.workloads.sweeps.checks import check_names, check_pairing, check_sweep, parse_where
 
@@ -62,7 +62,7 @@ class PlannedKernel:
     axes: tuple[Axis, ...]  # the request's in its order, then the definition's defaults for the parameters left
     ties: tuple[Tie, ...]  # in an order in which each source already has its value
     arguments: tuple[ArgumentDefinition, ...]  # those of the request in place of the definition's
-    bundle_digest: str | None = None  # uploaded folder with headers
+    bundle_digest: str | None = None  # uploaded directory with headers
     macro_axes: tuple[Axis, ...] = ()
     blocks: tuple[Dim3, ...] = ()  # empty: the definition's
     block_axes: tuple[Axis, ...] = ()  # of block_x, block_y, block_z; they replace extents of the block
@@ -484,9 +484,9 @@ def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
     return replace(spec, work=replace(sweep, kernels=kernels))
 
 
-def stored_header_bundles(plan: SweepPlan, folder: Path) -> Iterator[HeaderBundle]:
-    """Yield the bundles of headers that the sweep's kernels name, as they were uploaded. folder: of the run."""
+def stored_header_bundles(plan: SweepPlan, directory: Path) -> Iterator[HeaderBundle]:
+    """Yield the bundles of headers that the sweep's kernels name, as they were uploaded. directory: of the run."""
     for digest in sorted({kernel.bundle_digest for kernel in plan.kernels if kernel.bundle_digest is not None}):
-        headers = repack_headers(bundle_folder(folder, digest))
+        headers = repack_headers(bundle_directory(directory, digest))
         if headers is not None and headers.digest == digest:
             yield headers

@@ -43,7 +43,7 @@ def run_sweep(
     plan: SweepPlan,
     session: DeviceSession,
     sink: EventSink,
-    folder: Path,
+    directory: Path,
     process_index: int = 0,
     failed_count: int = 0,
 ) -> int:
@@ -65,11 +65,11 @@ def run_sweep(
         sweep=sweep,
         session=session,
         sink=sink,
-        folder=folder,
+        directory=directory,
         clock_meter=open_clock_meter(session.device),
         contention=ContentionCheck(open_use_meter(session.device)),
         buffers=DeviceBuffers(session),
-        compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
+        compiler=SweepCompiler(sweep.compiler_options, session, sink, directory),
     )
     reporter = ProgressReporter(sink, plan.configuration_count, session.device.device_id, plan.completed_count(process_index), failed_count)
     progress = SweepProgress(reporter)

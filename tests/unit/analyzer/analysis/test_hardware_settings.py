@@ -63,13 +63,13 @@ def add(
     node_id: str = "",
 ) -> bool:
     stored, next_event_index = with_event_indexes(run_id, frames)
-    folder = store.reserve_rows(run_id)
-    folder.mkdir()
-    write_frames(folder, stored)
+    directory = store.reserve_rows(run_id)
+    directory.mkdir()
+    write_frames(directory, stored)
     count = None if device_id is None else 1
     spec = RunSpec(work or ImportedTrace("a.json", digest, "commands"))
     run = Run(run_id, node_id, spec, RunState.SUCCEEDED, MOMENT, device_id=device_id, total_configuration_count=count)
-    return store.add_imported(run, folder, next_event_index)
+    return store.add_imported(run, directory, next_event_index)
 
 
 def add_list(store: Store, *, bytes_per_s: float = 50e9, digest: str = "sha256:0") -> bool:

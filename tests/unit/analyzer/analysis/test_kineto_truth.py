@@ -1,66 +1,40 @@
-"""Every Kineto trace in the shared folder against answers that were computed without this project."""
+"""Every Kineto trace in the shared directory against answers that were computed without this project."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.analysis.traces.activity import trace_breakdown
-from kernalyse.services.analyzer.analysis.traces.kernels import trace_kernels
-from kernalyse.services.analyzer.analysis.traces.layers import trace_layers
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.kineto.reader import FORMAT, KinetoReader
 from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.analyzer.tables.traces import TIMELINE_TABLES
+from tests.unit.trace_truth import SHARED, assert_kernels_and_layers, expected_of, shared_traces
 
-SHARED = Path(__file__).parents[5] / "shared" / "data"
-FILES = sorted((SHARED / "kineto").glob("*.json.gz")) or [SHARED / "kineto" / "none.json.gz"]
+FILES = shared_traces("kineto", ".json.gz")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json.gz"))
 def test_figures_are_those_of_the_answers(path: Path) -> None:
-    if not path.exists():
-        pytest.skip(f"{SHARED} is not there: the traces and their answers are not part of the project")
-    answers = SHARED / "expected" / f"kineto_{path.name.removesuffix('.gz')}"
-    expected: dict[str, Any] = json.loads(answers.read_text())
+    expected = expected_of(path, f"kineto_{path.name.removesuffix('.gz')}")
     files = TraceFiles(path.name, path, arrived_unix_ns=0)
     assert select_reader(files).format == FORMAT
     read = KinetoReader().read(files)
     for table in TIMELINE_TABLES:
         assert read.frames[table.table_name].columns == list(table.column_names[2:]), table.table_name
     frames = {name: frame.lazy() for name, frame in read.frames.items()}
-    launches, names, ranges = frames["kernel_launches"], frames["trace_names"], frames["ranges"]
+    launches = frames["kernel_launches"]
 
     assert f"Kineto trace of {expected['event_count']} events." in read.notes
-    assert launches.collect().height == expected["kernel_count"]
-    assert launches.filter(pl.col("api_call_index").is_not_null()).collect().height == expected["kernel_with_runtime_call_count"]
-    in_module = launches.filter(pl.col("layer_source") == "module").collect()
-    assert in_module.height == expected["kernel_in_module_count"]
-    missing_count = expected["kernel_count"] - expected["kernel_with_runtime_call_count"]
-    assert (f"{missing_count} of {expected['kernel_count']} kernels have no runtime call" in read.notes) == (missing_count > 0)
+    assert launches.filter(pl.col("layer_source") == "module").collect().height == expected["kernel_in_module_count"]
+    assert_kernels_and_layers(frames, read.notes, expected, "module", "innermost_module")
 
-    kernels = trace_kernels(launches, names).collect()
-    assert {
-        row["kernel_name"]: {
-            "count": row["launch_count"],
-            "sum_ns": row["duration_sum_ns"],
-            "min_ns": row["duration_min_ns"],
-            "max_ns": row["duration_max_ns"],
-        }
-        for row in kernels.iter_rows(named=True)
-    } == expected["kernels"]
-
-    layers = trace_layers(launches, ranges, names).filter(pl.col("source") == "module").collect()
-    assert {
-        row["layer"]: {"count": row["launch_count"], "kernel_ns": row["duration_sum_ns"]} for row in layers.iter_rows(named=True)
-    } == expected["innermost_module"]
-
-    breakdown = trace_breakdown(launches, frames["memory_ops"], names, frames["trace_devices"]).filter(pl.col("launch_count") > 0).collect()
-    assert {str(row["device_index"]): row["busy_ns"] for row in breakdown.iter_rows(named=True)} == expected["busy_ns"]
+    breakdown = trace_breakdown(launches, frames["memory_ops"], frames["trace_names"], frames["trace_devices"]).collect()
+    launching = breakdown.filter(pl.col("launch_count") > 0)
+    assert {str(row["device_index"]): row["busy_ns"] for row in launching.iter_rows(named=True)} == expected["busy_ns"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json.gz"))

@@ -101,7 +101,7 @@ print(sum(counted.plus_two.dispatcher.stats.cache_hits.values()))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     """Of module `counted`."""
     found = tmp_path / "sources"
     found.mkdir()
@@ -109,9 +109,9 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def start(folder: Path, code: str = CALL, **environment: str) -> subprocess.Popen[str]:
+def start(directory: Path, code: str = CALL, **environment: str) -> subprocess.Popen[str]:
     inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    return subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, env=inherited | environment)
+    return subprocess.Popen([sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE, text=True, env=inherited | environment)
 
 
 def hits(process: subprocess.Popen[str]) -> int:
@@ -121,46 +121,46 @@ def hits(process: subprocess.Popen[str]) -> int:
     return int(output)
 
 
-def test_processes_that_start_at_once_leave_code_for_later_ones(folder: Path, tmp_path: Path) -> None:
+def test_processes_that_start_at_once_leave_code_for_later_ones(directory: Path, tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
-    for process in [start(folder, NUMBA_CACHE_DIR=cache) for _ in range(3)]:
+    for process in [start(directory, NUMBA_CACHE_DIR=cache) for _ in range(3)]:
         hits(process)
-    assert hits(start(folder, NUMBA_CACHE_DIR=cache)) == 1
-    (folder / "counted.py").write_text(MODULE.replace("value + 1", "value + 1 + 0"))
-    assert hits(start(folder, NUMBA_CACHE_DIR=cache)) == 0  # of another source
+    assert hits(start(directory, NUMBA_CACHE_DIR=cache)) == 1
+    (directory / "counted.py").write_text(MODULE.replace("value + 1", "value + 1 + 0"))
+    assert hits(start(directory, NUMBA_CACHE_DIR=cache)) == 0  # of another source
 
 
-def test_code_is_kept_for_the_user_where_the_sources_cannot_be_written_to(folder: Path, tmp_path: Path) -> None:
-    (folder / "__pycache__").touch()  # a file: not even root can keep anything in it
+def test_code_is_kept_for_the_user_where_the_sources_cannot_be_written_to(directory: Path, tmp_path: Path) -> None:
+    (directory / "__pycache__").touch()  # a file: not even root can keep anything in it
     environment = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert hits(start(folder, **environment)) == 0
-    assert hits(start(folder, **environment)) == 1
+    assert hits(start(directory, **environment)) == 0
+    assert hits(start(directory, **environment)) == 1
 
 
-def test_without_any_place_for_code_it_is_compiled_each_time(folder: Path, tmp_path: Path) -> None:
-    (folder / "__pycache__").touch()
+def test_without_any_place_for_code_it_is_compiled_each_time(directory: Path, tmp_path: Path) -> None:
+    (directory / "__pycache__").touch()
     (tmp_path / "home").touch()
     for _ in range(2):
-        assert hits(start(folder, HOME=str(tmp_path / "home"), XDG_CACHE_HOME=str(tmp_path / "home" / "cache"))) == 0
+        assert hits(start(directory, HOME=str(tmp_path / "home"), XDG_CACHE_HOME=str(tmp_path / "home" / "cache"))) == 0
 
 
 @pytest.mark.parametrize(("damaged", "suffix"), [("plus_one", "nbi"), ("plus_two", "nbc")])
-def test_damaged_code_is_compiled_again(folder: Path, tmp_path: Path, damaged: str, suffix: str) -> None:
+def test_damaged_code_is_compiled_again(directory: Path, tmp_path: Path, damaged: str, suffix: str) -> None:
     cache = tmp_path / "cache"
-    assert hits(start(folder, NUMBA_CACHE_DIR=str(cache))) == 0
+    assert hits(start(directory, NUMBA_CACHE_DIR=str(cache))) == 0
     for file in cache.rglob("*.nb?"):
         if damaged in file.name:
             if file.suffix == f".{suffix}":
                 file.write_bytes(file.read_bytes()[:-10])
         elif "plus_two" in file.name:
             file.unlink()  # else nobody looks at the one that it calls
-    assert hits(start(folder, NUMBA_CACHE_DIR=str(cache))) == 0
+    assert hits(start(directory, NUMBA_CACHE_DIR=str(cache))) == 0
 
 
-def test_on_a_full_disk_it_is_compiled_and_not_kept(folder: Path, tmp_path: Path) -> None:
+def test_on_a_full_disk_it_is_compiled_and_not_kept(directory: Path, tmp_path: Path) -> None:
     """Stood for by a limit on the size of files."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
-    assert hits(start(folder, limit + CALL, NUMBA_CACHE_DIR=str(tmp_path / "cache"))) == 0
+    assert hits(start(directory, limit + CALL, NUMBA_CACHE_DIR=str(tmp_path / "cache"))) == 0
 
 
 # ---------------------------------------------------------------- rules

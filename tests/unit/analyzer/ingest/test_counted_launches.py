@@ -197,19 +197,19 @@ def test_a_report_among_the_files_of_an_nsys_export_counts_its_kernels(tmp_path:
     assert "launch_work" not in not_asked.frames
 
 
-def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingTask:
+def two_ranks(directory: Path, report: Path, *, is_further_trace: bool) -> ReadingTask:
     """The task that joins two exports, the second with a report, or the report with them."""
     launched: dict[str, Any] = {"kernels": [kernel(500, 900, 1)], "calls": [call(1, 2, 1)], "gpus": [{}]}
-    exports = [write_export(folder / f"rank{rank}.sqlite", **launched) for rank in (0, 1)]
+    exports = [write_export(directory / f"rank{rank}.sqlite", **launched) for rank in (0, 1)]
     traces = [TraceFiles(path.name, path, 0) for path in exports]
     if is_further_trace:
         traces.append(TraceFiles(report.name, report, 0))
     else:
         traces[1] = replace(traces[1], companions={report.name: report})
-    tasks = [ReadingTask(folder / f"rows{number}", (trace,), file_name=trace.file_name) for number, trace in enumerate(traces)]
+    tasks = [ReadingTask(directory / f"rows{number}", (trace,), file_name=trace.file_name) for number, trace in enumerate(traces)]
     for task in tasks:
         assert ReadingResult.of_line(answered(task.line())) == ReadingResult()
-    return ReadingTask(folder / "whole", staged=tuple(task.directory for task in tasks), run_id="r", file_name="rank0.sqlite")
+    return ReadingTask(directory / "whole", staged=tuple(task.directory for task in tasks), run_id="r", file_name="rank0.sqlite")
 
 
 def test_a_report_that_comes_with_one_of_several_traces_counts_its_launches(tmp_path: Path) -> None:

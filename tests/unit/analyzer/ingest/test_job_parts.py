@@ -56,7 +56,7 @@ def test_what_a_rank_says(tmp_path: Path) -> None:
         assert read_job_part(path) is None
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no folder {DATA}")
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no directory {DATA}")
 def test_recordings_that_have_nothing_to_do_with_each_other_stay_apart() -> None:
     paths = sorted([*(DATA / "nsys").iterdir(), *(DATA / "kineto").iterdir()])
     assert group_by_job(paths) == [[path] for path in paths]

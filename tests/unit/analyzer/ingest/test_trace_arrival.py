@@ -45,8 +45,8 @@ async def stream(parts: Sequence[UploadMessage]) -> AsyncIterator[UploadMessage]
         yield replace(part, is_last=number == len(parts) - 1)
 
 
-async def arrived(parts: Sequence[UploadMessage], folder: Path, max_bytes: int = LIMIT_BYTES) -> tuple[UploadedTrace, list[bytes]]:
-    async with UploadSessions(folder, max_bytes).receive(stream(parts)) as (trace,):
+async def arrived(parts: Sequence[UploadMessage], directory: Path, max_bytes: int = LIMIT_BYTES) -> tuple[UploadedTrace, list[bytes]]:
+    async with UploadSessions(directory, max_bytes).receive(stream(parts)) as (trace,):
         return trace, [file.path.read_bytes() for file in trace.files]
 
 
@@ -85,7 +85,7 @@ async def test_files_that_belong_to_it_keep_their_names_and_change_its_identity(
     ("name", "shown"),
     [("../../etc/passwd", "passwd"), ("/etc/passwd", "passwd"), ("C:\\traces\\a.json", "a.json"), ("x" * 5000, "x" * 255)],
 )
-async def test_a_name_is_shown_without_folders_and_never_becomes_a_path(tmp_path: Path, name: str, shown: str) -> None:
+async def test_a_name_is_shown_without_directories_and_never_becomes_a_path(tmp_path: Path, name: str, shown: str) -> None:
     async with UploadSessions(tmp_path, LIMIT_BYTES).receive(stream(parts_of(name, b"x"))) as (trace,):
         assert trace.file_name == shown
         assert tmp_path in trace.files[0].path.parents

@@ -55,10 +55,10 @@ def test_thresholds_by_hand_change_the_category(store: Store) -> None:
 def imported(store: Store, frames: Mapping[str, pl.DataFrame]) -> None:
     run = measured_run(store)
     keyed = {name: frame.with_columns(run_id=pl.lit("imported-1"), event_index=pl.lit(0, dtype=pl.Int64)) for name, frame in frames.items()}
-    folder = store.reserve_rows("imported-1")
-    folder.mkdir()
-    write_frames(folder, keyed)
-    store.add_imported(Run("imported-1", "", run.spec, RunState.SUCCEEDED, run.create_time, device_id="npu"), folder, 1)
+    directory = store.reserve_rows("imported-1")
+    directory.mkdir()
+    write_frames(directory, keyed)
+    store.add_imported(Run("imported-1", "", run.spec, RunState.SUCCEEDED, run.create_time, device_id="npu"), directory, 1)
 
 
 def test_thresholds_that_came_with_a_run_are_its_own(store: Store) -> None:

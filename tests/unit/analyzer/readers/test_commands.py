@@ -49,8 +49,8 @@ ADDMM = MM | {"type": "ID_ADDMM", "name": "#4", "input_input": [5]}
 CONFIG = {"peak_tops": 32.0, "mem_bw": 50.0, "mem_thresh": 40, "comp_thresh": 60}
 
 
-def configurations(folder: Path, *operations: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    return rows_of(read_as("commands", files_of(folder, list(operations), **options)), "configurations")
+def configurations(directory: Path, *operations: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    return rows_of(read_as("commands", files_of(directory, list(operations), **options)), "configurations")
 
 
 def test_operations_become_configurations_with_their_work(tmp_path: Path) -> None:
@@ -280,8 +280,8 @@ def test_a_matrix_product_moves_what_numpy_holds(batch: list[int], m: int, n: in
 # ---------------------------------------------------------------- a user's registry
 
 
-def registry(folder: Path, source: str) -> Path:
-    place = folder / "registry"
+def registry(directory: Path, source: str) -> Path:
+    place = directory / "registry"
     place.mkdir()
     (place / "op_registry.py").write_text(source)
     return place
@@ -359,8 +359,8 @@ def test_a_registry_that_does_not_answer_is_ended_and_leaves_the_formulas(
     source = f"import os\nprint('loaded')\ndef get_custom_metrics(cmd, dt_size):\n    if cmd['type'] == 'ID_MUL':\n        {line}\n"
     loaded, process_ids = OpRegistry.__init__, []
 
-    def then_hurried(self: OpRegistry, folder: Path) -> None:
-        loaded(self, folder)
+    def then_hurried(self: OpRegistry, directory: Path) -> None:
+        loaded(self, directory)
         assert self._process is not None
         process_ids.append(self._process.pid)
         monkeypatch.setattr(operation_list, "ANSWER_LIMIT_S", 1.0)
@@ -373,9 +373,9 @@ def test_a_registry_that_does_not_answer_is_ended_and_leaves_the_formulas(
     assert not psutil.pid_exists(process_ids[0])
 
 
-def test_a_folder_without_a_registry_is_said(tmp_path: Path) -> None:
+def test_a_directory_without_a_registry_is_said(tmp_path: Path) -> None:
     tables = read_as("commands", files_of(tmp_path, [MM], registry=tmp_path))
-    assert re.search("No such file.*op_registry_folder", tables.notes)
+    assert re.search("No such file.*op_registry_directory", tables.notes)
 
 
 def test_answers_that_came_with_the_list_count_and_no_registry_runs_here(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def operator(name: str, start_us: object, duration_us: object, tid: object = 1, 
     return complete("cpu_op", name, start_us, duration_us, tid, args=arguments)
 
 
-def read(folder: Path, content: bytes | list[Event], name: str = "trace.json", **members: object) -> ReadResult:
-    path = folder / name
+def read(directory: Path, content: bytes | list[Event], name: str = "trace.json", **members: object) -> ReadResult:
+    path = directory / name
     data = content if isinstance(content, bytes) else json.dumps({"schemaVersion": 1, **members, "traceEvents": content}).encode()
     path.write_bytes(data)
     files = TraceFiles(name, path, arrived_unix_ns=0)

@@ -28,8 +28,8 @@ def trace(*events: Event, **members: object) -> bytes:
     return json.dumps({"schemaVersion": 1, **members, "traceEvents": events}).encode()
 
 
-def read(folder: Path, data: bytes) -> ReadResult:
-    path = folder / "trace.json"
+def read(directory: Path, data: bytes) -> ReadResult:
+    path = directory / "trace.json"
     path.write_bytes(data)
     return KinetoReader().read(TraceFiles(path.name, path, arrived_unix_ns=0))
 

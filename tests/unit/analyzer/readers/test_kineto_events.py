@@ -304,7 +304,7 @@ def test_a_process_that_dies_leaves_its_part_to_the_reader(started: list[WorkerP
 )
 def test_shared_traces_are_decoded_by_msgspec_and_read_alike(path: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if path is None:
-        pytest.skip("the folder of shared traces is not there: it is not part of the project")
+        pytest.skip("the directory of shared traces is not there: it is not part of the project")
 
     def left(*_: object) -> None:
         raise AssertionError("left to the standard library")

@@ -14,10 +14,10 @@ LINEAR: Final = "aten::linear, op_id = 3, sizes = [[3, 5], [7, 5], []]"
 ADDMM: Final = "aten::addmm, seq = 12, op_id = 4, sizes = [[7], [3, 5], [5, 7], [], []], input_op_ids = [(3,0), (2,0)]"
 
 
-def export(folder: Path, *ranges: str) -> TraceFiles:
+def export(directory: Path, *ranges: str) -> TraceFiles:
     """Ranges within each other; a kernel is launched in the innermost, another in the outermost."""
     path = write_export(
-        folder / "a.sqlite",
+        directory / "a.sqlite",
         kernels=[kernel(500, 900, 1), kernel(950, 1000, 2)],
         calls=[call(100, 110, 1), call(190, 195, 2)],
         ranges=[nvtx(10 * place, 200 - 10 * place, text) for place, text in enumerate(ranges)],

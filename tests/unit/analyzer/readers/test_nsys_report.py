@@ -15,15 +15,15 @@ from kernalyse.services.analyzer.readers.nsys import reader
 from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
 from kernalyse.services.core.external_programs import find_nsys
+from tests.unit.nsys_directory import write_directory
 from tests.unit.nsys_export import kernel, write_export
-from tests.unit.nsys_folder import write_folder
 
 REPORT = b"NVIDIA Tegra Profiler Report 2023@4@4@54-0 v0.\n\n"
 
 
-def report(folder: Path) -> TraceFiles:
+def report(directory: Path) -> TraceFiles:
     """As the analyzer stores it: without an ending."""
-    path = folder / "0"
+    path = directory / "0"
     path.write_bytes(REPORT)
     return TraceFiles("nightly.nsys-rep", path, 0)
 
@@ -34,7 +34,7 @@ def read(files: TraceFiles) -> ReadResult:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program nsys, first on the path, whose text the test writes. Private folders lie in the test's own."""
+    """A program nsys, first on the path, whose text the test writes. Private directories lie in the test's own."""
     programs, private = tmp_path / "bin", tmp_path / "private"
     programs.mkdir()
     private.mkdir()
@@ -56,13 +56,13 @@ assert sys.argv[-1].endswith(".nsys-rep") and open(sys.argv[-1], "rb").read().st
 
 def test_it_is_exported_as_the_program_can_and_nothing_stays(tmp_path: Path, stand_in: Path) -> None:
     export = write_export(tmp_path / "a.sqlite", kernels=[kernel(5, 9, 1)])
-    folder = write_folder(export, tmp_path / "tables", "parquetdir")
-    write_program(stand_in, f"{COPY}assert kind == 'parquetdir'\nshutil.copytree({str(folder)!r}, target)")
-    of_folder = read(report(tmp_path))
+    directory = write_directory(export, tmp_path / "tables", "parquetdir")
+    write_program(stand_in, f"{COPY}assert kind == 'parquetdir'\nshutil.copytree({str(directory)!r}, target)")
+    of_directory = read(report(tmp_path))
     write_program(stand_in, f"{COPY}assert kind == 'sqlite'\nshutil.copy({str(export)!r}, target)", help_text="sqlite, hdf")
     of_file = read(report(tmp_path))
-    assert of_folder.frames["kernel_launches"].equals(of_file.frames["kernel_launches"])
-    assert of_folder.frames["kernel_launches"]["duration_ns"].to_list() == [4]
+    assert of_directory.frames["kernel_launches"].equals(of_file.frames["kernel_launches"])
+    assert of_directory.frames["kernel_launches"]["duration_ns"].to_list() == [4]
     assert of_file.frames["trace_processes"]["file_name"].to_list() == ["nightly.nsys-rep"]
     assert list((tmp_path / "private").iterdir()) == []
 

@@ -35,8 +35,10 @@ from kernalyse.services.core.model import (
 from tests.integration.profiler_stand_in import configuration, measurement, samples
 from tests.unit.run_results import results_of
 
-REAL_FOLDER = Path(__file__).parents[5] / "shared" / "data" / "nvbench"
-REAL_FILES = pytest.mark.skipif(not REAL_FOLDER.is_dir(), reason=f"needs NVBench's own files in {REAL_FOLDER.name} beside the checkout")
+REAL_DIRECTORY = Path(__file__).parents[5] / "shared" / "data" / "nvbench"
+REAL_FILES = pytest.mark.skipif(
+    not REAL_DIRECTORY.is_dir(), reason=f"needs NVBench's own files in {REAL_DIRECTORY.name} beside the checkout"
+)
 ARRIVED_UNIX_NS = 1_777_000_000_000_000_000
 
 Document = dict[str, Any]
@@ -83,12 +85,12 @@ def document(*states: Document, **members: Any) -> Document:
     }
 
 
-def read(folder: Path, content: Document | str, companions: Mapping[str, bytes] | None = None) -> ReadResult:
-    path = folder / "arrived"
+def read(directory: Path, content: Document | str, companions: Mapping[str, bytes] | None = None) -> ReadResult:
+    path = directory / "arrived"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     paths = {}
     for number, (name, data) in enumerate((companions or {}).items()):
-        paths[name] = folder / str(number)
+        paths[name] = directory / str(number)
         paths[name].write_bytes(data)
     return read_trace(TraceFiles("a.json", path, ARRIVED_UNIX_NS, paths))
 
@@ -338,8 +340,8 @@ def test_other_json_with_benchmarks_is_not_taken_for_it() -> None:
 @REAL_FILES
 @pytest.mark.parametrize("name", ["test_ref.json", "test_cmp.json"])
 def test_real_files_are_read_whole(name: str) -> None:
-    tables = read_trace(TraceFiles(name, REAL_FOLDER / name, ARRIVED_UNIX_NS))
-    source = json.loads((REAL_FOLDER / name).read_text())
+    tables = read_trace(TraceFiles(name, REAL_DIRECTORY / name, ARRIVED_UNIX_NS))
+    source = json.loads((REAL_DIRECTORY / name).read_text())
     states = [state for benchmark in source["benchmarks"] for state in benchmark["states"]]
     means = {
         tag: [_value(state, f"nv/{tag}/time/gpu/mean") * 1e9 for state in states if not state["is_skipped"]] for tag in ("cold", "batch")
@@ -360,7 +362,7 @@ def _value(state: Document, tag: str) -> float:
 
 @REAL_FILES
 def test_bytes_that_the_file_names_one_by_one_add_up_to_the_rate_times_the_mean() -> None:
-    tables = read_trace(TraceFiles("test_ref.json", REAL_FOLDER / "test_ref.json", ARRIVED_UNIX_NS))
+    tables = read_trace(TraceFiles("test_ref.json", REAL_DIRECTORY / "test_ref.json", ARRIVED_UNIX_NS))
     checked = 0
     for line in lines(tables):
         label, _, content = line.partition(": ")
@@ -524,7 +526,7 @@ def test_nvbenchs_own_tools_compare_two_exports(results: RunResults, tmp_path: P
 
 @REAL_FILES
 def test_a_real_file_comes_back_from_an_export_as_it_was(tmp_path: Path) -> None:
-    tables = read_trace(TraceFiles("test_ref.json", REAL_FOLDER / "test_ref.json", ARRIVED_UNIX_NS))
+    tables = read_trace(TraceFiles("test_ref.json", REAL_DIRECTORY / "test_ref.json", ARRIVED_UNIX_NS))
     stored, _ = with_event_indexes("imported-1", tables.frames)
     run = pl.DataFrame({"run_id": ["imported-1"], "title": ["test_ref.json"], "device_id": [None]})
     empty = {name: pl.DataFrame() for name in TABLE_NAMES} | {"samples": tables.frames["samples"]}

@@ -37,8 +37,8 @@ def node(name: str, start_us: float, duration_us: float, operator: str = "MatMul
     return event("Node", f"{name}_kernel_time", start_us, duration_us, **placed, op_name=operator, provider=provider, **others)
 
 
-def read(folder: Path, *events: Any) -> ReadResult:
-    path = folder / "profile.json"
+def read(directory: Path, *events: Any) -> ReadResult:
+    path = directory / "profile.json"
     path.write_text(json.dumps([LOADED, *events]))
     files = TraceFiles(path.name, path, 0)
     assert select_reader(files).format == "onnxruntime"

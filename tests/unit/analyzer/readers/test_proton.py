@@ -36,8 +36,8 @@ def profile(*nodes: dict[str, Any]) -> list[Any]:
     return [node("ROOT", *nodes, **{"count": 0, "time (ns)": 0}), H100]
 
 
-def read(folder: Path, document: Any) -> ReadResult:
-    path = folder / "p.hatchet"
+def read(directory: Path, document: Any) -> ReadResult:
+    path = directory / "p.hatchet"
     path.write_text(document if isinstance(document, str) else json.dumps(document))
     files = TraceFiles(path.name, path, 0)
     assert select_reader(files).format == "proton"

@@ -1,4 +1,4 @@
-"""The store on a real folder: exactly once, compacted without loss, opened once, full disks."""
+"""The store on a real directory: exactly once, compacted without loss, opened once, full disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems as folders of tables, made from SQLite exports: the same tables with the same columns."""
+"""Exports of Nsight Systems as directories of tables, made from SQLite exports: the same tables with the same columns."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ UNSIGNED: Final = ("globalTid", "globalPid", "correlationId", "domainId", "strea
 ENDINGS: Final = {"parquetdir": "parquet", "arrowdir": "arrow"}
 
 
-def write_folder(export: Path, folder: Path, export_type: str) -> Path:
+def write_directory(export: Path, directory: Path, export_type: str) -> Path:
     """export_type: parquetdir or arrowdir."""
-    folder.mkdir()
+    directory.mkdir()
     with closing(sqlite3.connect(export)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             cursor = connection.execute(f'SELECT * FROM "{name}"')
             columns = [column[0] for column in cursor.description]
             frame = pl.DataFrame(cursor.fetchall(), schema=columns, orient="row", infer_schema_length=None)
-            write_table(frame, folder / f"{name}.{ENDINGS[export_type]}")
-    return folder
+            write_table(frame, directory / f"{name}.{ENDINGS[export_type]}")
+    return directory
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:

@@ -30,5 +30,5 @@ def listing_variant(macros: Mapping[str, object]) -> str:
 # ---------------------------------------------------------------- header bundles
 # Nodes unpack a bundle of headers next to the kernel source and search the directories that DIRECTORY_LIST names.
 
-DIRECTORY_LIST: Final = ".kernalyse/include_folders"
+DIRECTORY_LIST: Final = ".kernalyse/include_folders"  # clients of 0.1.0 write this name
 """A file with one include directory per line, in the order of the search, relative to the archive's root."""

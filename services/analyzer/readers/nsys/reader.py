@@ -339,7 +339,7 @@ def _ranges_around(nesting: Nesting, call_indexes: Indexes) -> Indexes:
 #
 # Tables and columns are those of an SQLite export. Only the name of a file tells which table it holds.
 
-DIRECTORY_FORMAT: Final = "nsys-folder"
+DIRECTORY_FORMAT: Final = "nsys-folder"  # stored with the runs that were imported
 HEAD_BYTES: Final = 8
 TABLE_ENDINGS: Final = (".parquet", ".arrow")
 

@@ -13,17 +13,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.core.external_programs import find_nsys
 from kernalyse.services.core.model import CommandProfile, Run, RunSpec, RunState
 from tests.integration.profiler_node import ProfilerNode, calls_to, payload_names, processes_with
+from tests.unit.installed_nsys import FOUND, MISSING, UNPACKED
 
-INSTALLED = sorted(Path("/opt/nsys").glob("*/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64/nsys"))
-FOUND = [str(path) for path in INSTALLED] or [path for path in (find_nsys(),) if path is not None]
-HEADERS = (*(path.parent / "nvtx" / "include" for path in INSTALLED), *Path("/usr/local").glob("cuda*/include"))
+HEADERS = (*(path.parent / "nvtx" / "include" for path in UNPACKED), *Path("/usr/local").glob("cuda*/include"))
 HEADER = next((directory for directory in HEADERS if (directory / "nvtx3" / "nvToolsExt.h").is_file()), None)
 
 pytestmark = [
-    pytest.mark.skipif(not FOUND, reason="needs nsys: tests/tools/install_nsys.sh installs it on Debian"),
+    pytest.mark.skipif(not FOUND, reason=MISSING),
     pytest.mark.skipif(HEADER is None or shutil.which("cc") is None, reason="needs a C compiler and NVTX's headers"),
 ]
 

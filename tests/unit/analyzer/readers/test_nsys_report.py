@@ -14,7 +14,7 @@ from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.nsys import reader
 from kernalyse.services.analyzer.readers.registry import select_reader
 from kernalyse.services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
-from kernalyse.services.core.external_programs import find_nsys
+from tests.unit.installed_nsys import FOUND, MISSING
 from tests.unit.nsys_directory import write_directory
 from tests.unit.nsys_export import kernel, write_export
 
@@ -104,10 +104,10 @@ def test_without_the_program_it_is_said_how_to_go_on(tmp_path: Path, monkeypatch
         read(report(tmp_path))
 
 
-def test_a_real_report_is_read(tmp_path: Path) -> None:
-    program = find_nsys()
-    if program is None:
-        pytest.skip("no nsys on this machine")
+@pytest.mark.skipif(not FOUND, reason=MISSING)
+@pytest.mark.parametrize("program", FOUND, ids=lambda path: Path(path).parts[3])
+def test_a_real_report_is_read(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(program).parent}{os.pathsep}{os.environ['PATH']}")
     # Sampling of the processor is known to hang in virtual machines.
     options = ["--sample=none", "--cpuctxsw=none", "--trace=osrt", "--output", str(tmp_path / "real")]
     done = subprocess.run([program, "profile", *options, "sleep", "0.1"], capture_output=True, text=True, timeout=120, check=False)

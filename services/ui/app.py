@@ -29,6 +29,7 @@ from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui.access import Access, Gate
 from kernalyse.services.ui.allocation import give_back_soon
 from kernalyse.services.ui.artifact_download import ArtifactHandler
+from kernalyse.services.ui.catalog import CHARTS, PAGES
 from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.exports import PATTERN, ExportHandler
 from kernalyse.services.ui.kept_charts import chart_directory, take_kept
@@ -46,6 +47,7 @@ from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.session import BrowserSession, UpdatePace
 from kernalyse.services.ui.state import TABLE_TITLES, ViewState, from_query
+from kernalyse.services.ui.tab import Tab, template_of
 from kernalyse.services.ui.table_query import table_query
 from kernalyse.services.ui.theme import ThemeName
 from kernalyse.services.ui.uploads.uploads import Uploads
@@ -140,7 +142,7 @@ class Dashboard:
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
-                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES},
+                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES} | {f"/{page}": self._tab_opener(page) for page in PAGES} | {f"/charts/{name}": self._tab_opener(f"charts/{name}") for name in CHARTS},
                 port=port,
                 address=host,
                 websocket_origin=["*"],
@@ -149,6 +151,7 @@ class Dashboard:
                 start=False,
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
+                    (r"/assets/[0-9a-f]{12}/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (rf"/download/{file_formats.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
@@ -198,6 +201,19 @@ class Dashboard:
             self._open_page(page_class)
 
         return open_page  # Panel takes plain functions only, no partials; None leaves the document as it was made
+
+    def _tab_opener(self, page: str) -> Any:
+        def open_tab() -> Any:
+            document: Any = pn.state.curdoc
+            request = document.session_context.request
+            query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
+            if request.cookies.get(THEME_COOKIE) == "dark":
+                query.setdefault("theme", "dark")
+            tab = Tab(document, self.client, page, query, self._pace, self._sessions.discard)
+            self._sessions.add(tab)
+            return template_of(tab, page)
+
+        return open_tab
 
     def _is_serving(self) -> bool:
         return self._loop.time() - self._last_opening_time < OPENING_S

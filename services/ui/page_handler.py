@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from bokeh.embed.util import RenderItem
 from bokeh.server import urls
+from kernalyse.services.ui.catalog import PAGES
 from panel.io.server import DocHandler, WSHandler, html_page_for_render_items
 
 
@@ -18,6 +19,9 @@ class PageHandler(DocHandler):
         self.set_header("Content-Type", "text/html")
         # Browsers take every port of a host for one site: without it a page of another one could frame this and catch clicks.
         self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
+        if self.request.path.strip("/") in PAGES or self.request.path.startswith("/charts/"):
+            await super().get()
+            return
         session = await cast(Any, self.get_session())
         document = session.document
         item = RenderItem(token=session.token, roots=document.roots, use_for_title=False)

@@ -1,0 +1,94 @@
+// Address, history and links of the dashboard, and word of each update that has been drawn. Its Python side is browser.py.
+
+export function render({model}) {
+  const root = document.documentElement
+  let visits = 0
+
+  // ------------------------------------------------------------ address and history
+
+  const here = () => location.pathname + location.search
+  const visit = (address) => { model.visited = [address, ++visits] }
+
+  // Another page is a step of the history, another filter is not.
+  function showAddress() {
+    const address = new URL(model.address, location.href)
+    mark(address.pathname)
+    if (address.pathname + address.search === here()) return
+    if (address.pathname === location.pathname) history.replaceState(null, "", address)
+    else {
+      history.pushState(null, "", address)
+      scrollTo(0, 0)
+      document.getElementById("main").focus({preventScroll: true})
+    }
+  }
+
+  // The navigation is part of the template: it is there before anything else.
+  function mark(pathname) {
+    for (const link of document.querySelectorAll("nav a")) {
+      link.href = model.links[link.pathname.slice(1)] ?? link.href
+      if (link.pathname === pathname) link.setAttribute("aria-current", "page")
+      else link.removeAttribute("aria-current")
+    }
+    document.querySelector("nav [aria-current]")?.scrollIntoView({block: "nearest", inline: "center"})
+  }
+
+  // Links to views are links in any component, inside of its shadow root.
+  function follow(event) {
+    const link = event.composedPath().find((element) => element.nodeName === "A" && element.href)
+    if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || link.target || link.hasAttribute("download")) return
+    if (link.origin !== location.origin || !(link.pathname.slice(1) in model.links)) return
+    event.preventDefault()
+    visit(link.pathname + link.search)
+  }
+
+  addEventListener("popstate", () => visit(here()))
+  document.addEventListener("click", follow)
+  model.on("address", showAddress)
+  model.on("title", () => { document.title = model.title })
+  model.on("links", () => mark(location.pathname))
+
+  // ------------------------------------------------------------ light and dark
+
+  const showTheme = () => { root.dataset.theme = model.theme }
+  document.getElementById("theme")?.addEventListener("click", () => {
+    model.theme = model.theme === "dark" ? "light" : "dark"
+    document.cookie = `kernalyse_theme=${model.theme}; Path=/; SameSite=Strict; Max-Age=31536000`
+    showTheme()
+  })
+  model.on("theme", showTheme)
+
+  // ------------------------------------------------------------ what was typed
+
+  // Kept in the browser: a server that was restarted knows nothing of it.
+  const drafts = "kernalyse drafts"
+  model.on("drafts", () => sessionStorage.setItem(drafts, JSON.stringify(model.drafts)))
+  const kept = sessionStorage.getItem(drafts)
+  if (kept !== null) model.found_drafts = JSON.parse(kept)
+
+  // ------------------------------------------------------------ a server that went away
+
+  const lost = document.getElementById("lost")
+  Bokeh.documents[0].on_event("connection_lost", () => {
+    if (!lost.hidden) return
+    lost.hidden = false
+    const again = async () => {
+      try {
+        const answer = await fetch("/login", {method: "HEAD", cache: "no-store"})
+        if (answer.ok || answer.status === 401) return location.reload()
+      } catch { /* still away */ }
+      setTimeout(again, 1000)
+    }
+    setTimeout(again, 500)
+  })
+
+  // ------------------------------------------------------------ updates
+
+  model.on("sent", () => {
+    const {sent} = model
+    requestAnimationFrame(() => { if (model.acknowledged < sent) model.acknowledged = sent })
+  })
+
+  showAddress()
+  model.acknowledged = model.sent
+  root.dataset.ready = "yes"
+}

@@ -1,0 +1,42 @@
+"""The pages of the dashboard and the charts that can be opened alone, by their URLs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
+from kernalyse.services.ui.components.roofline import RooflineChart
+from kernalyse.services.ui.pages.live_new import LivePage
+from kernalyse.services.ui.pages.roofline_new import RooflinePage
+from kernalyse.services.ui.view import LiveView, PageView, RooflineView
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a URL shows.
+
+    Args:
+        component: made of a tab's context and the view.
+        view: parameters that the URL carries besides those of all pages.
+    """
+
+    title: str
+    component: Any
+    view: type[PageView]
+
+
+PAGES: Final[dict[str, Entry]] = {
+    "live": Entry("Live", LivePage, LiveView),
+    "roofline": Entry("Roofline", RooflinePage, RooflineView),
+}
+"""By the path of their URL, in the order of the navigation."""
+
+CHARTS: Final[dict[str, Entry]] = {
+    "roofline": Entry("Roofline", RooflineChart, RooflineView),
+    "live_roofline": Entry("Roofline of a run", LiveRoofline, LiveView),
+    "samples": Entry("Samples", SamplesChart, LiveView),
+    "telemetry": Entry("Telemetry", TelemetryChart, LiveView),
+}
+"""By the name in the path /charts/NAME."""

@@ -1,0 +1,100 @@
+"""The table of results that Live and Roofline share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts.roofline_points import VERIFICATION_TEXTS
+from kernalyse.services.ui.components.table import Column, Rows
+from kernalyse.services.ui.components.text import html
+from kernalyse.services.ui.pages.results import ResultRow
+
+COLUMNS: Final = (
+    Column("Run", 90),
+    Column("Configuration"),
+    Column("Median", 95, is_number=True),
+    Column("Flop rate", 110, is_number=True),
+    Column("Byte rate", 100, is_number=True),
+    Column("Intensity", 110, is_number=True),
+    Column("Efficiency", 120, is_number=True),
+    Column("Bound", 150),
+    Column("Result", 190),
+)
+NO_RESULTS: Final = "Results appear here as soon as something has been measured, or a trace read in which the work of kernels is known."
+REMEMBERED_ROW_COUNT: Final = 4_096
+"""Rows kept as HTML: tabs of one run show the same ones again and again."""
+
+
+class Results(Rows):
+    """Rows of the table roofline in words.
+
+    Args:
+        href: of the view in which the point of a key has been chosen; None: points cannot be chosen.
+    """
+
+    def __init__(self, href: Callable[[str], str] | None = None) -> None:
+        super().__init__(COLUMNS, NO_RESULTS, hidden_columns=["Run", "Result"])
+        self._href = href
+
+    def show_results(self, rows: Iterable[ResultRow], *, with_run: bool, chosen: str = "") -> None:
+        """Show the rows. chosen: key of the point that is marked."""
+        listed = list(rows)
+        with_result = any(row.verification_state or row.is_implausible or row.disturbance for row in listed)  # a trace has nothing to say of it
+        hidden = [title for title, is_shown in (("Run", with_run), ("Result", with_result)) if not is_shown]
+        if hidden != self.table.hidden_columns:
+            self.table.hidden_columns = hidden
+        self.show([(theme.short_run_id(row.run_id), self._name(row, chosen), *_cells(row._replace(point=""))) for row in listed])
+
+    def _name(self, row: ResultRow, chosen: str) -> Markup:
+        if self._href is None or not row.point:
+            return html('<span title="{0}">{0}</span>', row.label)
+        is_chosen = row.point == chosen
+        href = self._href("" if is_chosen else row.point)
+        return html(
+            '<a href="{href}" class="choose" aria-current="{current}" title="{label}">{label}</a>',
+            href=href,
+            current="true" if is_chosen else "false",
+            label=row.label,
+        )
+
+
+@lru_cache(REMEMBERED_ROW_COUNT)
+def _cells(row: ResultRow) -> tuple[Any, ...]:
+    median = theme.duration(row.duration_median_ns)
+    if row.duration_median_ns is None and row.duration_mean_ns is not None:
+        median = html('<span title="no median came with the file">mean {}</span>', theme.duration(row.duration_mean_ns))
+    return (
+        median,
+        theme.flop_rate(row.achieved_flop_per_s, row.dtype),
+        theme.byte_rate(row.achieved_bytes_per_s),
+        theme.intensity(row.intensity_flop_per_byte),
+        efficiency_cell(row.efficiency_ratio),
+        html("{}", row.efficiency_category or row.bound or theme.UNKNOWN),
+        _result(row),
+    )
+
+
+def efficiency_cell(ratio: float | None) -> Markup:
+    """Return a ratio with a bar of its length."""
+    if ratio is None:
+        return Markup(theme.UNKNOWN)
+    bar = '<span class="meter" aria-hidden="true"><span style="width:{:.0f}%"></span></span>{}'
+    return html(bar, min(ratio * 100, 100), theme.percent(ratio))
+
+
+def _result(row: ResultRow) -> Markup:
+    said = html("{}", VERIFICATION_TEXTS.get(row.verification_state, row.verification_state) or "")
+    if row.verification_state == "FAILED":
+        said = html('<span class="problem">{}</span>', said)
+    if row.is_implausible:
+        mark = ' <strong class="problem">{} implausible</strong><span class="why">{}</span>'
+        said += html(mark, theme.IMPLAUSIBLE_SYMBOL, row.implausible_reason or "")
+    if row.disturbance:
+        said += html(' <strong class="problem">{} disturbed</strong><span class="why">{}</span>', DISTURBED_SYMBOL, row.disturbance)
+    return said

@@ -1,0 +1,36 @@
+"""The page Roofline: one or several runs under the ceilings of their devices, filtered, and what limits the point that is chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import panel as pn
+
+from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.roofline import PointTable, RooflineChart, RooflineFilters, RooflineRows
+from kernalyse.services.ui.components.runs import RunList
+from kernalyse.services.ui.view import RooflineView, to_query
+
+if TYPE_CHECKING:
+    from kernalyse.services.ui.tab import Context
+
+
+class RooflinePage(Component):
+    """Lays out what the page shows."""
+
+    def __init__(self, context: Context, view: RooflineView) -> None:
+        super().__init__(context)
+        rows = RooflineRows(context, view)
+
+        def href(run_id: str) -> str:
+            # The newest run is shown without being named; choosing another adds to it.
+            runs = context.view.runs_with(run_id) if context.view.runs else [run for run in context.shown_run_ids() if run != run_id] + [run_id]
+            return f"/roofline?{to_query(context.view, view, runs=runs)}"
+
+        runs = RunList(context, href, context.shown_run_ids, "Choose one or several to lay over each other.")
+        choices = RooflineFilters(context, rows)
+        chart = RooflineChart(context, view, rows)
+        points = PointTable(context, chart)
+        self.parts = (runs, choices, chart, points)
+        stage = pn.Column(choices, chart, points, css_classes=["stage"], sizing_mode="stretch_width")
+        self.layout = pn.Column(runs, stage, css_classes=["two"], sizing_mode="stretch_width")

@@ -1,0 +1,303 @@
+"""One browser tab: its view, its pages, and when they are brought up to date.
+
+The server changes components and the browser draws; after the animation frame in which an update was drawn it acknowledges it. A tab
+that owes two acknowledgements (slow, hidden, or gone) gets nothing until it has caught up, and then all that is new at once: components
+read from memory where they stopped, so nothing piles up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import panel as pn
+import param
+from bokeh.document import Document
+from panel.io.state import set_curdoc
+
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import RunState
+from kernalyse.services.ui.browser import Browser
+from kernalyse.services.ui.catalog import CHARTS, PAGES
+from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.text import Text, html, joined
+from kernalyse.services.ui.design import ASSET_DIRECTORY, ASSET_URL, DashboardDesign
+from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.session import UpdatePace
+from kernalyse.services.ui.theme import PALETTES, Palette
+from kernalyse.services.ui.view import View, to_query
+
+MAX_UNACKNOWLEDGED: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+class Context:
+    """What the components of one tab stand on: the analyzer's client, the view, and the runs that it shows.
+
+    Args:
+        wake: has the tab brought up to date soon.
+    """
+
+    def __init__(self, client: AnalyzerClient, view: View, browser: Browser, wake: Callable[[], None]) -> None:
+        self.client = client
+        self.browser = browser
+        self._forms: dict[str, tuple[param.Parameterized, tuple[str, ...]]] = {}
+        self.view = view
+        self.wake = wake
+        self.update_count = 0  # another for each update: what several components need is worked out once for it
+        self.problem = ""  # why something that the user asked for was not done, one sentence
+        self._memories: dict[str, RunMemory] = {}
+        self._used: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def palette(self) -> Palette:
+        return PALETTES[self.view.theme]
+
+    @property
+    def overview(self) -> Overview:
+        """The nodes and the newest runs."""
+        return self.client.nodes.overview()
+
+    def shown_run_ids(self) -> list[str]:
+        """Return the runs of the view; where it names none, the newest running one, else the newest."""
+        runs = self.overview.runs
+        newest = next((run for run in runs if run.state is RunState.RUNNING), next(iter(runs), None))
+        return self.view.runs or ([] if newest is None else [newest.run_id])
+
+    def memories(self, run_ids: list[str]) -> tuple[RunMemory, ...]:
+        """Return what is known of the runs, which are watched from now on, until an update passes in which nobody asks for them."""
+        for run_id in run_ids:
+            self._used.add(run_id)
+            if run_id not in self._memories:
+                self._memories[run_id] = self.client.look_at(run_id)
+        return tuple(self._memories[run_id] for run_id in run_ids)
+
+    def keep(self, name: str, form: param.Parameterized, names: Sequence[str]) -> None:
+        """Keep what is typed into a form when the page is loaded again, or the server restarted.
+
+        Args:
+            name: no other form of the dashboard has it.
+            names: of the form's parameters.
+        """
+        found = self.browser.found_drafts.get(name, {})
+        form.param.update(**{key: value for key, value in found.items() if key in names})
+        self._forms[name] = (form, tuple(names))
+
+        def changed(*_events: Any) -> None:
+            values = {key: getattr(form, key) for key in names if getattr(form, key) != form.param[key].default}
+            self.browser.drafts = {**self.browser.drafts, name: values}
+
+        form.param.watch(changed, list(names))
+
+    def find_drafts(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over what the browser has kept."""
+        for name, (form, names) in self._forms.items():
+            form.param.update(**{key: value for key, value in found.get(name, {}).items() if key in names})
+
+    def carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that the user asked for; the page says so where it is refused."""
+        task = asyncio.ensure_future(self._carried_out(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carried_out(self, work: Coroutine[Any, Any, None]) -> None:
+        self.problem = ""
+        try:
+            await work
+        except KernalyseError as error:
+            self.problem = error.message
+        except Exception as error:
+            logger.exception("What a user asked for could not be done")
+            self.problem = f"This could not be done: {type(error).__name__}. The log of the dashboard's server has more."
+        self.wake()
+
+    def begin_update(self) -> None:
+        """Start to count which runs are asked for; an id that a link gave in part is completed."""
+        self.update_count += 1
+        self._used.clear()
+        known = {run_id: memory.run.run_id for run_id, memory in self._memories.items() if memory.run is not None}
+        told = list(dict.fromkeys(known.get(run_id, run_id) for run_id in self.view.runs))
+        if told != self.view.runs:
+            self.view.runs = told
+
+    def end_update(self) -> None:
+        """Look away from the runs that nobody asked for."""
+        for run_id in set(self._memories) - self._used:
+            del self._memories[run_id]
+            self.client.look_away(run_id)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._used.clear()
+        self.end_update()
+
+
+class Tab:
+    """Shows pages in one browser tab.
+
+    Args:
+        place: path of the first, such as "live" or "charts/roofline".
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        client: AnalyzerClient,
+        place: str,
+        query: Mapping[str, str],
+        pace: UpdatePace,
+        on_close: Callable[[Tab], None],
+    ) -> None:
+        self._document = document
+        self._entries = PAGES if place in PAGES else {place: CHARTS[place.removeprefix("charts/")]}
+        self._views = {name: entry.view() for name, entry in self._entries.items()}
+        self._pages: dict[str, Component] = {}
+        self._pace = pace
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._last_update_time = 0.0
+        self._is_scheduled = False
+        self._has_news = False
+        self._is_closed = False
+        self._fault = ""  # of the page that is shown
+        self.browser = Browser()
+        self.context = Context(client, View(), self.browser, self.wake)
+        self.main = pn.Column(css_classes=["main"], sizing_mode="stretch_width")
+        self._banner = Text(classes=("banner", "bad"))
+        self._palette = self.context.palette
+        self._read(place, query)
+        self._show_page()
+        for watched in (self.context.view, *self._views.values()):
+            watched.param.watch(self._changed, list(watched.names()))
+        self.browser.param.watch(self._visited, "visited")
+        self.browser.param.watch(self._acknowledged, "acknowledged")
+        self.browser.param.watch(self._recolored, "theme")
+        self.browser.param.watch(lambda event: self.context.find_drafts(event.new), "found_drafts")
+        pace.session_count += 1
+        document.on_session_destroyed(self._closed)
+
+    # ------------------------------------------------------------ the view and its address
+
+    def _read(self, page: str, query: Mapping[str, str]) -> None:
+        self._page = page
+        self.context.view.read(query)
+        self._views[page].read(query)
+
+    def _address(self, page: str) -> str:
+        return f"/{page}?{to_query(self.context.view, self._views[page])}"
+
+    def _visited(self, event: Any) -> None:
+        """The user has followed a link, or gone back."""
+        parts = urlsplit(event.new[0])
+        page = parts.path.strip("/")
+        if page in self._views:
+            self._read(page, dict(parse_qsl(parts.query)))
+            self.wake()
+
+    def _recolored(self, event: Any) -> None:
+        self.context.view.theme = event.new
+
+    def _changed(self, *_events: Any) -> None:
+        self.wake()
+
+    # ------------------------------------------------------------ updates
+
+    def wake(self) -> None:
+        """Bring the page up to date soon: there may be something new. On the server's loop."""
+        self._has_news = True
+        if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
+            return
+        self._is_scheduled = True
+        delay_s = self._last_update_time + self._pace.interval_s - self._loop.time()
+        self._loop.call_later(max(0.0, delay_s), self._enter_document)
+
+    def _owes_acknowledgements(self) -> bool:
+        return self.browser.acknowledged < 0 or self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED
+
+    def _acknowledged(self, _event: Any) -> None:
+        if self._has_news or self.browser.sent == 0:
+            self.wake()
+
+    def _enter_document(self) -> None:
+        if not self._is_closed:
+            self._document.add_next_tick_callback(self._update)
+
+    def _update(self) -> None:
+        self._is_scheduled = False
+        self._has_news = False
+        self._last_update_time = self._loop.time()
+        begin_s = time.thread_time()
+        # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message.
+        with set_curdoc(self._document), pn.io.hold(self._document, freeze=True):
+            self._show_page()
+            self.browser.sent += 1
+        self._pace.record(time.thread_time() - begin_s)
+
+    def _show_page(self) -> None:
+        context = self.context
+        context.begin_update()
+        if context.palette is not self._palette:
+            self._palette = context.palette
+            self._close_pages()  # charts and names are drawn in the colours of the other theme
+        page = self._pages.get(self._page)
+        if page is None:
+            page = self._pages[self._page] = self._entries[self._page].component(context, self._views[self._page])
+        self._update_page(page)
+        if len(self.main) < 2 or self.main[1] is not page.layout:
+            self.main[:] = [self._banner, page.layout]
+        context.end_update()
+        links = {name: self._address(name) if name == self._page else f"/{name}?{to_query(context.view)}" for name in self._views}
+        self.browser.param.update(
+            address=self._address(self._page), title=f"{self._entries[self._page].title} · kernalyse", links=links, theme=context.view.theme
+        )
+
+    def _update_page(self, page: Component) -> None:
+        """A fault of one component must neither stop the page without a word nor be logged ten times a second."""
+        context, problem = self.context, ""
+        try:
+            page.update()
+        except Exception as error:
+            problem = f"This page could not be brought up to date: {type(error).__name__}. Its server's log has more; reload the page."
+            if problem != self._fault:
+                logger.exception("A page could not be brought up to date")
+        self._fault = problem
+        said = (context.overview.problem, context.problem, problem)
+        self._banner.show(joined(html('<p role="alert">{}</p>', sentence) for sentence in said if sentence))
+
+    def _close_pages(self) -> None:
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+
+    def _closed(self, _context: Any) -> None:
+        self._is_closed = True
+        self._pace.session_count -= 1
+        self._close_pages()
+        self.context.close()
+        self._on_close(self)
+
+
+def template_of(tab: Tab, place: str) -> pn.Template:
+    """Return the document of the tab: navigation, and the page in its main area; of a chart alone nothing but the chart."""
+    template = pn.Template(_template(), design=DashboardDesign)
+    template.add_panel("main", tab.main)
+    template.add_panel("browser", tab.browser)
+    template.add_variable("page", place)
+    template.add_variable("pages", {name: entry.title for name, entry in PAGES.items()} if place in PAGES else {})
+    template.add_variable("theme", tab.context.view.theme)
+    template.add_variable("assets", ASSET_URL)
+    return template
+
+
+@cache
+def _template() -> str:
+    return (ASSET_DIRECTORY / "tab.html").read_text()

@@ -1,0 +1,136 @@
+"""What the dashboard shows, as parameters that a URL carries: a link shows a colleague the same view.
+
+`View` holds on every page, the other classes on one page each. Widgets are bound to the parameters, components read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlencode
+
+import param
+
+MAX_RUNS: Final = 8
+"""Runs laid over each other; more than the palette has colours could not be told apart."""
+
+MAX_TEXT_LENGTH: Final = 20_000
+"""Of one parameter in a URL; longer ones are refused by browsers and proxies."""
+
+
+class Parameters(param.Parameterized):
+    """Parameters that the query of a URL carries, each under its own name."""
+
+    def read(self, query: Mapping[str, str]) -> None:
+        """Set every parameter, to what the query says or to its default. What cannot be read is left out: an old link still opens."""
+        values = {name: _value(self.param[name], query.get(name)) for name in self.names()}
+        self.param.update(**values)
+        self.param.update(**values)  # what others of them reset when they changed, as a new colouring shows hidden series again
+
+    def written(self) -> dict[str, str]:
+        """Return the query that `read` gives these values back from; parameters at their default are left out."""
+        values = {name: getattr(self, name) for name in self.names()}
+        return {name: _text(value) for name, value in values.items() if value != self.param[name].default}
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of the parameters in the order of their declaration."""
+        return tuple(name for name in cls.param if name != "name")
+
+
+def to_query(*parts: Parameters, **changes: object) -> str:
+    """Return the query string of a view. changes: values that differ from those of the parts, by the parameter's name."""
+    written = {name: text for part in parts for name, text in part.written().items()}
+    written.update({name: _text(value) for name, value in changes.items()})
+    return urlencode({name: text for name, text in written.items() if text or name not in changes}, safe=",")
+
+
+def _value(parameter: Any, text: str | None) -> Any:
+    if text is None:
+        return list(parameter.default) if isinstance(parameter, param.List) else parameter.default
+    match parameter:
+        case param.Selector():
+            return next((value for value in parameter.objects if str(value) == text), parameter.default)
+        case param.List():
+            longest = None if parameter.bounds is None else parameter.bounds[1]
+            return [unquote(part) for part in dict.fromkeys(text.split(",")) if part][:longest]
+        case param.Boolean():
+            return text == "1"
+        case param.Integer():
+            return int(text) if text.isdecimal() and len(text) < 12 else parameter.default
+        case _:
+            return text[:MAX_TEXT_LENGTH]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(str(part).replace("%", "%25").replace(",", "%2C") for part in value)
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+class View(Parameters):
+    """Runs, filters and theme, which hold on every page."""
+
+    runs = param.List(default=[], item_type=str, bounds=(0, MAX_RUNS), doc="Ids of the runs shown; none: the newest, following along.")
+    kernel = param.String(default="", label="Kernel", doc="Part of a kernel's name, or in quotes the whole; empty: all.")
+    category = param.String(default="", label="Category")
+    dtype = param.String(default="", label="Data type")
+    model = param.String(default="", label="Model")
+    batch_size = param.String(default="", label="Batch size")
+    device = param.String(default="", label="Device", doc="A device_id.")
+    efficiency = param.String(default="", label="Efficiency", doc='A category such as "memory bound".')
+    theme = param.Selector(default="light", objects=["light", "dark"])
+
+    def runs_with(self, run_id: str) -> list[str]:
+        """Return the runs with this one added, or without it where it is among them. Of too many the newest additions stay."""
+        others = [other for other in self.runs if other != run_id]
+        return others if run_id in self.runs else [*others[-(MAX_RUNS - 1) :], run_id]
+
+
+class PageView(Parameters):
+    """What each page has besides."""
+
+    hidden = param.List(default=[], item_type=str, doc="Keys of series that a click in a legend took away.")
+
+    def toggle_series(self, key: str) -> None:
+        """Hide the series of the charts, or show it again."""
+        others = [other for other in self.hidden if other != key]
+        self.hidden = others if key in self.hidden else [*others, key]
+
+
+class LiveView(PageView):
+    """What the page Live shows: its run's series."""
+
+
+class RooflineView(PageView):
+    """What the page Roofline shows."""
+
+    color_by = param.Selector(
+        default="category",
+        objects={
+            "category": "category",
+            "efficiency": "efficiency",
+            "data type": "dtype",
+            "kernel": "kernel",
+            "variant": "variant",
+            "run": "run",
+        },
+        label="Colour and shape",
+    )
+    points = param.Selector(default="kernel", objects=["kernel", "layer"], label="Points by")
+    sizes = param.Selector(default="share", objects={"share of time": "share", "all the same": "same"}, label="Size of points")
+    level = param.Selector(
+        default="auto",
+        objects={"automatic": "auto", "DRAM": "dram", "L2 cache": "l2", "L1 cache": "l1", "all, side by side": "all"},
+        label="Memory level",
+    )
+    ceilings = param.Selector(
+        default="best",
+        objects={"best known": "best", "datasheet": "datasheet", "at the clock": "clock", "measured": "measured"},
+        label="Ceilings",
+    )
+    point = param.String(default="", doc="Key of the chosen point; empty: none.")
+
+    @param.depends("color_by", watch=True)
+    def _show_all_series(self) -> None:
+        self.hidden = []

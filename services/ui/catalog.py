@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kernalyse.services.ui.components.base import Component
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.pages.live_new import LivePage

@@ -25,9 +25,13 @@ class ChartCard:
     def __init__(self, title: str, figure: Figure, view: PageView, *further: Any) -> None:
         self._legend = Legend(view)
         self._download = Download(title, figure)
-        self.note = Text(classes=("note",))
+        self.note = Text(classes=("note", "chart-note"))
         head = pn.FlexBox(
-            Text(html("<h2>{}</h2>", title), sizing_mode=None), self._legend, self._download, css_classes=["card-head"], sizing_mode="stretch_width"
+            Text(html("<h2>{}</h2>", title), sizing_mode=None),
+            self._legend,
+            self._download,
+            css_classes=["card-head"],
+            sizing_mode="stretch_width",
         )
         self.layout = card(head, figure.pane, self.note, *further, classes=("chart",))
 

@@ -8,9 +8,11 @@ from typing import Any, Final
 from kernalyse.services.ui.components.base import Component
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.roofline import RooflineChart
+from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.pages.live_new import LivePage
 from kernalyse.services.ui.pages.roofline_new import RooflinePage
-from kernalyse.services.ui.view import LiveView, PageView, RooflineView
+from kernalyse.services.ui.pages.timeline_new import TimelinePage
+from kernalyse.services.ui.view import LiveView, PageView, RooflineView, TimelineView
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Entry:
 PAGES: Final[dict[str, Entry]] = {
     "live": Entry("Live", LivePage, LiveView),
     "roofline": Entry("Roofline", RooflinePage, RooflineView),
+    "timeline": Entry("Timeline", TimelinePage, TimelineView),
 }
 """By the path of their URL, in the order of the navigation."""
 
@@ -38,5 +41,6 @@ CHARTS: Final[dict[str, Entry]] = {
     "live_roofline": Entry("Roofline of a run", LiveRoofline, LiveView),
     "samples": Entry("Samples", SamplesChart, LiveView),
     "telemetry": Entry("Telemetry", TelemetryChart, LiveView),
+    "timeline": Entry("Timeline", TimelineChart, TimelineView),
 }
 """By the name in the path /charts/NAME."""

@@ -38,12 +38,14 @@ NEAR_PX: Final = 3
 IS_OF_CALLS: Final = pl.col("track") == "calls"
 
 NO_RUN: Final = "No run has a timeline yet."
-NO_TRACE: Final = "This run has no trace, so nothing tells when its kernels ran: sweeps keep how long each took. Choose a trace, or record one."
+NO_TRACE: Final = (
+    "This run has no trace, so nothing tells when its kernels ran: sweeps keep how long each took. Choose a trace, or record one."
+)
 NO_TIMES: Final = "This trace does not tell when its kernels ran (reports of ncu and sums do not). Import one of nsys or of PyTorch."
 WITH_TRACE: Final = html(
     "<h2>What a trace shows here</h2>"
-    "<p>A row for each stream of a device and for each thread with its ranges and API calls: what ran when, from the whole trace down to one launch. "
-    "Gaps in which a device was idle, and why. Of a launch its grid, its layer, the call that launched it and how long it waited. "
+    "<p>A row for each stream of a device and for each thread with its ranges and API calls: what ran when, from the whole trace down "
+    "to one launch. Gaps in which a device was idle, and why. Of a launch its grid, its layer, the call that launched it and how long it waited. "
     "Of any stretch how busy the devices were, and with what.</p>"
     "<p>Record a program that runs on a node, or import a trace of Nsight Systems or PyTorch:</p>"
     "<pre><code>kernalyse profile -- python train.py\nkernalyse import trace.sqlite\nkernalyse import trace.json</code></pre>"
@@ -92,7 +94,10 @@ class TimelineChart(Component):
         self._note = Text(classes=("note",), styles={"min-height": "20px"})
         self._without = Text(classes=("without",))
         self._help = Text(html("<p>{}</p>", HELP), classes=("note",))
-        head = pn.FlexBox(Text(html("<h2>Timeline</h2>"), sizing_mode=None), self._calls, self._download, css_classes=["card-head"], sizing_mode="stretch_width")
+        head = pn.FlexBox(
+            Text(html("<h2>Timeline</h2>"), sizing_mode=None, styles={"flex": "1"}), self._calls, self._download,
+            css_classes=["card-head"], sizing_mode="stretch_width",
+        )  # fmt: skip
         self.layout = card(head, self._note, self._without, self.figure.frame, self._legend, self._help)
 
     def close(self) -> None:
@@ -286,7 +291,7 @@ class TimelineChart(Component):
         if self.run is None and not self.context.view.runs:
             return NO_RUN if self.context.overview.is_known else "Waiting for the analyzer's list."
         if self.run is None:
-            memory, = self.context.memories(self.context.view.runs[:1])
+            (memory,) = self.context.memories(self.context.view.runs[:1])
             return "The run is not there any longer. Choose another." if memory.problem else "Asking the analyzer."
         if not self.run.has_timeline:
             return NO_TRACE
@@ -315,7 +320,9 @@ class TimelineChart(Component):
         reasons = [] if gaps is None else gaps["reason"].unique().to_list()
         entries = legend_entries(self.context.palette, reasons, by_name=self.view.color_by == "kernel")
         self._legend.show(hideable((LegendEntry(*entry) for entry in entries), self.view.hidden))
-        self._download.legend = [{name: entry[name] for name in ("name", "color", "symbol")} for entry in self._legend.entries if not entry["hidden"]]
+        self._download.legend = [
+            {name: entry[name] for name in ("name", "color", "symbol")} for entry in self._legend.entries if not entry["hidden"]
+        ]
 
     # ------------------------------------------------------------ drawing
 

@@ -1,13 +1,11 @@
 // The rows of a timeline beside its figures; keys and buttons move its window in the browser at once. Its Python side is timeline_figure.py.
 
-const STEP = 0.15 // of what is shown, a key press
-const ZOOM = 1.35
+const [STEP, ZOOM] = [0.15, 1.35] // of what is shown, a key press
 const KEYS = {ArrowLeft: "left", a: "left", ArrowRight: "right", d: "right", ArrowUp: "in", w: "in", "+": "in", "=": "in", ArrowDown: "out", s: "out", "-": "out", Home: "all"}
 
 export function render({model}) {
   const found = (id) => Bokeh.documents.map((document) => document.get_model_by_id(id)).find((one) => one)
-  const root = document.createElement("div")
-  root.className = "timeline"
+  const root = Object.assign(document.createElement("div"), {className: "timeline"})
   root.innerHTML = `<span class="corner">whole trace</span><div class="overview"></div>
     <div class="zoom"><button data-move="in" aria-label="Zoom in">+</button><button data-move="out" aria-label="Zoom out">−</button><button data-move="all" aria-label="Show all of the trace">⤢</button></div><div class="ruler"></div>
     <div class="rows-and-bars" tabindex="0" role="group" aria-label="Timeline: arrow keys or a and d move, w and s or plus and minus zoom, Home shows all"><div class="rows"></div><div class="bars"></div></div>`
@@ -16,13 +14,11 @@ export function render({model}) {
 
   function move(name) {
     const {start, end, bounds, min_interval, reset_start, reset_end} = found(model.range_id)
-    const shift = {left: -STEP, right: STEP}[name] ?? 0
-    const factor = {in: 1 / ZOOM, out: ZOOM, all: (reset_end - reset_start) / (end - start)}[name] ?? 1
+    const [shift, factor] = [{left: -STEP, right: STEP}[name] ?? 0, {in: 1 / ZOOM, out: ZOOM}[name] ?? 1]
     const [low, high] = bounds ?? [-Infinity, Infinity]
     const length = Math.min(Math.max((end - start) * factor, min_interval), high - low)
-    const middle = name === "all" ? (reset_start + reset_end) / 2 : (start + end) / 2 + shift * length
-    const first = Math.min(Math.max(middle - length / 2, low), high - length)
-    found(model.range_id).setv({start: first, end: first + length})
+    const first = Math.min(Math.max((start + end - length) / 2 + shift * length, low), high - length)
+    found(model.range_id).setv(name === "all" ? {start: reset_start, end: reset_end} : {start: first, end: first + length})
   }
 
   root.addEventListener("click", ({target}) => { if (target.dataset.move) move(target.dataset.move) })

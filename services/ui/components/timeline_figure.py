@@ -110,8 +110,8 @@ class TimelineFigure:
         self._range.on_change("end", self._moved)
         pan, _, mark = bars.toolbar.tools[-3:]
         self.frame = Frame(
-            overview=self.overview.pane, ruler=self.ruler.pane, bars=self.bars.pane, range_id=self._range.id, pan_id=pan.id, mark_id=mark.id,
-            sizing_mode="stretch_width", margin=0,
+            overview=self.overview.pane, ruler=self.ruler.pane, bars=self.bars.pane, range_id=self._range.id, pan_id=pan.id,
+            mark_id=mark.id, sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
         self.frame.on_msg(lambda event: on_message(event.data))
 

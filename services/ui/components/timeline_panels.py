@@ -33,8 +33,16 @@ TYPING_S: Final = 0.25
 MAX_SEARCH_LENGTH: Final = 1000
 MAX_LISTED_SUBJECTS: Final = 12
 WIDE_FACT_LENGTH: Final = 24
-DEVICE_COLUMNS: Final = (Column("Device"), Column("Busy", 120, is_number=True), *(Column(title, 88, is_number=True) for title in ("Idle", "Computing", "Communicating", "Both", "Copying", "Kernels")))
-SUBJECT_COLUMNS: Final = (Column("What took longest"), Column("Device", 110), *(Column(title, 90, is_number=True) for title in ("Time", "Share", "Count")))
+DEVICE_COLUMNS: Final = (
+    Column("Device"),
+    Column("Busy", 120, is_number=True),
+    *(Column(title, 88, is_number=True) for title in ("Idle", "Computing", "Communicating", "Both", "Copying", "Kernels")),
+)
+SUBJECT_COLUMNS: Final = (
+    Column("What took longest"),
+    Column("Device", 110),
+    *(Column(title, 90, is_number=True) for title in ("Time", "Share", "Count")),
+)
 
 
 class TimelineFilters(Filters):
@@ -74,7 +82,11 @@ class TimelineFilters(Filters):
             self._search.param.update(value=view.search, value_input=view.search)
         is_searched = bool(view.search) and outline is not None
         if is_searched and outline is not None:
-            self._count.ask((outline.run_id, chart.searched), partial(chart.ask.match_count, outline.run_id, chart.searched), self.context.overview.revision)
+            self._count.ask(
+                (outline.run_id, chart.searched),
+                partial(chart.ask.match_count, outline.run_id, chart.searched),
+                self.context.overview.revision,
+            )
         if self._jumps.visible != is_searched:
             self._jumps.visible = is_searched
         count = None if self._count.is_on_its_way else self._count.answer
@@ -184,7 +196,9 @@ class ChosenEvent(Component):
         kernel = to_query(View(runs=runs, theme=view.theme, kernel=whole(event.name)), table="launched")
         links = [html('<a href="/kernels?{}">This kernel</a>', kernel)]
         if event.layer:
-            links.append(html('<a href="/layers?{}">Its layer</a>', to_query(View(runs=runs, theme=view.theme), layer_name=whole(event.layer))))
+            links.append(
+                html('<a href="/layers?{}">Its layer</a>', to_query(View(runs=runs, theme=view.theme), layer_name=whole(event.layer)))
+            )
         return joined(links)
 
     def _go_to_launch(self) -> None:
@@ -239,7 +253,10 @@ class MarkedStretch(Component):
         self._length.show("" if window is None else html("<strong>{}</strong>", theme.duration(window.length_ns)))
         self._zoom.visible = self._clear.visible = window is not None
         if window is None:
-            said = html('<p class="empty">{}</p>', "Drag on the time axis, or with Shift over the rows: what the devices did in that stretch stands here.")
+            said = html(
+                '<p class="empty">{}</p>',
+                "Drag on the time axis, or with Shift over the rows: what the devices did in that stretch stands here.",
+            )
         elif problem:
             said = html('<p class="problem">{}</p>', problem)
         else:
@@ -257,7 +274,9 @@ class MarkedStretch(Component):
             names = {key: f"{name} · process {key[0]}" for key, name in names.items()}
         if window is not None:
             self._devices.show([_device_cells(row, names[row["process_id"], row["device_index"]], window) for row in devices])
-        self._subjects.show([_subject_cells(row, names.get((row["process_id"], row["device_index"]), "")) for row in subjects[:MAX_LISTED_SUBJECTS]])
+        self._subjects.show(
+            [_subject_cells(row, names.get((row["process_id"], row["device_index"]), "")) for row in subjects[:MAX_LISTED_SUBJECTS]]
+        )
         left_out = len(subjects) - MAX_LISTED_SUBJECTS
         self._more.show(html("<p>{} more took less.</p>", theme.count(left_out)) if left_out > 0 else "")
 
@@ -288,10 +307,15 @@ def facts_of(event: Event) -> list[tuple[str, str]]:
     caller = "" if call is None else f"{call.name}, {theme.duration(call.row['duration_ns'])}, thread {call.row['thread_id']}"
     match event.track:
         case "kernels":
-            shared = row["shared_bytes"] if row["shared_bytes"] is not None else _sum(row["static_shared_bytes"], row["dynamic_shared_bytes"])
+            shared = (
+                row["shared_bytes"] if row["shared_bytes"] is not None else _sum(row["static_shared_bytes"], row["dynamic_shared_bytes"])
+            )
             delay_ns = None if row["launch_start_ns"] is None else event.start_ns - row["launch_start_ns"]
             return [
-                *((title, _number("", row[name])) for title, name in (("Device", "device_index"), ("Stream", "stream_index"), ("Process", "process_id"))),
+                *(
+                    (title, _number("", row[name]))
+                    for title, name in (("Device", "device_index"), ("Stream", "stream_index"), ("Process", "process_id"))
+                ),
                 *(("Grid", _size(row, "grid")), ("Block", _size(row, "block"))),
                 ("Registers a thread", _number("", row["registers_per_thread"])),
                 ("Shared memory a block", "" if shared is None else theme.memory(shared)),

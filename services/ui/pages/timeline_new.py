@@ -24,10 +24,10 @@ class TimelinePage(Component):
         choices = TimelineFilters(context, self._chart)
         panels = (ChosenEvent(context, self._chart), MarkedStretch(context, self._chart))
         self.parts = (self._chart, choices, *panels)
-        self._panels = pn.Column(*panels, css_classes=["timeline-panels"], sizing_mode="stretch_width", visible=False)
-        self.layout = pn.Column(choices, self._chart, self._panels, css_classes=["stage"], sizing_mode="stretch_width")
+        self._panels = pn.Column(*panels, css_classes=["timeline-panels"], sizing_mode="stretch_width")
+        self.layout = pn.Column(choices, self._chart, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
-        if self._panels.visible != self._chart.figure.frame.visible:
-            self._panels.visible = self._chart.figure.frame.visible
+        if (len(self.layout) > 2) != self._chart.figure.frame.visible:
+            self.layout[2:] = [self._panels] if self._chart.figure.frame.visible else []

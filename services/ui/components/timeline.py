@@ -45,7 +45,8 @@ NO_TIMES: Final = "This trace does not tell when its kernels ran (reports of ncu
 WITH_TRACE: Final = html(
     "<h2>What a trace shows here</h2>"
     "<p>A row for each stream of a device and for each thread with its ranges and API calls: what ran when, from the whole trace down "
-    "to one launch. Gaps in which a device was idle, and why. Of a launch its grid, its layer, the call that launched it and how long it waited. "
+    "to one launch. Gaps in which a device was idle, and why. "
+    "Of a launch its grid, its layer, the call that launched it and how long it waited. "
     "Of any stretch how busy the devices were, and with what.</p>"
     "<p>Record a program that runs on a node, or import a trace of Nsight Systems or PyTorch:</p>"
     "<pre><code>kernalyse profile -- python train.py\nkernalyse import trace.sqlite\nkernalyse import trace.json</code></pre>"

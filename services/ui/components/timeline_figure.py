@@ -10,6 +10,7 @@ import panel as pn
 import param
 from bokeh.events import SelectionGeometry, Tap
 from bokeh.models import BoxSelectTool, PanTool, Range1d, RangeTool, WheelZoomTool
+from panel.viewable import Child
 
 from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.timeline_rows import Row
@@ -65,9 +66,9 @@ class Frame(pn.custom.JSComponent):
     Messages of it are {"fold": group} and {"match": "next" or "previous"}.
     """
 
-    overview = pn.custom.Child()
-    ruler = pn.custom.Child()
-    bars = pn.custom.Child()
+    overview = Child()
+    ruler = Child()
+    bars = Child()
     rows = param.List(default=[], item_type=dict, doc="From the top: title, head, group (empty: it cannot be folded), folded.")
     range_id = param.String(doc="Of what keys and buttons move.")
     pan_id = param.String(doc="Of the tool that a drag uses.")

@@ -66,7 +66,8 @@ class TimelineFilters(Filters):
             for label, step in (("‹ Previous match", -1), ("Next match ›", 1))
         ]
         self._jumps = pn.FlexBox(*self._steps, self._matches, css_classes=["jumps"], sizing_mode="stretch_width", visible=False)
-        self.layout[:] = [self._run, self._search, self._jumps, *self.layout]
+        fields: Any = self.layout
+        fields[:] = [self._run, self._search, self._jumps, *fields]
 
     def close(self) -> None:
         self._count.stop()

@@ -25,9 +25,9 @@ class TimelinePage(Component):
         panels = (ChosenEvent(context, self._chart), MarkedStretch(context, self._chart))
         self.parts = (self._chart, choices, *panels)
         self._panels = pn.Column(*panels, css_classes=["timeline-panels"], sizing_mode="stretch_width")
-        self.layout = pn.Column(choices, self._chart, css_classes=["stage"], sizing_mode="stretch_width")
+        self._stage = self.layout = pn.Column(choices, self._chart, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
-        if (len(self.layout) > 2) != self._chart.figure.frame.visible:
-            self.layout[2:] = [self._panels] if self._chart.figure.frame.visible else []
+        if (len(self._stage) > 2) != self._chart.figure.frame.visible:
+            self._stage[2:] = [self._panels] if self._chart.figure.frame.visible else []

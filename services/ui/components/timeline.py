@@ -97,7 +97,7 @@ class TimelineChart(Component):
         self._help = Text(html("<p>{}</p>", HELP), classes=("note",))
         head = pn.FlexBox(
             Text(html("<h2>Timeline</h2>"), sizing_mode=None, styles={"flex": "1"}), self._calls, self._download,
-            css_classes=["card-head"], sizing_mode="stretch_width",
+            css_classes=["card-head"], gap="4px 14px", align_items="center", sizing_mode="stretch_width",
         )  # fmt: skip
         self.layout = card(head, self._note, self._without, self.figure.frame, self._legend, self._help)
 

@@ -65,7 +65,9 @@ class TimelineFilters(Filters):
             pn.widgets.Button(label=label, margin=0, on_click=lambda _, step=step: context.carry_out(chart.go_to_match(step)))
             for label, step in (("‹ Previous match", -1), ("Next match ›", 1))
         ]
-        self._jumps = pn.FlexBox(*self._steps, self._matches, css_classes=["jumps"], sizing_mode="stretch_width", visible=False)
+        self._jumps = pn.FlexBox(
+            *self._steps, self._matches, css_classes=["jumps"], gap="6px", align_items="center", sizing_mode="stretch_width", visible=False
+        )
         fields: Any = self.layout
         fields[:] = [self._run, self._search, self._jumps, *fields]
 
@@ -158,7 +160,16 @@ class ChosenEvent(Component):
         self._same = [button(label, partial(self._step, step)) for label, step in (("‹ Previous launch", -1), ("Next launch ›", 1))]
         clear = button("Clear", lambda: chart.view.param.update(event=""))
         self._jumps = pn.FlexBox(
-            self._launch, self._other, *self._same, self._links, clear, css_classes=["jumps"], sizing_mode="stretch_width", visible=False
+            self._launch,
+            self._other,
+            *self._same,
+            self._links,
+            clear,
+            css_classes=["jumps"],
+            gap="6px",
+            align_items="center",
+            sizing_mode="stretch_width",
+            visible=False,
         )
         self.layout = card(Text(html("<h2>Chosen</h2>")), self._name, self._jumps, self._facts, classes=("chosen",))
 
@@ -233,7 +244,9 @@ class MarkedStretch(Component):
         self._devices = Rows(DEVICE_COLUMNS, "The trace has no device.", visible=False)
         self._subjects = Rows(SUBJECT_COLUMNS, "Nothing ran.", visible=False)
         self._more = Text(classes=("note",))
-        jumps = pn.FlexBox(self._length, self._zoom, mark, self._clear, css_classes=["jumps"], sizing_mode="stretch_width")
+        jumps = pn.FlexBox(
+            self._length, self._zoom, mark, self._clear, css_classes=["jumps"], gap="6px", align_items="center", sizing_mode="stretch_width"
+        )
         title = Text(html("<h2>Stretch</h2>"))
         self.layout = card(title, self._said, jumps, self._devices.table, self._subjects.table, self._more, classes=("stretch",))
 

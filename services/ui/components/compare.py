@@ -59,7 +59,7 @@ NO_PAIR: Final = html(
 )
 ASKING: Final = "Asking the analyzer."
 COLUMN_WIDTHS_PX: Final = {"verdict": 180, "interval": 170, "median_ratio": 170, "occurrence": 80}
-COLUMN_WIDTH_PX: Final = 115
+COLUMN_WIDTH_PX: Final = 102
 
 
 class Pair(Component):
@@ -180,7 +180,7 @@ class SideChoice(Component):
         }
         for name, choice in self._choices.items():
             choice.param.watch(partial(self._choose, name), "value")
-        swap = pn.widgets.Button(label="⇄ Swap", description="Swap baseline and candidate", margin=0, on_click=self._swap)
+        swap = pn.widgets.Button(label="⇄ Swap", description="Swap baseline and candidate", margin=0, align="end", on_click=self._swap)
         self.layout = pn.Column(
             self._choices["baseline"], swap, self._choices["candidate"], css_classes=["sides"], sizing_mode="stretch_width"
         )

@@ -351,13 +351,13 @@ class HistoryTable(PagedRows):
     def _headings_of(metric: str) -> tuple[Heading, ...]:
         return (
             Heading(Column("History"), "label"),
-            Heading(Column("Last change", 190), "verdict"),
-            Heading(Column("Since (UTC)", 140), "since_unix_ns"),
-            Heading(Column(f"{history.METRICS[metric][0]}, newest", 175, is_number=True), metric),
-            Heading(Column("Runs", 90, is_number=True), "run_count"),
-            Heading(Column("Device", 170), "device_id"),
-            Heading(Column("Of", 130), "subject"),
-            Heading(Column("Newest (UTC)", 140), "measured_unix_ns"),
+            Heading(Column("Last change", 175), "verdict"),
+            Heading(Column("Since (UTC)", 130), "since_unix_ns"),
+            Heading(Column(f"{history.METRICS[metric][0]}, newest", 165, is_number=True), metric),
+            Heading(Column("Runs", 70, is_number=True), "run_count"),
+            Heading(Column("Device", 140), "device_id"),
+            Heading(Column("Of", 120), "subject"),
+            Heading(Column("Newest (UTC)", 130), "measured_unix_ns"),
         )
 
     def _cells(self, row: dict[str, Any]) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class PagedRows(Component):
         step.param.update(sizing_mode="fixed", width=100)
         self._pager = pn.FlexBox(self._links, self._number, step, css_classes=["pager"], visible=False, sizing_mode=None)
         heading = Text(html("<h2>{}</h2>", title), sizing_mode=None)
-        head = pn.FlexBox(heading, self._pager, css_classes=["card-head"], sizing_mode="stretch_width")
+        head = pn.FlexBox(heading, self._pager, justify_content="space-between", css_classes=["card-head"], sizing_mode="stretch_width")
         self._note = Text(classes=("note",))
         self.layout = card(head, self._note, self._place, classes=("listed",))
         self._watcher = context.view.param.watch(self._filtered, list(FILTER_NAMES))

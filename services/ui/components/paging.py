@@ -69,7 +69,7 @@ class PagedRows(Component):
         self._headings: tuple[Heading, ...] = ()
         self._extent = Extent(0, 1, 0)
         self._rows = Rows((), "")
-        self._place = pn.Column(sizing_mode="stretch_width", visible=False)
+        self._place = pn.Column(self._rows.table, sizing_mode="stretch_width", visible=False)  # what tables need is loaded with the page
         self._links = Text(classes=("pages",), sizing_mode=None)
         self._number = pn.widgets.IntInput(label="Page", start=1, value=1, width=84, margin=0)
         self._number.param.watch(self._gone_to, "value")

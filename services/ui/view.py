@@ -134,3 +134,9 @@ class RooflineView(PageView):
     @param.depends("color_by", watch=True)
     def _show_all_series(self) -> None:
         self.hidden = []
+
+
+class StartView(PageView):
+    """What the page Run / Import shows: the form that is chosen."""
+
+    form = param.Selector(default="sweep", objects=["sweep", "command", "model", "prompt", "ceilings", "import"])

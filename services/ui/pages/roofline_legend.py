@@ -43,7 +43,7 @@ def _markers_of(shown: Shown) -> dict[str, str]:
     """The one shape of each series, and of each category, whose points all have the same, apart from what is marked as wrong."""
     rows = (
         shown.drawn.select(pl.col(shown.column).alias("series"), "category")
-        .with_columns(pl.Series("marker", shown.points["marker"]))
+        .with_columns(pl.Series("marker", shown.points["marker"].tolist(), dtype=pl.String))
         .filter(~pl.col("marker").is_in([IMPLAUSIBLE_MARKER, *FAILED_MARKERS.values()]))
     )
     found: dict[str, str] = {}

@@ -194,3 +194,17 @@ class HistoryView(PagedView):
     @param.depends("metric", "subject", watch=True)
     def _show_first_rows(self) -> None:
         self.row = 0
+class TimelineView(PageView):
+    """What the page Timeline shows of its run."""
+
+    color_by = param.Selector(default="category", objects={"category of the kernel": "category", "name": "kernel"}, label="Colour")
+    window = param.String(default="", doc='"start..end" in nanoseconds; empty: all of the trace.')
+    stretch = param.String(default="", doc="That is marked, written the same way.")
+    event = param.String(default="", doc='The chosen one, such as "kernels.17"; empty: none.')
+    search = param.String(default="", label="Search", doc="Part of names.")
+    calls = param.Selector(default="shown", objects=["shown", "hidden"], doc="Rows of API calls.")
+    folded = param.List(default=[], item_type=str, bounds=(0, 40), doc="Groups of rows that somebody folded, or opened.")
+
+    @param.depends("color_by", watch=True)
+    def _show_all_series(self) -> None:
+        self.hidden = []

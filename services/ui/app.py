@@ -213,7 +213,7 @@ class Dashboard:
             query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
             if request.cookies.get(THEME_COOKIE) == "dark":
                 query.setdefault("theme", "dark")
-            tab = Tab(document, self.client, page, query, self._pace, self._sessions.discard)
+            tab = Tab(document, self.client, page, query, self._pace, self._sessions.discard, self._uploads)
             self._sessions.add(tab)
             return template_of(tab, page)
 

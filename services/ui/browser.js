@@ -91,7 +91,8 @@ export function render({model}) {
     const again = async () => {
       try {
         const answer = await fetch("/login", {method: "HEAD", cache: "no-store"})
-        if (answer.ok || answer.status === 401) return location.reload()
+        // Files that are being sent are known to this document alone: it stays until they have arrived.
+        if ((answer.ok || answer.status === 401) && dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return location.reload()
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }

@@ -31,6 +31,7 @@ from kernalyse.services.ui.design import ASSET_DIRECTORY, ASSET_URL, DashboardDe
 from kernalyse.services.ui.memory import Overview, RunMemory
 from kernalyse.services.ui.session import UpdatePace
 from kernalyse.services.ui.theme import PALETTES, Palette
+from kernalyse.services.ui.uploads.uploads import Uploads
 from kernalyse.services.ui.view import View, to_query
 
 MAX_UNACKNOWLEDGED: Final = 2
@@ -43,10 +44,14 @@ class Context:
 
     Args:
         wake: has the tab brought up to date soon.
+        uploads: what browsers send to the server; None: nothing of others.
     """
 
-    def __init__(self, client: AnalyzerClient, view: View, browser: Browser, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, client: AnalyzerClient, view: View, browser: Browser, wake: Callable[[], None], uploads: Uploads | None = None
+    ) -> None:
         self.client = client
+        self.uploads = uploads or Uploads(client)
         self.browser = browser
         self._forms: dict[str, tuple[param.Parameterized, tuple[str, ...]]] = {}
         self.view = view
@@ -87,13 +92,13 @@ class Context:
             name: no other form of the dashboard has it.
             names: of the form's parameters.
         """
-        found = self.browser.found_drafts.get(name, {})
+        found = {**self.browser.found_drafts, **self.browser.drafts}.get(name, {})
         form.param.update(**{key: value for key, value in found.items() if key in names})
         self._forms[name] = (form, tuple(names))
 
         def changed(*_events: Any) -> None:
             values = {key: getattr(form, key) for key in names if getattr(form, key) != form.param[key].default}
-            self.browser.drafts = {**self.browser.drafts, name: values}
+            self.browser.drafts = {**self.browser.found_drafts, **self.browser.drafts, name: values}
 
         form.param.watch(changed, list(names))
 
@@ -101,6 +106,10 @@ class Context:
         """Take over what the browser has kept."""
         for name, (form, names) in self._forms.items():
             form.param.update(**{key: value for key, value in found.get(name, {}).items() if key in names})
+
+    def visit(self, address: str) -> None:
+        """Show another view, as a link to it does."""
+        self.browser.visited = [address, -self.update_count]  # the browser counts upwards
 
     def carry_out(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that the user asked for; the page says so where it is refused."""
@@ -156,6 +165,7 @@ class Tab:
         query: Mapping[str, str],
         pace: UpdatePace,
         on_close: Callable[[Tab], None],
+        uploads: Uploads | None = None,
     ) -> None:
         self._document = document
         self._entries = PAGES if place in PAGES else {place: CHARTS[place.removeprefix("charts/")]}
@@ -170,7 +180,7 @@ class Tab:
         self._is_closed = False
         self._fault = ""  # of the page that is shown
         self.browser = Browser()
-        self.context = Context(client, View(), self.browser, self.wake)
+        self.context = Context(client, View(), self.browser, self.wake, uploads)
         self.main = pn.Column(css_classes=["main"], sizing_mode="stretch_width")
         self._banner = Text(classes=("banner", "bad"))
         self._palette = self.context.palette

@@ -194,6 +194,8 @@ class HistoryView(PagedView):
     @param.depends("metric", "subject", watch=True)
     def _show_first_rows(self) -> None:
         self.row = 0
+
+
 class TimelineView(PageView):
     """What the page Timeline shows of its run."""
 

@@ -195,9 +195,7 @@ def test_a_marked_stretch_says_what_devices_did_and_groups_fold(visit: Visit, ru
     page.keyboard.up("Shift")
     stretch = page.locator(".stretch")
     expect(stretch).to_contain_text("gemm_tile")
-    expect(stretch.locator(".tabulator-row", has_text="device 0").first).to_contain_text(
-        re.compile(r"(59|60)\.\d %")
-    )  # 60 of 100 µs
+    expect(stretch.locator(".tabulator-row", has_text="device 0").first).to_contain_text(re.compile(r"(59|60)\.\d %"))  # 60 of 100 µs
     eventually(lambda: drawn_count(page, "timeline:stretch") == 1)
     eventually(lambda: drawn_count(page, "timeline:gaps") > 5)
     count = page.locator(".timeline .row").count()

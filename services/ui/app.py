@@ -29,7 +29,7 @@ from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui.access import Access, Gate
 from kernalyse.services.ui.allocation import give_back_soon
 from kernalyse.services.ui.artifact_download import ArtifactHandler
-from kernalyse.services.ui.catalog import CHARTS, PAGES
+from kernalyse.services.ui.catalog import PAGES
 from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.design import DashboardDesign
 from kernalyse.services.ui.exports import PATTERN, ExportHandler
@@ -47,13 +47,13 @@ from kernalyse.services.ui.pages.start import StartPage
 from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.session import BrowserSession, UpdatePace
+from kernalyse.services.ui.shell import PLACES, THEME_COOKIE, ShellHandler
 from kernalyse.services.ui.state import TABLE_TITLES, ViewState, from_query
 from kernalyse.services.ui.tab import Tab, template_of
 from kernalyse.services.ui.table_query import table_query
 from kernalyse.services.ui.theme import ThemeName
 from kernalyse.services.ui.uploads.uploads import Uploads
 
-THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
 
@@ -144,9 +144,7 @@ class Dashboard:
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
-                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES}
-                | {f"/{page}": self._tab_opener(page) for page in PAGES}
-                | {f"/charts/{name}": self._tab_opener(f"charts/{name}") for name in CHARTS},
+                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES if cls.page not in PAGES} | dict.fromkeys((f"/{place}" for place in PLACES), self._open_tab),
                 port=port,
                 address=host,
                 websocket_origin=["*"],
@@ -155,6 +153,7 @@ class Dashboard:
                 start=False,
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
+                    (rf"/({'|'.join(PLACES)})", ShellHandler),
                     (r"/assets/[0-9a-f]{12}/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (rf"/download/{file_formats.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
@@ -206,18 +205,15 @@ class Dashboard:
 
         return open_page  # Panel takes plain functions only, no partials; None leaves the document as it was made
 
-    def _tab_opener(self, page: str) -> Any:
-        def open_tab() -> Any:
-            document: Any = pn.state.curdoc
-            request = document.session_context.request
-            query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
-            if request.cookies.get(THEME_COOKIE) == "dark":
-                query.setdefault("theme", "dark")
-            tab = Tab(document, self.client, page, query, self._pace, self._sessions.discard, self._uploads)
-            self._sessions.add(tab)
-            return template_of(tab, page)
-
-        return open_tab
+    def _open_tab(self) -> Any:
+        document: Any = pn.state.curdoc
+        request = document.session_context.request
+        query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
+        if THEME_COOKIE in request.cookies:
+            query.setdefault("theme", request.cookies[THEME_COOKIE])
+        tab = Tab(document, self.client, request.path.strip("/"), query, self._pace, self._sessions.discard, self._uploads)
+        self._sessions.add(tab)
+        return template_of(tab)
 
     def _is_serving(self) -> bool:
         return self._loop.time() - self._last_opening_time < OPENING_S

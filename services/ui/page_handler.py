@@ -8,8 +8,6 @@ from bokeh.embed.util import RenderItem
 from bokeh.server import urls
 from panel.io.server import DocHandler, WSHandler, html_page_for_render_items
 
-from kernalyse.services.ui.catalog import PAGES
-
 
 class PageHandler(DocHandler):
     """As Panel's own, without the list of scripts and style sheets that Panel works out for each page: the templates name theirs."""
@@ -20,7 +18,7 @@ class PageHandler(DocHandler):
         self.set_header("Content-Type", "text/html")
         # Browsers take every port of a host for one site: without it a page of another one could frame this and catch clicks.
         self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
-        if self.request.path.strip("/") in PAGES or self.request.path.startswith("/charts/"):
+        if self.request.path.endswith("/"):
             await super().get()
             return
         session = await cast(Any, self.get_session())

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -27,7 +26,7 @@ from kernalyse.services.ui.catalog import CHARTS, PAGES
 from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.components.base import Component
 from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.design import ASSET_DIRECTORY, ASSET_URL, DashboardDesign
+from kernalyse.services.ui.design import DashboardDesign
 from kernalyse.services.ui.memory import Overview, RunMemory
 from kernalyse.services.ui.session import UpdatePace
 from kernalyse.services.ui.theme import PALETTES, Palette
@@ -35,6 +34,7 @@ from kernalyse.services.ui.uploads.uploads import Uploads
 from kernalyse.services.ui.view import View, to_query
 
 MAX_UNACKNOWLEDGED: Final = 2
+FILLING: Final = """{% from macros import embed %}{{ embed(roots.main) }}<div id="browser">{{ embed(roots.browser) }}</div>{{ plot_script }}"""
 
 logger = logging.getLogger(__name__)
 
@@ -296,18 +296,9 @@ class Tab:
         self._on_close(self)
 
 
-def template_of(tab: Tab, place: str) -> pn.Template:
-    """Return the document of the tab: navigation, and the page in its main area; of a chart alone nothing but the chart."""
-    template = pn.Template(_template(), design=DashboardDesign)
+def template_of(tab: Tab) -> pn.Template:
+    """Return what the frame of the page is filled with."""
+    template = pn.Template(FILLING, design=DashboardDesign)
     template.add_panel("main", tab.main)
     template.add_panel("browser", tab.browser)
-    template.add_variable("page", place)
-    template.add_variable("pages", {name: entry.title for name, entry in PAGES.items()} if place in PAGES else {})
-    template.add_variable("theme", tab.context.view.theme)
-    template.add_variable("assets", ASSET_URL)
     return template
-
-
-@cache
-def _template() -> str:
-    return (ASSET_DIRECTORY / "tab.html").read_text()

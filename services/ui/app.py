@@ -34,7 +34,7 @@ from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.design import DashboardDesign
 from kernalyse.services.ui.exports import PATTERN, ExportHandler
 from kernalyse.services.ui.kept_charts import chart_directory, take_kept
-from kernalyse.services.ui.page_handler import use_page_handlers
+from kernalyse.services.ui.page_handler import THEME_COOKIE, use_page_handlers
 from kernalyse.services.ui.pages.compare import ComparePage
 from kernalyse.services.ui.pages.history import HistoryPage
 from kernalyse.services.ui.pages.kernels import KernelsPage
@@ -47,7 +47,7 @@ from kernalyse.services.ui.pages.start import StartPage
 from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.session import BrowserSession, UpdatePace
-from kernalyse.services.ui.shell import PLACES, THEME_COOKIE, ShellHandler
+from kernalyse.services.ui.shell import PLACES
 from kernalyse.services.ui.state import TABLE_TITLES, ViewState, from_query
 from kernalyse.services.ui.tab import Tab, template_of
 from kernalyse.services.ui.table_query import table_query
@@ -153,7 +153,6 @@ class Dashboard:
                 start=False,
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
-                    (rf"/({'|'.join(PLACES)})", ShellHandler),
                     (r"/assets/[0-9a-f]{12}/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
                     (rf"/download/{file_formats.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from bokeh.embed.util import RenderItem
 from bokeh.server import urls
 from panel.io.server import DocHandler, WSHandler, html_page_for_render_items
+
+from kernalyse.services.ui.shell import PLACES, frame_of
+
+THEME_COOKIE: Final = "kernalyse_theme"
 
 
 class PageHandler(DocHandler):
@@ -18,8 +22,13 @@ class PageHandler(DocHandler):
         self.set_header("Content-Type", "text/html")
         # Browsers take every port of a host for one site: without it a page of another one could frame this and catch clicks.
         self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
+        place = self.request.path.strip("/")
         if self.request.path.endswith("/"):
             await super().get()
+            return
+        if place in PLACES:
+            theme = "dark" if "dark" in (self.get_query_argument("theme", ""), self.get_cookie(THEME_COOKIE)) else "light"
+            self.write(frame_of(place, theme))
             return
         session = await cast(Any, self.get_session())
         document = session.document

@@ -31,6 +31,7 @@ from kernalyse.services.ui.allocation import give_back_soon
 from kernalyse.services.ui.artifact_download import ArtifactHandler
 from kernalyse.services.ui.catalog import CHARTS, PAGES
 from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.design import DashboardDesign
 from kernalyse.services.ui.exports import PATTERN, ExportHandler
 from kernalyse.services.ui.kept_charts import chart_directory, take_kept
 from kernalyse.services.ui.page_handler import use_page_handlers
@@ -138,11 +139,14 @@ class Dashboard:
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         take_kept(chart_directory())
+        pn.config.design = DashboardDesign
         use_page_handlers()
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
-                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES} | {f"/{page}": self._tab_opener(page) for page in PAGES} | {f"/charts/{name}": self._tab_opener(f"charts/{name}") for name in CHARTS},
+                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES}
+                | {f"/{page}": self._tab_opener(page) for page in PAGES}
+                | {f"/charts/{name}": self._tab_opener(f"charts/{name}") for name in CHARTS},
                 port=port,
                 address=host,
                 websocket_origin=["*"],

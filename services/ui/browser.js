@@ -32,9 +32,25 @@ export function render({model}) {
     document.querySelector("nav [aria-current]")?.scrollIntoView({block: "nearest", inline: "center"})
   }
 
-  // Links to views are links in any component, inside of its shadow root.
-  function follow(event) {
+  // Links to views are links in any component, inside of its shadow root. One that begins with "?" says what differs from the view
+  // that is shown: rows of tables need no other link with each choice. With data-toggle a second click takes the choice back.
+  function linkOf(event) {
     const link = event.composedPath().find((element) => element.nodeName === "A" && element.href)
+    if (!link) return null
+    link.dataset.part ??= link.getAttribute("href")
+    if (link.dataset.part.startsWith("?")) {
+      const query = new URLSearchParams(location.search)
+      for (const [name, value] of new URLSearchParams(link.dataset.part)) {
+        if (value === "" || ("toggle" in link.dataset && query.get(name) === value)) query.delete(name)
+        else query.set(name, value)
+      }
+      link.href = `${location.pathname}?${query}`
+    }
+    return link
+  }
+
+  function follow(event) {
+    const link = linkOf(event)
     if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || link.target || link.hasAttribute("download")) return
     if (link.origin !== location.origin || !(link.pathname.slice(1) in model.links)) return
     event.preventDefault()
@@ -43,6 +59,7 @@ export function render({model}) {
 
   addEventListener("popstate", () => visit(here()))
   document.addEventListener("click", follow)
+  for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf) // opened elsewhere, or copied
   model.on("address", showAddress)
   model.on("title", () => { document.title = model.title })
   model.on("links", () => mark(location.pathname))

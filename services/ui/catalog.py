@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.compare_charts import ChangeChart, ComparedRoofline, SpeedupChart
+from kernalyse.services.ui.components.history import HistoryChart
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.roofline import RooflineChart
+from kernalyse.services.ui.components.timeline import TimelineChart
+from kernalyse.services.ui.pages.compare_new import ComparePage
+from kernalyse.services.ui.pages.history_new import HistoryPage
 from kernalyse.services.ui.pages.live_new import LivePage
 from kernalyse.services.ui.pages.roofline_new import RooflinePage
-from kernalyse.services.ui.view import LiveView, PageView, RooflineView
+from kernalyse.services.ui.pages.timeline_new import TimelinePage
+from kernalyse.services.ui.view import CompareView, HistoryView, LiveView, PageView, RooflineView, TimelineView
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,9 @@ class Entry:
 PAGES: Final[dict[str, Entry]] = {
     "live": Entry("Live", LivePage, LiveView),
     "roofline": Entry("Roofline", RooflinePage, RooflineView),
+    "timeline": Entry("Timeline", TimelinePage, TimelineView),
+    "compare": Entry("Compare", ComparePage, CompareView),
+    "history": Entry("History", HistoryPage, HistoryView),
 }
 """By the path of their URL, in the order of the navigation."""
 
@@ -38,5 +46,10 @@ CHARTS: Final[dict[str, Entry]] = {
     "live_roofline": Entry("Roofline of a run", LiveRoofline, LiveView),
     "samples": Entry("Samples", SamplesChart, LiveView),
     "telemetry": Entry("Telemetry", TelemetryChart, LiveView),
+    "speedups": Entry("Speed-up", SpeedupChart, CompareView),
+    "changes": Entry("Largest changes", ChangeChart, CompareView),
+    "compared_roofline": Entry("Roofline, before and after", ComparedRoofline, CompareView),
+    "history": Entry("History", HistoryChart, HistoryView),
+    "timeline": Entry("Timeline", TimelineChart, TimelineView),
 }
 """By the name in the path /charts/NAME."""

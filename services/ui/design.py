@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from panel.theme.base import Design, Inherit
+from panel.theme.base import Design, Inherit, Theme
 from panel.viewable import Viewable
 
 ASSET_DIRECTORY: Final = Path(__file__).parent / "assets"
@@ -21,7 +21,14 @@ def _asset_version() -> str:
 ASSET_URL: Final = f"/assets/{_asset_version()}"
 
 
+class DashboardTheme(Theme):
+    """No colours of its own: tokens.css has those of light and dark, and the browser changes from one to the other."""
+
+    _name = "default"
+
+
 class DashboardDesign(Design):
-    """Panel's own style sheets, then ours. Both light and dark are in the colours that it stands on."""
+    """Panel's own style sheets, then ours."""
 
     modifiers: ClassVar[dict[type[Viewable], dict[str, Any]]] = {Viewable: {"stylesheets": [Inherit, f"{ASSET_URL}/components.css"]}}
+    _themes: ClassVar[dict[str, type[Theme]]] = {"default": DashboardTheme, "dark": DashboardTheme}

@@ -11,6 +11,7 @@ import polars as pl
 from kernalyse.services.core.model import Filter
 from kernalyse.services.ui.names_wanted import is_wanted, named
 from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ CHOICES: Final = (
 """Those with a list of values to choose from; a table without the column is not filtered by it."""
 
 
-def has_any(state: ViewState) -> bool:
+def has_any(state: ViewState | View) -> bool:
     return any(getattr(state, name) for name in (PART_OF_NAME, *(choice.name for choice in CHOICES)))
 
 
-def filtered(rows: pl.DataFrame, state: ViewState, name_columns: Sequence[str] = ("kernel_name",)) -> pl.DataFrame:
+def filtered(rows: pl.DataFrame, state: ViewState | View, name_columns: Sequence[str] = ("kernel_name",)) -> pl.DataFrame:
     """Rows that the view's filters leave. name_columns: one of them has to be what the filter of names lets through."""
     present = [name for name in name_columns if name in rows.columns]
     if state.kernel and present:

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 from bokeh.embed.util import RenderItem
 from bokeh.server import urls
-from kernalyse.services.ui.catalog import PAGES
 from panel.io.server import DocHandler, WSHandler, html_page_for_render_items
+
+from kernalyse.services.ui.catalog import PAGES
 
 
 class PageHandler(DocHandler):

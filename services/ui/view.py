@@ -136,6 +136,82 @@ class RooflineView(PageView):
         self.hidden = []
 
 
+class PagedView(PageView):
+    """Where a page has a long table: its order, and which of its rows are shown."""
+
+    sort = param.String(default="", doc="Column; empty: the order that the page chooses.")
+    descending = param.Boolean(default=False)
+    row = param.Integer(default=0, doc="The first that is shown.")
+    row_count = param.Selector(default=25, objects=[25, 50, 100, 250], label="Rows at once")
+
+
+class CompareView(PagedView):
+    """What the page Compare shows."""
+
+    baseline = param.String(default="", doc="Id of the run that the candidate is judged by; empty: one that is like it.")
+    candidate = param.String(default="", doc="Id of a run; empty: the newest.")
+    allow = param.String(default="", doc="Differences between the two that were said to be meant, separated by commas.")
+    verdict = param.Selector(
+        default="",
+        objects={"all": "", "slower": "SLOWER", "faster": "FASTER", "same": "SAME", "undecided": "UNDECIDED", "new": "NEW", "gone": "GONE"},
+        label="Verdict",
+    )
+    points = param.Selector(default="kernel", objects={"kernels or passes": "kernel", "layers": "layer"}, label="Rows")
+
+    @param.depends("baseline", "candidate", "verdict", "points", watch=True)
+    def _show_first_rows(self) -> None:
+        self.row = 0
+
+
+class HistoryView(PagedView):
+    """What the page History shows."""
+
+    metric = param.Selector(
+        default="duration_median_ns",
+        objects={
+            "Median time": "duration_median_ns",
+            "Mean time": "duration_mean_ns",
+            "Shortest time": "duration_min_ns",
+            "95th percentile of time": "duration_p95_ns",
+            "99th percentile of time": "duration_p99_ns",
+            "Time in all": "duration_sum_ns",
+            "Noise": "noise_ratio",
+            "Flop rate (flop/s)": "achieved_flop_per_s",
+            "Byte rate (B/s)": "achieved_bytes_per_s",
+            "Efficiency": "efficiency_ratio",
+            "Tokens/s": "tokens_per_s",
+        },
+        label="Figure",
+    )
+    series = param.String(default="", doc="Key of the history that is shown; empty: the first of the list.")
+    subject = param.Selector(
+        default="",
+        objects={"all": "", "configurations": "configuration", "whole passes": "model", "layers": "layer", "kernels of traces": "kernel"},
+        label="Of",
+    )
+    across = param.Selector(default="time", objects={"time": "time", "runs and commits": "runs"}, label="Along")
+
+    @param.depends("metric", "subject", watch=True)
+    def _show_first_rows(self) -> None:
+        self.row = 0
+
+
+class TimelineView(PageView):
+    """What the page Timeline shows of its run."""
+
+    color_by = param.Selector(default="category", objects={"category of the kernel": "category", "name": "kernel"}, label="Colour")
+    window = param.String(default="", doc='"start..end" in nanoseconds; empty: all of the trace.')
+    stretch = param.String(default="", doc="That is marked, written the same way.")
+    event = param.String(default="", doc='The chosen one, such as "kernels.17"; empty: none.')
+    search = param.String(default="", label="Search", doc="Part of names.")
+    calls = param.Selector(default="shown", objects=["shown", "hidden"], doc="Rows of API calls.")
+    folded = param.List(default=[], item_type=str, bounds=(0, 40), doc="Groups of rows that somebody folded, or opened.")
+
+    @param.depends("color_by", watch=True)
+    def _show_all_series(self) -> None:
+        self.hidden = []
+
+
 class StartView(PageView):
     """What the page Run / Import shows: the form that is chosen."""
 

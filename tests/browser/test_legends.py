@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kernalyse.services.core.model import RunState
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_kernels_page import column
@@ -79,11 +80,33 @@ def test_of_kernels_and_of_samples(visit: Visit, sweeps: list[str]) -> None:
 
 def test_of_two_runs(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/compare?baseline={sweeps[0]}&candidate={sweeps[1]}&allow=method")
-    see_that_entries_hide(page, "verdict_legend", "speedups")
-    see_that_entries_hide(page, "roofline_legend", "roofline")
+    for title, chart in (("Speed-up", "speedups"), ("Roofline, before and after", "compared_roofline")):
+        see_that_entries_of_a_card_hide(page, title, chart)
+    card = page.locator(".chart", has=page.get_by_role("heading", name="Roofline, before and after"))
     for name in ("before", "after"):
-        page.locator("#f-roofline_legend").get_by_role("button", name=name).click()
-    expect(page.locator("#f-roofline_legend")).to_be_visible()  # or nobody could show them again
+        card.get_by_role("button", name=name).click()
+    expect(card.get_by_role("button", name="before")).to_be_visible()  # or nobody could show them again
+
+
+def see_that_entries_of_a_card_hide(page: Page, title: str, *charts: str) -> None:
+    """The first entry of the legend in the card of this title, by mouse and by keyboard."""
+    entry = page.locator(".chart", has=page.get_by_role("heading", name=title)).locator("button[data-series]").first
+    expect(entry).to_have_attribute("aria-pressed", "true")
+
+    def seen(chart: str) -> int:
+        layers = ("even", "whiskers", "points") if chart == "speedups" else ("ceilings", "names", "moves", "points")
+        return sum(drawn_count(page, f"{chart}:{layer}") for layer in layers)
+
+    eventually(lambda: all(seen(chart) > 0 for chart in charts))
+    before = [seen(chart) for chart in charts]
+    entry.click()
+    expect(entry).to_have_attribute("aria-pressed", "false")
+    page.wait_for_url(re.compile("hidden="))
+    eventually(lambda: all(seen(chart) < count for chart, count in zip(charts, before, strict=True)))
+    entry.press("Enter")
+    expect(entry).to_have_attribute("aria-pressed", "true")
+    page.wait_for_url(lambda url: "hidden=" not in url)
+    eventually(lambda: all(seen(chart) >= count for chart, count in zip(charts, before, strict=True)))
 
 
 def test_of_a_node(visit: Visit) -> None:

@@ -24,12 +24,17 @@ class ChartCard:
 
     def __init__(self, title: str, figure: Figure, view: PageView, *further: Any) -> None:
         self._legend = Legend(view)
+        self._title = Text(html("<h2>{}</h2>", title), sizing_mode=None)
         self._download = Download(title, figure)
-        self.note = Text(classes=("note",))
-        head = pn.FlexBox(
-            Text(html("<h2>{}</h2>", title), sizing_mode=None), self._legend, self._download, css_classes=["card-head"], sizing_mode="stretch_width"
-        )
+        self.note = Text(classes=("note", "chart-note"))
+        head = pn.FlexBox(self._title, self._legend, self._download, css_classes=["card-head"], sizing_mode="stretch_width")
         self.layout = card(head, figure.pane, self.note, *further, classes=("chart",))
+
+    def show_title(self, title: str) -> None:
+        """Show another title: something else is drawn."""
+        if title != self._download.title:
+            self._title.show(html("<h2>{}</h2>", title))
+            self._download.title = title
 
     def show_legend(self, entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> None:
         """Show these entries; what has failed or cannot be is explained at their end."""

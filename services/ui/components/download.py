@@ -15,7 +15,19 @@ from bokeh.core.property.vectorization import Field
 from kernalyse.services.ui.components.figure import Figure
 
 LOOKS: Final = frozenset(
-    {"color", "line_color", "marker", "fill_alpha", "line_alpha", "size", "line_width", "line_dash", "text_align", "text_baseline", "text_color"}
+    {
+        "color",
+        "line_color",
+        "marker",
+        "fill_alpha",
+        "line_alpha",
+        "size",
+        "line_width",
+        "line_dash",
+        "text_align",
+        "text_baseline",
+        "text_color",
+    }
 )
 """Columns that say how rows look, and tell nothing."""
 
@@ -71,7 +83,13 @@ def _head(figure: Any, glyph: Any, name: str) -> str:
         found = (getattr(glyph, place, None) for place in places)
         return any(isinstance(value, Field) and value.field == name for value in found)
 
-    axes = figure.xaxis if lies_along("x", "x0", "x1", "left", "right", "xs") else figure.yaxis if lies_along("y", "y0", "y1", "top", "bottom", "ys") else []
+    axes = (
+        figure.xaxis
+        if lies_along("x", "x0", "x1", "left", "right", "xs")
+        else figure.yaxis
+        if lies_along("y", "y0", "y1", "top", "bottom", "ys")
+        else []
+    )
     words = [word for axis in list(axes)[:1] for word in (axis.axis_label, *axis.formatter.tags[:1]) if isinstance(word, str) and word]
     return f"{name} ({', '.join(words)})" if words else name
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import panel as pn
 
 from kernalyse.services.ui import filters
-from kernalyse.services.ui.components.base import Component, card, field
+from kernalyse.services.ui.components.base import Component, card
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
@@ -26,7 +26,16 @@ class Filters(Component):
     def __init__(self, context: Context, *further: Any, name_title: str = "Kernel") -> None:
         super().__init__(context)
         view = context.view
-        self._name = field(pn.widgets.TextInput, view.param.kernel, label=name_title, placeholder="part of its name", description=NAME_HELP)
+        self._name = pn.widgets.TextInput(
+            label=name_title,
+            value=view.kernel,
+            placeholder="part of its name",
+            description=NAME_HELP,
+            sizing_mode="stretch_width",
+            margin=0,
+        )
+        self._name.param.watch(self._typed, "value_input")  # with each letter; value follows when the field is left
+        view.param.watch(self._named, "kernel")
         self._choices = {
             choice.name: pn.widgets.Select(label=choice.title, options={"all": ""}, visible=False, sizing_mode="stretch_width", margin=0)
             for choice in filters.CHOICES
@@ -34,6 +43,14 @@ class Filters(Component):
         for name, choice in self._choices.items():
             choice.link(view, value=name)
         self.layout = card(self._name, *self._choices.values(), *further, classes=("filters",))
+
+    def _typed(self, event: Any) -> None:
+        self.context.view.kernel = event.new
+
+    def _named(self, event: Any) -> None:
+        """A link, or a step back, has changed it."""
+        if event.new != self._name.value_input:
+            self._name.param.update(value=event.new, value_input=event.new)
 
     def show(self, values: Mapping[str, Sequence[str]]) -> None:
         """Offer these values, by the filter's name. A choice with nothing to choose from is not shown."""

@@ -2,7 +2,7 @@
 
 export function render({model}) {
   const list = document.createElement("div")
-  list.className = "legend"
+  list.className = "series"
 
   function show() {
     list.replaceChildren(...model.entries.map(({name, color, symbol, series, hidden, meaning}) => {

@@ -192,7 +192,9 @@ class SamplesChart(LiveChart):
         if is_other:
             self.figure.forget_moves()
         medians, intervals = strips.no_medians()
-        for layer, columns in zip(("finished", "samples", "medians", "intervals"), (strips.no_samples(), strips.no_samples(), medians, intervals), strict=True):
+        for layer, columns in zip(
+            ("finished", "samples", "medians", "intervals"), (strips.no_samples(), strips.no_samples(), medians, intervals), strict=True
+        ):
             self.figure.replace(layer, columns)
 
     def read(self, memory: RunMemory) -> None:

@@ -31,7 +31,9 @@ class NodeCards(Component):
         nodes = node_cards(overview, self.context.client)
         waiting = NO_NODE if overview.is_known else "Waiting for the analyzer's list."
         self._nodes.show(joined(_node(node) for node in nodes) or html('<p class="empty">{}</p>', waiting))
-        notices = [html("<li>{}{}</li>", f"{node['name']}: " if len(nodes) > 1 else "", notice) for node in nodes for notice in node["notices"]]
+        notices = [
+            html("<li>{}{}</li>", f"{node['name']}: " if len(nodes) > 1 else "", notice) for node in nodes for notice in node["notices"]
+        ]
         count = f"{len(notices)} notices" if len(notices) > 1 else "1 notice"
         fold = html("<details><summary>{}</summary><ul>{}</ul></details>", count, joined(notices)) if notices else ""
         self._notices.show(fold)

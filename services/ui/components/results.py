@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
@@ -35,33 +36,37 @@ class Results(Rows):
     """Rows of the table roofline in words.
 
     Args:
-        href: of the view in which the point of a key has been chosen; None: points cannot be chosen.
+        choose: called with the key of a point whose row somebody clicks on; None: points cannot be chosen.
     """
 
-    def __init__(self, href: Callable[[str], str] | None = None) -> None:
-        super().__init__(COLUMNS, NO_RESULTS, hidden_columns=["Run", "Result"])
-        self._href = href
+    def __init__(self, choose: Callable[[str], None] | None = None) -> None:
+        self._choose = choose
+        self._points: list[str] = []
+        super().__init__(
+            COLUMNS, NO_RESULTS, None if choose is None else self._choose_row, hidden_columns=["Run", "Result"], css_classes=["results"]
+        )
 
     def show_results(self, rows: Iterable[ResultRow], *, with_run: bool, chosen: str = "") -> None:
         """Show the rows. chosen: key of the point that is marked."""
         listed = list(rows)
-        with_result = any(row.verification_state or row.is_implausible or row.disturbance for row in listed)  # a trace has nothing to say of it
+        with_result = any(
+            row.verification_state or row.is_implausible or row.disturbance for row in listed
+        )  # a trace has nothing to say of it
         hidden = [title for title, is_shown in (("Run", with_run), ("Result", with_result)) if not is_shown]
         if hidden != self.table.hidden_columns:
             self.table.hidden_columns = hidden
-        self.show([(theme.short_run_id(row.run_id), self._name(row, chosen), *_cells(row._replace(point=""))) for row in listed])
+        self._points = [row.point for row in listed]
+        self.show([(theme.short_run_id(row.run_id), self._name(row), *_cells(row._replace(point=""))) for row in listed])
+        self.choose(self._points.index(chosen) if chosen and chosen in self._points else None)
 
-    def _name(self, row: ResultRow, chosen: str) -> Markup:
-        if self._href is None or not row.point:
+    def _choose_row(self, place: int) -> None:
+        if self._choose is not None and place < len(self._points):
+            self._choose(self._points[place])
+
+    def _name(self, row: ResultRow) -> Markup:
+        if self._choose is None or not row.point:
             return html('<span title="{0}">{0}</span>', row.label)
-        is_chosen = row.point == chosen
-        href = self._href("" if is_chosen else row.point)
-        return html(
-            '<a href="{href}" class="choose" aria-current="{current}" title="{label}">{label}</a>',
-            href=href,
-            current="true" if is_chosen else "false",
-            label=row.label,
-        )
+        return html('<a href="?{0}" data-toggle class="choose" title="{1}">{1}</a>', urlencode({"point": row.point}), row.label)
 
 
 @lru_cache(REMEMBERED_ROW_COUNT)

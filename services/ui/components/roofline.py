@@ -41,7 +41,7 @@ from kernalyse.services.ui.pages.roofline_rows import (
     rows_of_run,
 )
 from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.view import RooflineView, to_query
+from kernalyse.services.ui.view import RooflineView
 
 if TYPE_CHECKING:
     import holoviews as hv
@@ -170,7 +170,7 @@ class RooflineChart(Component):
         self._drawn: object = None
         self._ringed: object = None
         self._file_problems: Question[TablePage] = Question(context.wake)
-        self._files = Text(classes=("note",))
+        self._files = Text(classes=("note", "file-problems"))
         self.card = ChartCard("Roofline", self.figure, view, self._files)
         self.layout = self.card.layout
 
@@ -310,7 +310,7 @@ class RooflineChart(Component):
         lines = joined(html("<li>{}</li>", line) for line in answer.rows["line"])
         left_out = answer.total_row_count - answer.rows.height
         more = html("<li>and {} more, in the run's log</li>", theme.count(left_out)) if left_out > 0 else ""
-        self._files.show(html("<ul>{}{}</ul>", lines, more))
+        self._files.show(html("Wrong or missing in the file: {}.<ul>{}{}</ul>", theme.count(answer.total_row_count), lines, more))
 
 
 class PointTable(Component):
@@ -319,14 +319,14 @@ class PointTable(Component):
     def __init__(self, context: Context, chart: RooflineChart) -> None:
         super().__init__(context)
         self._chart = chart
-        self._results = Results(lambda key: f"/roofline?{to_query(context.view, chart.view, point=key)}")
+        self._results = Results(self._choose)
         self._note = Text(classes=("note",))
         self._made: object = None
         self.layout = card(Text(html("<h2>Points</h2>")), self._note, self._results.table)
 
     def update(self) -> None:
         shown, view = self._chart.shown, self._chart.view
-        made = (id(shown), view.point, to_query(self.context.view, view))
+        made = (id(shown), view.point)
         if made == self._made:
             return
         self._made = made
@@ -334,6 +334,9 @@ class PointTable(Component):
         self._results.show_results(listed, with_run=len(self.context.view.runs) > 1, chosen=view.point)
         is_cut = shown is not None and shown.rows.height > MAX_LISTED_POINTS
         self._note.show(f"the {MAX_LISTED_POINTS} {shown.listed_as} of {theme.count(shown.rows.height)}" if shown and is_cut else "")
+
+    def _choose(self, key: str) -> None:
+        self._chart.view.point = key
 
 
 class RooflineFilters(Filters):

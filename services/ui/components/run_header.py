@@ -50,10 +50,14 @@ class RunHeader(LiveChart):
         self._told: object = None
         self._title = Text(classes=("run-name",), styles={"flex": "1 1 200px"})
         self._exports = Text(classes=("menu",), sizing_mode=None)
-        self._cancel = pn.widgets.Button(label="Cancel", color="danger", visible=False, margin=0, on_click=lambda _: self._ask_cancel.show())
+        self._cancel = pn.widgets.Button(
+            label="Cancel", color="danger", visible=False, margin=0, on_click=lambda _: self._ask_cancel.show()
+        )
         self._progress = pn.indicators.Progress(value=0, max=PROGRESS_STEPS, visible=False, sizing_mode="stretch_width", height=7, margin=0)
         self._facts = Text()
-        self._tags = pn.widgets.TextInput(label="Tags", placeholder="nightly, before", max_length=300, sizing_mode="stretch_width", margin=0)
+        self._tags = pn.widgets.TextInput(
+            label="Tags", placeholder="nightly, before", max_length=300, sizing_mode="stretch_width", margin=0
+        )
         self._notes = pn.widgets.TextAreaInput(label="Notes", rows=4, max_length=8000, sizing_mode="stretch_width", margin=0)
         save = pn.widgets.Button(label="Save", color="primary", margin=0, on_click=lambda _: self._start(self._save()))
         self._delete = pn.widgets.Button(label="Delete the run…", color="danger", margin=0, on_click=lambda _: self._ask_delete.show())
@@ -66,7 +70,9 @@ class RunHeader(LiveChart):
         self._ask_delete = Confirmation("Delete this run?", "All that was measured in it goes, for everybody.",
                                      "Keep it", "Delete the run", lambda: self._start(self._delete_run()))  # fmt: skip
         head = pn.FlexBox(self._title, self._cancel, self._exports, css_classes=["run-head"], sizing_mode="stretch_width")
-        self.layout = card(head, self._progress, self._facts, self._notes_card, self._ask_cancel.modal, self._ask_delete.modal)
+        self.layout = card(
+            head, self._progress, self._facts, self._notes_card, self._ask_cancel.modal, self._ask_delete.modal, classes=("run-card",)
+        )
 
     # ------------------------------------------------------------ what is shown
 
@@ -90,7 +96,9 @@ class RunHeader(LiveChart):
         self._told = told
         if run is None:
             waiting = html('<p class="empty">Waiting for the run.</p>')
-            missing = html('<p class="problem">{}</p>', problem) if problem else NOTHING if memory is None and overview.is_known else waiting
+            missing = (
+                html('<p class="problem">{}</p>', problem) if problem else NOTHING if memory is None and overview.is_known else waiting
+            )
             self._show_parts(is_shown=False)
             self._title.show("")
             self._facts.show(missing)
@@ -162,7 +170,11 @@ class RunHeader(LiveChart):
             pages = [html(page, name, run_id) for name in ("kernels", "layers", "roofline", "timeline")]
             said.append(html("<p>Its {}, {}, {} and {} have pages of their own.</p>", *pages))
         elif told.is_model:
-            timeline = html(" and {} have pages of their own", html(page, "timeline", run_id)) if told.has_timeline else " have a page of their own"
+            timeline = (
+                html(" and {} have pages of their own", html(page, "timeline", run_id))
+                if told.has_timeline
+                else " have a page of their own"
+            )
             said.append(html("<p>Its {}{}.</p>", html(page, "layers", run_id), timeline))
         if told.continues_run_id:
             said.append(

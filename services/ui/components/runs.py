@@ -45,7 +45,8 @@ class RunList(Component):
         else:
             now_unix_s, shown, with_node = time.time(), self._shown(), len(overview.nodes) > 1
             rows = joined(
-                self._row(run, run_card(run, overview, now_unix_s), run.run_id in shown, with_node) for run in overview.runs[:MAX_LISTED_RUNS]
+                self._row(run, run_card(run, overview, now_unix_s), run.run_id in shown, with_node)
+                for run in overview.runs[:MAX_LISTED_RUNS]
             )
             left_out = len(overview.runs) - MAX_LISTED_RUNS
             note = html('<p class="note">{} older runs are not listed.</p>', theme.count(left_out)) if left_out > 0 else ""

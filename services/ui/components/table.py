@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,9 +34,10 @@ class Rows:
     Args:
         columns: of every row, in their order.
         empty: what is said in the place of rows.
+        on_choice: called with the place of a row that somebody clicks on; None: rows cannot be chosen.
     """
 
-    def __init__(self, columns: Sequence[Column], empty: str, **params: Any) -> None:
+    def __init__(self, columns: Sequence[Column], empty: str, on_choice: Callable[[int], None] | None = None, **params: Any) -> None:
         self._columns = tuple(columns)
         self._rows: list[tuple[Any, ...]] = []
         titles = [column.title for column in columns]
@@ -44,7 +45,7 @@ class Rows:
             pd.DataFrame(columns=titles, dtype=object),
             show_index=False,
             disabled=True,
-            selectable=False,
+            selectable=False if on_choice is None else 1,
             sortable=False,
             theme="simple",
             layout="fit_columns",
@@ -59,6 +60,8 @@ class Rows:
             stylesheets=["/assets/table.css"],
             **params,
         )
+        self._on_choice = on_choice
+        self.table.param.watch(self._chosen, "selection")
 
     def show(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Show these rows in the place of those shown. rows: a cell for each column."""
@@ -67,3 +70,13 @@ class Rows:
             self._rows = listed
             titles = [column.title for column in self._columns]
             self.table.value = pd.DataFrame([[str(cell) for cell in row] for row in listed], columns=titles, dtype=object)
+
+    def choose(self, place: int | None) -> None:
+        """Mark the row at the place, or none."""
+        wanted = [] if place is None else [place]
+        if self.table.selection != wanted:
+            self.table.selection = wanted
+
+    def _chosen(self, event: Any) -> None:
+        if self._on_choice is not None and event.new:
+            self._on_choice(event.new[0])

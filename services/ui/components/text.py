@@ -28,7 +28,9 @@ class Text(pn.pane.HTML):
     """
 
     def __init__(self, content: str = "", *, classes: tuple[str, ...] = (), **params: Any) -> None:
-        super().__init__(str(content), css_classes=["text", *classes], visible=bool(content), **{"sizing_mode": "stretch_width", "margin": 0, **params})
+        super().__init__(
+            str(content), css_classes=["text", *classes], visible=bool(content), **{"sizing_mode": "stretch_width", "margin": 0, **params}
+        )
 
     def show(self, content: str) -> None:
         """Show the content in the place of what was shown. content: made by `html`, or text, which is escaped."""

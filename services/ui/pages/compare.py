@@ -139,9 +139,8 @@ class ComparePage(PageBase):
         named = {run_id for run_id in (self.state.baseline, self.state.candidate, *self.state.runs[:2]) if run_id}
         older = sorted(named - {run.run_id for run in overview.runs})
         found = tuple(memory.run for memory in self.memories((*older, *(run_id for run_id in self._looked_at if run_id not in older))))
-        return chosen_pair(
-            self.state, replace(overview, runs=(*overview.runs, *(run for run in found if run is not None and run.run_id in older)))
-        )
+        known = replace(overview, runs=(*overview.runs, *(run for run in found if run is not None and run.run_id in older)))
+        return chosen_pair(known, self.state.baseline, self.state.candidate, self.state.runs)
 
     def _problem_of(self, before: Run | None, after: Run | None, overview: Overview) -> str:
         if not overview.is_known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,6 @@ import polars as pl
 from kernalyse.services.core.model import ImportedTrace, KernelSweep, ModelRun, Run, RunState
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.state import ViewState
 
 MAX_NAMED_VALUES: Final = 4
 STARTED: Final = "Started (UTC)"  # differs always, and tells nothing
@@ -41,14 +40,19 @@ class Fact:
     is_different: bool
 
 
-def chosen_pair(state: ViewState, overview: Overview) -> tuple[Run | None, Run | None]:
-    """Baseline and candidate: those named, else the two that other pages overlay, else the newest and the last one like it."""
+def chosen_pair(overview: Overview, baseline: str, candidate: str, overlaid: Sequence[str] = ()) -> tuple[Run | None, Run | None]:
+    """Return both runs: those named, else the two that other pages overlay, else the newest and the last one like it.
+
+    Args:
+        baseline, candidate: ids; empty: nobody has chosen.
+        overlaid: ids of the runs of other pages.
+    """
     runs = {run.run_id: run for run in overview.runs}
-    first, second = (*state.runs, "", "")[:2]
-    candidate = runs.get(state.candidate or second) or (None if state.candidate else _newest(overview.runs, state.baseline))
-    if state.baseline or (second and not state.candidate):
-        return runs.get(state.baseline or first), candidate
-    return (None if candidate is None else _like(candidate, overview.runs)), candidate
+    first, second = (*overlaid, "", "")[:2]
+    after = runs.get(candidate or second) or (None if candidate else _newest(overview.runs, baseline))
+    if baseline or (second and not candidate):
+        return runs.get(baseline or first), after
+    return (None if after is None else _like(after, overview.runs)), after
 
 
 def _newest(runs: Iterable[Run], other_run_id: str) -> Run | None:

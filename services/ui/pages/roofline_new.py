@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import panel as pn
 
 from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.hardware import HardwarePanel
+from kernalyse.services.ui.components.point import PointPanel
 from kernalyse.services.ui.components.roofline import PointTable, RooflineChart, RooflineFilters, RooflineRows
 from kernalyse.services.ui.components.runs import RunList
 from kernalyse.services.ui.view import RooflineView, to_query
@@ -24,13 +26,27 @@ class RooflinePage(Component):
 
         def href(run_id: str) -> str:
             # The newest run is shown without being named; choosing another adds to it.
-            runs = context.view.runs_with(run_id) if context.view.runs else [run for run in context.shown_run_ids() if run != run_id] + [run_id]
+            runs = (
+                context.view.runs_with(run_id)
+                if context.view.runs
+                else [run for run in context.shown_run_ids() if run != run_id] + [run_id]
+            )
             return f"/roofline?{to_query(context.view, view, runs=runs)}"
 
         runs = RunList(context, href, context.shown_run_ids, "Choose one or several to lay over each other.")
         choices = RooflineFilters(context, rows)
         chart = RooflineChart(context, view, rows)
+        point = PointPanel(context, chart)
         points = PointTable(context, chart)
-        self.parts = (runs, choices, chart, points)
-        stage = pn.Column(choices, chart, points, css_classes=["stage"], sizing_mode="stretch_width")
+        hardware = HardwarePanel(context, rows)
+        self.parts = (runs, choices, chart, point, hardware, points)
+        self._point = point
+        self._diagnosed = pn.Column(chart, point, css_classes=["diagnosed"], sizing_mode="stretch_width")
+        stage = pn.Column(choices, self._diagnosed, hardware, points, css_classes=["stage"], sizing_mode="stretch_width")
         self.layout = pn.Column(runs, stage, css_classes=["two"], sizing_mode="stretch_width")
+
+    def update(self) -> None:
+        super().update()
+        classes = ["diagnosed", "with-point"] if self._point.layout.visible else ["diagnosed"]
+        if self._diagnosed.css_classes != classes:
+            self._diagnosed.css_classes = classes

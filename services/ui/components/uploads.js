@@ -98,6 +98,21 @@ export function render({model}) {
     for (const entry of entries) await filesOf(entry).then(sort, () => say({problem: `${entry.name} cannot be read.`}))
   })
 
+  on("click", async (event) => {
+    const [button] = event.composedPath()
+    if (!button.matches?.("[data-copy]")) return
+    const area = Object.assign(document.createElement("textarea"), {value: button.previousElementSibling.textContent})
+    await navigator.clipboard?.writeText(area.value).catch(() => null)
+    if (!navigator.clipboard) { // over plain HTTP
+      document.body.append(area)
+      area.select()
+      document.execCommand("copy")
+      area.remove()
+    }
+    button.textContent = "Copied"
+    setTimeout(() => { button.textContent = "Copy" }, 1500)
+  })
+
   // What Bokeh's inputs and tabs do not tell those who do not see them, and the keyboards of phones; arrow keys go from tab to tab.
   function mark() {
     for (const input of within(document.getElementById("main"), ".bk-input")) {

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FORMS: Final = (SweepForm, CommandForm, ModelForm, PromptForm, CeilingsForm)
 DROP: Final = html("<p><strong>Drop a trace anywhere on this page</strong>, or choose one or several files:</p>")
 READABLE: Final = html(
-    '<p class="note">Nsight Systems (.sqlite, .nsys-rep, parquetdir), Nsight Compute (.ncu-rep, CSV), PyTorch\'s profiler (.json, .json.gz), '
-    "Triton's Proton, ONNX Runtime, NVBench, kernalyse's own results. The reader is chosen by the content.</p>"
+    '<p class="note">Nsight Systems (.sqlite, .nsys-rep, parquetdir), Nsight Compute (.ncu-rep, CSV), '
+    "PyTorch's profiler (.json, .json.gz), Triton's Proton, ONNX Runtime, NVBench, kernalyse's own results. The reader is chosen by the content.</p>"
 )
 TOGETHER: Final = {
     "runs of their own": "apart",

@@ -14,8 +14,9 @@ from kernalyse.services.ui.pages.compare_new import ComparePage
 from kernalyse.services.ui.pages.history_new import HistoryPage
 from kernalyse.services.ui.pages.live_new import LivePage
 from kernalyse.services.ui.pages.roofline_new import RooflinePage
+from kernalyse.services.ui.pages.start_new import StartPage
 from kernalyse.services.ui.pages.timeline_new import TimelinePage
-from kernalyse.services.ui.view import CompareView, HistoryView, LiveView, PageView, RooflineView, TimelineView
+from kernalyse.services.ui.view import CompareView, HistoryView, LiveView, PageView, RooflineView, StartView, TimelineView
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ PAGES: Final[dict[str, Entry]] = {
     "timeline": Entry("Timeline", TimelinePage, TimelineView),
     "compare": Entry("Compare", ComparePage, CompareView),
     "history": Entry("History", HistoryPage, HistoryView),
+    "start": Entry("Run / Import", StartPage, StartView),
 }
 """By the path of their URL, in the order of the navigation."""
 

@@ -210,3 +210,9 @@ class TimelineView(PageView):
     @param.depends("color_by", watch=True)
     def _show_all_series(self) -> None:
         self.hidden = []
+
+
+class StartView(PageView):
+    """What the page Run / Import shows: the form that is chosen."""
+
+    form = param.Selector(default="sweep", objects=["sweep", "command", "model", "prompt", "ceilings", "import"])

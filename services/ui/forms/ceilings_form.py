@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import CeilingMeasurement, RunSpec
-from kernalyse.services.ui.forms.form import BuiltForm, FormName, Group, Place, Values, backend_of, place_fields, place_options, text_of
+from kernalyse.services.ui.forms.form import BuiltForm, Group, Place, PlacedForm, Values, backend_of, place_options, text_of
 
 
-class CeilingsForm:
-    name: FormName = "ceilings"
-    title = "Ceilings"
+class CeilingsForm(PlacedForm):
+    """Backend and device."""
 
-    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
+    key = "ceilings"
+    heading = "Ceilings"
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
         note = "Memory levels, multiply-adds and tensor cores, as the device itself reaches them. Rooflines use them from then on."
-        return (Group("Where", place_fields(place), note=note),)
+        return (Group("Where", self.PLACE, note=note),)
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         work = CeilingMeasurement(backend_of(values), text_of(values, "device") or None)

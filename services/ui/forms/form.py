@@ -6,41 +6,77 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import ClassVar, Literal
+
+import param
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import BackendName, KernelDefinition, KernelSource, KernelSweep, Node, RunSpec
 from kernalyse.services.ui.uploads.given_files import GivenFile
 
 FormName = Literal["sweep", "command", "model", "prompt", "ceilings"]
-FieldKind = Literal["text", "number", "select", "check", "lines", "files"]
+Choices = tuple[tuple[str, str], ...]
+"""Value and title each."""
+
 Values = Mapping[str, str]
-"""What stands in the fields, by their names; a box that is not ticked is left out."""
+"""What stands in the fields that are shown, by their names; a box that is not ticked is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field.
+class Words(param.String):
+    """What is typed into a field: a line, or several.
 
-    choices: value and title each, of a select. hint: what to write, one sentence. accept: endings of files.
+    Args:
+        hint: what to write, one sentence.
     """
 
-    name: str
-    title: str
-    kind: FieldKind = "text"
-    choices: tuple[tuple[str, str], ...] = ()
-    hint: str = ""
-    placeholder: str = ""
-    is_wide: bool = False
-    accept: str = ""
-    default: str = ""
-    max_length: int = 500
+    __slots__ = ["hint", "is_number", "is_wide", "line_count", "max_length", "placeholder"]
+
+    def __init__(
+        self,
+        label: str,
+        placeholder: str = "",
+        hint: str = "",
+        *,
+        is_number: bool = False,
+        is_wide: bool = False,
+        line_count: int = 1,
+        max_length: int = 500,
+    ) -> None:
+        super().__init__(default="", label=label)
+        self.placeholder, self.hint = placeholder, hint
+        self.is_number, self.is_wide, self.line_count, self.max_length = is_number, is_wide, line_count, max_length
+
+
+class Choice(param.Selector):
+    """One of several values.
+
+    Args:
+        is_of_place: the place has further ones, which are chosen of as soon as they are known.
+    """
+
+    __slots__ = ["choices", "hint", "is_of_place", "is_wide"]
+
+    def __init__(
+        self, label: str, choices: Choices, default: str = "", hint: str = "", *, is_of_place: bool = False, is_wide: bool = False
+    ) -> None:
+        super().__init__(objects=options_of(choices), default=default, check_on_set=False, label=label)
+        self.choices, self.hint, self.is_of_place, self.is_wide = choices, hint, is_of_place, is_wide
+
+
+def options_of(choices: Choices) -> dict[str, str]:
+    """Return the values by their titles, each of which is another one."""
+    options: dict[str, str] = {}
+    for value, title in choices:
+        options[f"{title} ({value})" if title in options else title] = value
+    return options
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
+    """Fields that belong together, by their names."""
+
     title: str
-    fields: tuple[Field, ...]
+    fields: tuple[str, ...]
     note: str = ""
 
 
@@ -90,20 +126,79 @@ class BuiltForm:
         return self.spec is not None and (not self.bundle or isinstance(self.spec.work, KernelSweep))
 
 
-class Form(Protocol):
-    """Pure: the same values at the same place are the same run."""
+class Form(param.Parameterized):
+    """Fields as parameters. The same that stands in them is the same run at the same place."""
 
-    name: FormName
-    title: str
+    key: ClassVar[FormName]
+    heading: ClassVar[str]
 
-    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
-        """Its fields, as they are for what stands in them."""
+    node = Choice("Node", (("", "first that serves"),), is_of_place=True)
+    title = Words("Title", "what lists call it", max_length=200)
+    files = param.List(default=[], item_type=str, label="Files that go with it", doc="Ids of the files that were given.")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of all that is kept of the form."""
+        return tuple(name for name in cls.param if name != "name")
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
+        """Return the fields as they are for what stands in them."""
+        raise NotImplementedError
 
     def build(self, values: Values, place: Place) -> BuiltForm:
-        """What stands in them, as a run."""
+        """Return the run that the values stand for."""
+        raise NotImplementedError
 
     def field_of(self, error: KernalyseError) -> str:
-        """The field that the service's refusal is about; "" for none."""
+        """Return the field that the service's refusal is about; "" for none."""
+        raise NotImplementedError
+
+    def choices(self, place: Place) -> dict[str, Choices]:
+        """Return what there is to choose at the place, by the name of the field; what is not known yet is left out."""
+        return {"node": (("", "first that serves"), *((node.node_id, node.hostname) for node in place.nodes))} if place.nodes else {}
+
+    def placeholder_of(self, name: str, place: Place) -> str:
+        """Return what the field says while nothing stands in it."""
+        return str(getattr(self.param[name], "placeholder", ""))
+
+    def hint_of(self, name: str, place: Place) -> str:
+        """Return what to write into the field."""
+        return str(getattr(self.param[name], "hint", ""))
+
+    def text(self, name: str) -> str:
+        """Return what stands in the field; of a box "on" or nothing."""
+        value = getattr(self, name)
+        return ("on" if value else "") if isinstance(value, bool) else str(value)
+
+    def take(self, file: GivenFile, given: tuple[GivenFile, ...]) -> None:
+        """Add a file. given: those of before that are still there."""
+        self.files = [*(one.file_id for one in given), file.file_id]
+
+    def values(self, place: Place) -> dict[str, str]:
+        """Return what stands in the fields that are shown."""
+        shown = (name for group in self.groups(place) for name in group.fields if name != "files")
+        return {name: text for name in shown if (text := self.text(name))}
+
+    def built(self, place: Place) -> BuiltForm:
+        """Return the run that the form stands for."""
+        return self.build(self.values(place), place)
+
+    def settle(self, place: Place) -> None:
+        """Offer what there is to choose at the place; what is chosen and there no longer gives way to the first."""
+        known = self.choices(place)
+        for name in self.names():
+            parameter, value = self.param[name], getattr(self, name)
+            if not isinstance(parameter, Choice):
+                continue
+            options = options_of(known.get(name, parameter.choices))
+            if value not in options.values():
+                if parameter.is_of_place and name not in known:
+                    options[value] = value
+                else:
+                    default = parameter.default
+                    setattr(self, name, default if default in options.values() else next(iter(options.values()), ""))
+            if dict(parameter.names or {}) != options:
+                parameter.objects = options
 
 
 @dataclass(slots=True)
@@ -173,21 +268,20 @@ def option_of_each(flag: str, values: Iterable[str]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- where to run
 
 
-TITLE: Final = Field("title", "Title", placeholder="what lists call it", max_length=200)
+class PlacedForm(Form):
+    """A form for work that a backend does on a device."""
 
+    PLACE: ClassVar = ("node", "backend", "device")
 
-def place_fields(place: Place, backends: tuple[str, ...] = ("auto", "pycuda", "nvcc", "opencl")) -> tuple[Field, ...]:
-    """Node, backend and device."""
-    devices = tuple((device.device_id, f"{device.device_id} · {device.name}") for device in (place.node.devices if place.node else ()))
-    return (
-        node_field(place),
-        Field("backend", "Backend", "select", tuple((name, name) for name in backends), default="auto"),
-        Field("device", "Device", "select", (("", "first of the backend"), *devices)),
-    )
+    backend = Choice("Backend", tuple((name, name) for name in ("auto", "pycuda", "nvcc", "opencl")), "auto")
+    device = Choice("Device", (("", "first of the backend"),), is_of_place=True)
 
-
-def node_field(place: Place) -> Field:
-    return Field("node", "Node", "select", (("", "first that serves"), *((node.node_id, node.hostname) for node in place.nodes)))
+    def choices(self, place: Place) -> dict[str, Choices]:
+        if not place.nodes:
+            return {}
+        devices = place.node.devices if place.node else ()
+        of_backend = tuple((device.device_id, f"{device.device_id} · {device.name}") for device in devices)
+        return {**super().choices(place), "device": (("", "first of the backend"), *of_backend)}
 
 
 def backend_of(values: Values) -> BackendName:

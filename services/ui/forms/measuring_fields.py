@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
+
+import param
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import CacheMode, InputDistribution, MeasuringOptions
 from kernalyse.services.core.request_syntax import MeasuringArguments, parse_ratio
-from kernalyse.services.ui.forms.form import Field, Problems, Values, number_of, option, text_of
+from kernalyse.services.ui.forms.form import Choice, Problems, Values, Words, number_of, option, text_of
 
 CACHES: Final = (
     ("default", "cold on GPUs, hot on CPUs"),
@@ -19,21 +21,31 @@ INPUTS: Final = (("uniform", "uniform"), ("normal", "normal"), ("zeros", "zeros"
 DEFAULTS: Final = MeasuringOptions()
 S_PER_NS: Final = 1e-9
 
-OF_TIME: Final = (
-    Field(
-        "max_time", "Longest sampling, s", "number", hint="Of one configuration.", placeholder=f"{DEFAULTS.max_duration_ns * S_PER_NS:g}"
-    ),
-    Field("min_time", "Shortest sampling, s", "number", placeholder=f"{DEFAULTS.min_duration_ns * S_PER_NS:g}"),
-    Field("target", "Interval to reach", hint="Half-width of the median's 95 % interval.", placeholder="0.5 % on GPUs, 2 % on CPUs"),
-    Field("samples", "Most samples", "number", hint="Of one configuration.", placeholder="no limit"),
-)
-OF_METHOD: Final = (
-    Field("cache", "Cache", "select", CACHES, default="default"),
-    Field("input", "Input data", "select", INPUTS, default="uniform"),
-    Field("warm_up", "Warm-up launches", "number", placeholder=f"{DEFAULTS.warm_up_count}"),
-    Field("seed", "Seed", "number", hint="Of input data and order.", placeholder="0"),
-    Field("no_verify", "Do not compare results with the reference", "check"),
-)
+
+
+class TimeFields(param.Parameterized):
+    """For how long to measure."""
+
+    OF_TIME: ClassVar = ("max_time", "min_time", "target", "samples")
+
+    max_time = Words("Longest sampling, s", f"{DEFAULTS.max_duration_ns * S_PER_NS:g}", "Of one configuration.", is_number=True)
+    min_time = Words("Shortest sampling, s", f"{DEFAULTS.min_duration_ns * S_PER_NS:g}", is_number=True)
+    target = Words("Interval to reach", "0.5 % on GPUs, 2 % on CPUs", "Half-width of the median's 95 % interval.")
+    samples = Words("Most samples", "no limit", "Of one configuration.", is_number=True)
+
+
+class MethodFields(param.Parameterized):
+    """How to measure."""
+
+    OF_METHOD: ClassVar = ("cache", "input", "warm_up", "seed", "no_verify")
+
+    cache = Choice("Cache", CACHES, "default")
+    input = Choice("Input data", INPUTS, "uniform")
+    warm_up = Words("Warm-up launches", f"{DEFAULTS.warm_up_count}", is_number=True)
+    seed = Words("Seed", "0", "Of input data and order.", is_number=True)
+    no_verify = param.Boolean(default=False, label="Do not compare results with the reference")
+
+
 FIELD_OF_OPTION: Final = {
     "min_sample_count": "samples",
     "max_sample_count": "samples",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import panel as pn
 import param
+from markupsafe import Markup
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.formatting import duration
@@ -37,17 +38,20 @@ if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
 
 MAX_SHOWN_NOTICES: Final = 6
-TITLE_OF_PARAMETER: Final = "{}"
+COMMAND_LINE: Final = (
+    '<span class="note">The same as a command:</span><code class="command-line" tabindex="0">{}</code>'
+    '<button type="button" data-copy aria-label="Copy the command">Copy</button>'
+)
 NO_SOURCE: Final = html('<span class="note">Kernels of the node\'s catalogue. For one of your own drop its .cu file on the page, or</span>')
 KINDS: Final = [[r"\.(cuh?|h|hpp)$", "sweep"], [r"\.onnx(_data|\.data)?$", "model"]]
 KINDS_FOR_PROMPT: Final = [KINDS[0], [r"\.(onnx(_data|\.data)?|json)$", "prompt"]]
-BUTTONS: Final[dict[FormName, tuple[str, str, str]]] = {
-    "sweep": ("Choose a .cu file", "A .cu file, and headers that it includes", ".cu,.cuh,.h,.hpp"),
-    "command": ("Choose files", "Files that go with it", ""),
-    "model": ("Choose files", "Own model", ""),
-    "prompt": ("Choose files", "Own model", ""),
+BUTTONS: Final[dict[FormName, tuple[tuple[str, str, str], ...]]] = {
+    "sweep": (("Choose a .cu file", "A .cu file, and headers that it includes", ".cu,.cuh,.h,.hpp"),),
+    "command": (("Choose files", "Files that go with it", ""),),
+    "model": (("Choose files", "Own model", ""),),
+    "prompt": (("Choose files", "Own model", ""),),
 }
-"""Text, label and accepted endings of the button that gives files to the form."""
+"""Text, label and accepted endings of the buttons that give files to the form."""
 
 
 class Starter:
@@ -95,11 +99,7 @@ class FormCard(Component):
         context.keep(f"start {form.key}", form, form.names())
         form.param.watch(lambda *_events: context.wake(), list(form.names()))
 
-        buttons = (
-            [{"text": text, "label": label, "accept": accept} for text, label, accept in (BUTTONS.get(form.key),) if text]
-            if form.key in BUTTONS
-            else []
-        )
+        buttons = [{"text": text, "label": label, "accept": accept} for text, label, accept in BUTTONS.get(form.key, ())]
         self._picker = FilePicker(said, form=form.key, buttons=buttons, kinds=KINDS_FOR_PROMPT if form.key == "prompt" else KINDS)
         self._without = Text(NO_SOURCE if form.key == "sweep" else "", sizing_mode=None)
         self._chips: dict[str, pn.widgets.Button] = {}
@@ -129,10 +129,8 @@ class FormCard(Component):
         if refusal is not None:
             named = self.form.field_of(refusal)
             problems.setdefault(named if any(named in group.fields for group in groups) else "", refusal.message)
-        self._show_fields(groups)
+        self._show_fields(groups, place, problems)
         self._show_files(place.files)
-        for name in (name for group in groups for name in group.fields):
-            self._cells[name].show(self.form, place, problems.get(name, ""))
         self._show_outcome(built, checked, problems, place)
         labels = {self._cells[name].label: sentence for name, sentence in problems.items() if name}
         self._picker.param.update(problems=labels, numbers=[cell.label for cell in self._cells.values() if cell.is_number])
@@ -143,22 +141,21 @@ class FormCard(Component):
         values = ((self.form.param[name], getattr(self.form, name)) for name in self.form.names())
         return self._is_tried or any(value != parameter.default for parameter, value in values if not isinstance(parameter, Choice))
 
-    def _show_fields(self, groups: tuple[Group, ...]) -> None:
-        shape = [(group.title, group.fields) for group in groups]
-        if shape != [(group.title, group.fields) for group in self._groups]:
-            self._sections = []
-            for group in groups:
-                grid = pn.Column(
-                    *(self._cell(name).layout for name in group.fields), css_classes=["form-fields"], sizing_mode="stretch_width"
-                )
-                self._sections.append((Text(), grid))
-            self._fields[:] = [
-                pn.Column(head, grid, css_classes=["start-group"], sizing_mode="stretch_width") for head, grid in self._sections
-            ]
+    def _show_fields(self, groups: tuple[Group, ...], place: Place, problems: Mapping[str, str]) -> None:
+        is_other = [(group.title, group.fields) for group in groups] != [(group.title, group.fields) for group in self._groups]
+        if is_other:
+            self._sections = [(Text(), self._grid(group)) for group in groups]
         self._groups = groups
         for group, (head, _) in zip(groups, self._sections, strict=True):
             note = html('<p class="note">{}</p>', group.note) if group.note else ""
             head.show(html("<h2>{}</h2>{}", group.title, note))
+            for name in group.fields:
+                self._cells[name].show(self.form, place, problems.get(name, ""))
+        if is_other:
+            self._fields[:] = [pn.Column(*section, css_classes=["start-group"], sizing_mode="stretch_width") for section in self._sections]
+
+    def _grid(self, group: Group) -> pn.Column:
+        return pn.Column(*(self._cell(name).layout for name in group.fields), css_classes=["form-fields"], sizing_mode="stretch_width")
 
     def _cell(self, name: str) -> Cell:
         if name not in self._cells:
@@ -193,8 +190,7 @@ class FormCard(Component):
         self._outcome.show(joined(said))
         is_starting = self._starter.is_starting
         self._start.param.update(label="Starting…" if is_starting else "Start", disabled=is_starting)
-        line = '<span class="note">The same as a command:</span><code class="command-line" tabindex="0">{}</code><button type="button" data-copy aria-label="Copy the command">Copy</button>'
-        self._command.show(html(line, built.command_line) if built.command else "")
+        self._command.show(html(COMMAND_LINE, built.command_line) if built.command else "")
 
     def close(self) -> None:
         for question in (self._kernels, self._source, self._checked):
@@ -291,7 +287,7 @@ class Cell:
                 return field(pn.widgets.Select, parameter)
             case param.Boolean():
                 return field(pn.widgets.Checkbox, parameter)
-            case Words(line_count=count, is_wide=is_wide) if count > 1:
+            case Words(line_count=count) if count > 1:
                 return field(pn.widgets.TextAreaInput, parameter, rows=count, max_length=parameter.max_length, onkeyup=True)
             case _:
                 return field(pn.widgets.TextInput, parameter, max_length=parameter.max_length, onkeyup=True)
@@ -332,7 +328,7 @@ def _source_of(files: tuple[GivenFile, ...]) -> GivenFile | None:
     return next((file for file in files if file.name.endswith(SOURCE_ENDING)), None)
 
 
-def _problem(sentence: str) -> str:
+def _problem(sentence: str) -> Markup:
     return html('<p class="problem block" tabindex="0">{}</p>', sentence) if sentence else html("")
 
 
@@ -368,7 +364,8 @@ class Repeats(Component):
         super().__init__(context)
         self._starter = starter
         self._shown: object = None
-        self.layout = pn.Column(css_classes=["agains"], sizing_mode="stretch_width", visible=False)
+        self._list = pn.Column(css_classes=["agains"], sizing_mode="stretch_width", visible=False)
+        self.layout = self._list
 
     def update(self) -> None:
         chosen, overview = self.context.view.runs, self.context.overview
@@ -377,8 +374,8 @@ class Repeats(Component):
         if shown == self._shown:
             return
         self._shown = shown
-        self.layout[:] = [self._entry(run) for run in runs]
-        self.layout.visible = bool(runs)
+        self._list[:] = [self._entry(run) for run in runs]
+        self._list.visible = bool(runs)
 
     def _entry(self, run: Run) -> pn.Column:
         told = run_card(run, self.context.overview, 0.0)

@@ -123,10 +123,13 @@ export function render({model}) {
     within(document.getElementById("main"), ".bk-tab").forEach((tab, at, tabs) => {
       const isActive = tab.classList.contains("bk-active")
       Object.assign(tab, {role: "tab", ariaSelected: String(isActive), tabIndex: isActive ? 0 : -1})
-      if (isActive && sender.isTurning) { sender.isTurning = false; tab.focus() }
+      if (isActive && Date.now() < sender.turnsUntil) tab.focus()
       tab.onkeydown = ({key}) => {
         const to = {ArrowRight: at + 1, ArrowLeft: at - 1 + tabs.length, Home: 0, End: tabs.length - 1, Enter: at, " ": at}[key]
-        if (to !== undefined) { sender.isTurning = true; tabs[to % tabs.length].click() }
+        if (to === undefined) return
+        sender.turnsUntil = Date.now() + 1000 // tabs may be drawn anew meanwhile
+        tabs[to % tabs.length].click()
+        tabs[to % tabs.length].focus()
       }
     })
   }

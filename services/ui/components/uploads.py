@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import panel as pn
 import param
 from markupsafe import Markup
+from panel.viewable import Viewable
 
 from kernalyse.services.ui.components.base import Component, card
 from kernalyse.services.ui.components.text import Text, html, joined
@@ -105,7 +106,7 @@ class ImportList(Component):
         for one in cards:
             self._rows.setdefault(one.upload_id, ImportRow(self.context, one.upload_id)).show(one)
         self._rows = {one.upload_id: self._rows[one.upload_id] for one in cards}
-        shown = [row.layout for row in self._rows.values()] or [self._none]
+        shown: list[Viewable] = [row.layout for row in self._rows.values()] or [self._none]
         if list(self._list) != shown:
             self._list[:] = shown
 

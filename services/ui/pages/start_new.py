@@ -23,7 +23,8 @@ FORMS: Final = (SweepForm, CommandForm, ModelForm, PromptForm, CeilingsForm)
 DROP: Final = html("<p><strong>Drop a trace anywhere on this page</strong>, or choose one or several files:</p>")
 READABLE: Final = html(
     '<p class="note">Nsight Systems (.sqlite, .nsys-rep, parquetdir), Nsight Compute (.ncu-rep, CSV), '
-    "PyTorch's profiler (.json, .json.gz), Triton's Proton, ONNX Runtime, NVBench, kernalyse's own results. The reader is chosen by the content.</p>"
+    "PyTorch's profiler (.json, .json.gz), Triton's Proton, ONNX Runtime, NVBench, kernalyse's own results. "
+    "The reader is chosen by the content.</p>"
 )
 TOGETHER: Final = {
     "runs of their own": "apart",
@@ -63,19 +64,19 @@ class StartPage(Component):
 
     def _import_card(self) -> pn.Column:
         picker = FilePicker(self._said, form="import", kinds=KINDS, buttons=IMPORT_BUTTONS)
-        together = pn.widgets.RadioBoxGroup(options=TOGETHER, value="apart", inline=True, margin=0)
-        together.link(picker, value="together")
+        together = pn.widgets.RadioBoxGroup(options=TOGETHER, value="apart", inline=True, margin=0, css_classes=["radios"])
+        together.jslink(picker, value="together")  # before files can be dropped
         zone = pn.Column(Text(DROP), picker, Text(READABLE), css_classes=["drop-zone"], sizing_mode="stretch_width")
         return card(zone, Text(html("<h2>Several files are</h2>")), together)
 
     def update(self) -> None:
-        active = self._names.index(self._view.form)
-        if self._tabs.active != active:
-            self._tabs.active = active
         self._repeats.update()
         if self._view.form in self._forms:
             self._forms[self._view.form].update()
         self._imports.update()
+        active = self._names.index(self._view.form)
+        if self._tabs.active != active:
+            self._tabs.active = active  # last: what is changed in the update in which it is first shown loads its styles from elsewhere
 
     def _turned(self, event: Any) -> None:
         self._view.form = self._names[event.new]

@@ -103,7 +103,11 @@ export function render({model}) {
 
   model.on("sent", () => {
     const {sent} = model
-    requestAnimationFrame(() => { if (model.acknowledged < sent) model.acknowledged = sent })
+    requestAnimationFrame(async () => {
+      const late = new Promise((resolve) => setTimeout(resolve, 2000))
+      await Promise.race([late, Promise.all(Bokeh.index.roots.map((view) => view.ready))])
+      if (model.acknowledged < sent) model.acknowledged = sent
+    })
   })
 
   showAddress()

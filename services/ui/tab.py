@@ -57,6 +57,7 @@ class Context:
         self.view = view
         self.wake = wake
         self.update_count = 0  # another for each update: what several components need is worked out once for it
+        self.has_new_inputs = False  # set by what shows other inputs, for this update
         self.problem = ""  # why something that the user asked for was not done, one sentence
         self._memories: dict[str, RunMemory] = {}
         self._used: set[str] = set()
@@ -131,6 +132,7 @@ class Context:
     def begin_update(self) -> None:
         """Start to count which runs are asked for; an id that a link gave in part is completed."""
         self.update_count += 1
+        self.has_new_inputs = False
         self._used.clear()
         known = {run_id: memory.run.run_id for run_id, memory in self._memories.items() if memory.run is not None}
         told = list(dict.fromkeys(known.get(run_id, run_id) for run_id in self.view.runs))
@@ -249,7 +251,8 @@ class Tab:
         # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message.
         with set_curdoc(self._document), pn.io.hold(self._document, freeze=True):
             self._show_page()
-            self.browser.sent += 1
+            # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
+            self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1
         self._pace.record(time.thread_time() - begin_s)
 
     def _show_page(self) -> None:
@@ -264,6 +267,7 @@ class Tab:
         self._update_page(page)
         if len(self.main) < 2 or self.main[1] is not page.layout:
             self.main[:] = [self._banner, page.layout]
+            context.has_new_inputs = True
         context.end_update()
         links = {name: self._address(name) if name == self._page else f"/{name}?{to_query(context.view)}" for name in self._views}
         self.browser.param.update(

@@ -152,6 +152,7 @@ class FormCard(Component):
             for name in group.fields:
                 self._cells[name].show(self.form, place, problems.get(name, ""))
         if is_other:
+            self.context.has_new_inputs = True
             self._fields[:] = [pn.Column(*section, css_classes=["start-group"], sizing_mode="stretch_width") for section in self._sections]
 
     def _grid(self, group: Group) -> pn.Column:

@@ -76,6 +76,7 @@ class StartPage(Component):
         self._imports.update()
         active = self._names.index(self._view.form)
         if self._tabs.active != active:
+            self.context.has_new_inputs = True
             self._tabs.active = active  # last: what is changed in the update in which it is first shown loads its styles from elsewhere
 
     def _turned(self, event: Any) -> None:

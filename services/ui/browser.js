@@ -2,23 +2,26 @@
 
 export function render({model}) {
   const root = document.documentElement
+  const main = document.getElementById("main")
   let visits = 0
+  let wanted = "" // where the user is going
 
   // ------------------------------------------------------------ address and history
 
   const here = () => location.pathname + location.search
-  const visit = (address) => { model.visited = [address, ++visits] }
+  const visit = (address) => { model.visited = [wanted = address, ++visits] }
 
   // Another page is a step of the history, another filter is not.
   function showAddress() {
     const address = new URL(model.address, location.href)
     mark(address.pathname)
+    wanted = ""
     if (address.pathname + address.search === here()) return
     if (address.pathname === location.pathname) history.replaceState(null, "", address)
     else {
       history.pushState(null, "", address)
       scrollTo(0, 0)
-      document.getElementById("main").focus({preventScroll: true})
+      main.focus({preventScroll: true})
     }
   }
 
@@ -51,10 +54,31 @@ export function render({model}) {
 
   function follow(event) {
     const link = linkOf(event)
+    if (link?.classList.contains("drawn")) return save(event, link)
     if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || link.target || link.hasAttribute("download")) return
     if (link.origin !== location.origin || !(link.pathname.slice(1) in model.links)) return
     event.preventDefault()
     visit(link.pathname + link.search)
+  }
+
+  // A document takes seconds to draw, and may be refused.
+  async function save(event, link) {
+    const told = document.getElementById("drawing")
+    event.preventDefault()
+    link.closest("details").open = false
+    told.className = ""
+    told.textContent = `Drawing ${link.textContent} …`
+    try {
+      const answer = await fetch(link.href)
+      if (!answer.ok) throw new Error((await answer.text()).trim())
+      const href = URL.createObjectURL(await answer.blob())
+      Object.assign(document.createElement("a"), {href, download: link.download}).click()
+      URL.revokeObjectURL(href)
+      told.textContent = ""
+    } catch (error) {
+      told.className = "bad"
+      told.textContent = `Not written: ${error.message}`
+    }
   }
 
   addEventListener("popstate", () => visit(here()))
@@ -62,11 +86,20 @@ export function render({model}) {
   for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf) // opened elsewhere, or copied
   model.on("address", showAddress)
   model.on("title", () => { document.title = model.title })
+  const showSubject = () => { root.dataset.subject = model.subject }
+  model.on("subject", showSubject)
   model.on("links", () => mark(location.pathname))
 
   // ------------------------------------------------------------ light and dark
 
-  const showTheme = () => { root.dataset.theme = model.theme }
+  // Pages are drawn anew in the other colours: what is looked at stays where it is.
+  function showTheme() {
+    if (root.dataset.theme === model.theme) return
+    root.dataset.theme = model.theme
+    const place = scrollY
+    main.style.minHeight = `${main.offsetHeight}px`
+    setTimeout(() => { main.style.minHeight = ""; scrollTo(0, place) }, 1000)
+  }
   document.getElementById("theme")?.addEventListener("click", () => {
     model.theme = model.theme === "dark" ? "light" : "dark"
     document.cookie = `kernalyse_theme=${model.theme}; Path=/; SameSite=Strict; Max-Age=31536000`
@@ -92,7 +125,7 @@ export function render({model}) {
       try {
         const answer = await fetch("/login", {method: "HEAD", cache: "no-store"})
         // Files that are being sent are known to this document alone: it stays until they have arrived.
-        if ((answer.ok || answer.status === 401) && dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return location.reload()
+        if ((answer.ok || answer.status === 401) && dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return wanted ? location.assign(wanted) : location.reload()
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }
@@ -111,6 +144,7 @@ export function render({model}) {
   })
 
   showAddress()
+  showSubject()
   model.acknowledged = model.sent
   root.dataset.ready = "yes"
 }

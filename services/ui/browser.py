@@ -13,6 +13,7 @@ class Browser(pn.custom.JSComponent):
 
     address = param.String(doc="Path and query of the view shown.")
     title = param.String(doc="Of the window.")
+    subject = param.String(doc="Of the run that is shown; names files that are saved.")
     links = param.Dict(default={}, doc="Where the navigation leads, by the page's name.")
     visited = param.List(default=["", 0], doc="Path and query that the user asked for, by a link or the history, and how many before.")
     theme = param.Selector(default="light", objects=["light", "dark"])

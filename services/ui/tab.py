@@ -268,10 +268,13 @@ class Tab:
         if len(self.main) < 2 or self.main[1] is not page.layout:
             self.main[:] = [self._banner, page.layout]
             context.has_new_inputs = True
+        run_ids = context.shown_run_ids()
+        run = self.context.memories(run_ids)[0].run if len(run_ids) == 1 else None
+        subject = "" if run is None else run.title
         context.end_update()
         links = {name: self._address(name) if name == self._page else f"/{name}?{to_query(context.view)}" for name in self._views}
         self.browser.param.update(
-            address=self._address(self._page), title=f"{self._entries[self._page].title} · kernalyse", links=links, theme=context.view.theme
+            subject=subject, address=self._address(self._page), title=f"{self._entries[self._page].title} · kernalyse", links=links, theme=context.view.theme
         )
 
     def _update_page(self, page: Component) -> None:
@@ -284,8 +287,10 @@ class Tab:
             if problem != self._fault:
                 logger.exception("A page could not be brought up to date")
         self._fault = problem
-        said = (context.overview.problem, context.problem, problem)
-        self._banner.show(joined(html('<p role="alert">{}</p>', sentence) for sentence in said if sentence))
+        said = [html('<p role="alert">{}</p>', sentence) for sentence in (context.problem, problem) if sentence]
+        if context.overview.problem:
+            said.append(html('<p role="alert"><strong>Analyzer unreachable, trying again.</strong> {}</p>', context.overview.problem))
+        self._banner.show(joined(said))
 
     def _close_pages(self) -> None:
         for page in self._pages.values():

@@ -30,7 +30,7 @@ def test_seed_002_the_dashboard_opens_itself_in_the_default_browser(dashboard: D
 
 
 @pytest.mark.parametrize(
-    "path", ["/live", "/roofline", "/kernels", "/static/js/bokeh.min.js", "/assets/shell.js", "/download/kernels.csv", "/live/metadata"]
+    "path", ["/live", "/roofline", "/kernels", "/static/js/bokeh.min.js", "/assets/tokens.css", "/download/kernels.csv", "/live/metadata"]
 )
 def test_nothing_is_served_without_the_cookie(dashboard: Dashboard, path: str) -> None:
     assert ask(dashboard.url + path).status == 401
@@ -45,7 +45,7 @@ def test_the_token_is_taken_once_and_leaves_the_url(dashboard: Dashboard) -> Non
     assert "SameSite=Strict" in cookie
     assert dashboard.ui.token not in cookie
     name_and_value = cookie.partition(";")[0]
-    assert ask(f"{dashboard.url}/assets/shell.js", Cookie=name_and_value).status == 200
+    assert ask(f"{dashboard.url}/assets/tokens.css", Cookie=name_and_value).status == 200
 
 
 def test_a_wrong_token_is_refused(dashboard: Dashboard) -> None:
@@ -114,7 +114,7 @@ def test_pages_cannot_be_framed_by_another_port_of_the_same_host(dashboard: Dash
         assert ask(f"{dashboard.url}/{page_name}", Cookie=cookie).headers["Content-Security-Policy"] == "frame-ancestors 'self'"
     page = browser.new_page()
     page.goto(f"{dashboard.url}/live?token={dashboard.ui.token}")
-    expect(page.locator(".shell[data-ready]")).to_be_attached()
+    expect(page.locator("[data-ready]")).to_be_attached()
     with page_around(f"{dashboard.url}/live") as around, page.expect_console_message(lambda said: "frame-ancestors" in said.text):
         page.goto(around)
     page.close()
@@ -140,10 +140,10 @@ def test_two_dashboards_of_one_host_are_both_left_open(dashboard: Dashboard, sec
     page = browser.new_page()
     for ui in (dashboard.ui, second_ui):
         page.goto(f"http://{ui.address}/nodes?token={ui.token}")
-        expect(page.locator(".shell[data-ready]")).to_be_attached()
+        expect(page.locator("[data-ready]")).to_be_attached()
     for ui in (dashboard.ui, second_ui):
         page.goto(f"http://{ui.address}/nodes")
-        expect(page.locator(".shell[data-ready]")).to_be_attached()
+        expect(page.locator("[data-ready]")).to_be_attached()
     names = {cookie.get("name") for cookie in page.context.cookies()}
     assert names == {f"kernalyse_session_{ui.address.rpartition(':')[2]}" for ui in (dashboard.ui, second_ui)}
     page.close()

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, TimeoutError, expect
 
 from kernalyse.services.ui.charts.performance_rows import configuration_key
-from kernalyse.services.ui.state import PAGE_TITLES
+from kernalyse.services.ui.catalog import PAGES
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
@@ -19,8 +19,10 @@ pytestmark = pytest.mark.browser
 HOSTILE: Final = "<img src=x onerror='window.wasRun=1'><script>window.wasRun=1</script>"
 LONG: Final = "k" * 10_000
 SERIOUS: Final = ("serious", "critical")
-IS_SETTLED: Final = """() => document.querySelector(".shell[data-ready]") !== null
-  && !/Waiting for|on its way|Working out/.test(document.querySelector("main").innerText)"""
+IS_SETTLED: Final = """() => {
+  const words = (root) => [root.textContent, ...[...root.querySelectorAll("*")].map((element) => element.shadowRoot ? words(element.shadowRoot) : "")].join(" ")
+  return document.documentElement.dataset.ready && !/Waiting for|on its way|Working out/.test(words(document.querySelector("main")))
+}"""
 AXE: Final = Axe()
 
 
@@ -47,7 +49,7 @@ def trace_id(visit: Visit, tmp_path: Path) -> str:
 def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in_a_name(visit: Visit, list_id: str, trace_id: str) -> None:
     found = []
     page = visit.open(f"/live?runs={list_id}")
-    for name in PAGE_TITLES:
+    for name in PAGES:
         run_id = trace_id if name in ("layers", "timeline") else list_id
         for theme, kernel_name in (("light", HOSTILE), ("dark", LONG)):
             chosen = configuration_key({"run_id": list_id, "configuration_index": None, "kernel_name": kernel_name})
@@ -82,8 +84,8 @@ def test_runs_that_are_gone_are_said_to_be(visit: Visit, list_id: str) -> None:
     page = visit.open(f"/live?runs={list_id}")
     page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
     visit.dashboard.delete(list_id)
-    for name in PAGE_TITLES:
+    for name in PAGES:
         page.goto(f"{visit.dashboard.url}/{name}?runs={list_id}")
         page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
     page.goto(f"{visit.dashboard.url}/live?runs={list_id}")
-    expect(page.locator("#f-run")).to_contain_text("This run cannot be shown")
+    expect(page.locator(".run-card")).to_contain_text("This run cannot be shown")

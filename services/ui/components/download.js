@@ -27,7 +27,8 @@ export function render({model}) {
   function save(blob, ending) {
     const link = document.createElement("a")
     link.href = URL.createObjectURL(blob)
-    link.download = `${`${document.title.split(" ")[0]} ${model.title}`.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-")}.${ending}`
+    const words = [location.pathname, document.documentElement.dataset.subject, model.title].join(" ").toLowerCase().replaceAll(/[^a-z0-9]+/g, "-")
+    link.download = `${words.slice(0, 100).replaceAll(/^-+|-+$/g, "")}.${ending}`
     link.click()
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000)
   }

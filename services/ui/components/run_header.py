@@ -97,7 +97,7 @@ class RunHeader(LiveChart):
         if run is None:
             waiting = html('<p class="empty">Waiting for the run.</p>')
             missing = (
-                html('<p class="problem">{}</p>', problem) if problem else NOTHING if memory is None and overview.is_known else waiting
+                html('<p class="problem">This run cannot be shown: {}</p>', problem) if problem else NOTHING if memory is None and overview.is_known else waiting
             )
             self._show_parts(is_shown=False)
             self._title.show("")
@@ -117,7 +117,7 @@ class RunHeader(LiveChart):
             html('<a href="/export/{0}.{1}" class="drawn" download="kernalyse-{0}{3}">{2}</a>', told.run_id, name, text, ending)
             for name, (text, ending) in EXPORTS.items()
         )
-        self._exports.show(html('<details><summary>Export</summary><div class="pop">{}</div></details>', links))
+        self._exports.show(html('<details><summary aria-label="This run as a document">Export</summary><div class="pop">{}</div></details>', links))
         self._cancel.param.update(
             visible=told.is_active,
             disabled=self._cancelling == told.run_id,
@@ -221,6 +221,7 @@ class RunHeader(LiveChart):
         run = self.run.run
         if run is not None:
             await self.context.client.annotate_run(run.run_id, tags_of(self._tags.value), self._notes.value.strip())
+            self._notes_card.collapsed = True
 
 
 def tags_of(text: str) -> tuple[str, ...]:

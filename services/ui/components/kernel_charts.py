@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import panel as pn
 import param
 import polars as pl
-from bokeh.models import ColorBar
+from bokeh.models.annotations import ColorBar
 from panel.viewable import Child
 
 from kernalyse.services.core.disturbance import disturbance_note
@@ -212,7 +213,7 @@ class KernelChart(Component):
         self.has_rows = False
         self.figure = figure
         self.card = ChartCard(title, figure, view)
-        self.layout = self.card.layout
+        self.layout: Any = self.card.layout
         self._choosable = choosable
         self._drawn: object = None
         self._drawn_of: object = None
@@ -290,7 +291,7 @@ class HeatmapChart(KernelChart):
         }
         for name, choice in self._axes.items():
             choice.param.watch(partial(self._choose_axis, name), "value")
-        self._axis_row = pn.FlexBox(*self._axes.values(), css_classes=["table-tools"], visible=False, sizing_mode="stretch_width")
+        self._axis_row = pn.FlexBox(*self._axes.values(), gap="6px 10px", visible=False, sizing_mode="stretch_width")
         self._walked = WalkedFigure(figure=figure.pane, sizing_mode="stretch_width", margin=0)
         self._walked.on_msg(lambda event: self.walk(str(event.data)))
         parts = [self._walked if part is figure.pane else part for part in self.layout]
@@ -395,11 +396,9 @@ class HeatmapChart(KernelChart):
     def _point(self, place: tuple[int, int] | None) -> None:
         """Outline the cell, and tell of it."""
         half = heatmap.HALF
-        corners = () if place is None else (place[0] - half, place[1] - half, place[0] + half, place[1] + half)
-        names = heatmap.GAP_NUMBERS
-        self.figure.replace(
-            "pointed", dict(zip(names, ([corner] for corner in corners), strict=True)) if corners else {n: [] for n in names}
-        )
+        corners = [] if place is None else [(place[0] - half, place[1] - half, place[0] + half, place[1] + half)]
+        columns = np.array(corners, dtype=np.float64).reshape(-1, 4).T
+        self.figure.replace("pointed", dict(zip(heatmap.GAP_NUMBERS, columns, strict=True)))
         self._walked.said = "" if place is None else self._cells()[place][1]
 
 

@@ -321,7 +321,8 @@ class RowHead(Component):
 
 CONFIGURATIONS: Final = (
     '<h3>Its configurations, the best first</h3><div class="scroll" tabindex="0"><table><thead><tr>'
-    '<th>Configuration</th><th class="n">Median</th><th class="n">Flop rate</th><th class="n">Byte rate</th><th class="n">Efficiency</th><th>Result</th>'
+    '<th>Configuration</th><th class="n">Median</th><th class="n">Flop rate</th><th class="n">Byte rate</th>'
+    '<th class="n">Efficiency</th><th>Result</th>'
     "</tr></thead><tbody>{}</tbody></table></div>"
 )
 CONFIGURATION: Final = (

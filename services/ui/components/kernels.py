@@ -36,6 +36,7 @@ from kernalyse.services.ui.view import KernelsView, View, to_query
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
 
+FIGURES: Final = {metric.title: name for name, metric in METRICS.items()}
 DTYPES: Final = ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64")
 NAMES: Final = ("label", "kernel_name", "best_label")
 """Columns whose cells choose the row."""
@@ -45,6 +46,7 @@ LONG_TEXTS: Final = frozenset(
 )
 LONG_TEXT_PX: Final = 230
 MIN_COLUMN_PX: Final = 84
+MIN_TEXT_PX: Final = 112
 LETTER_PX: Final = 7
 MAX_FIXED_PX: Final = 640
 """Of columns beside which long texts take the room that is left: with more, the table is wider than its card and scrolls."""
@@ -66,7 +68,7 @@ class KernelFilters(Filters):
 
     def __init__(self, context: Context, view: KernelsView, charted: ChartedRows) -> None:
         self._run = pn.widgets.Select(label="Run", options={"all": ""}, sizing_mode="stretch_width", min_width=0, margin=0)
-        self._figure = pn.widgets.Select(label="Charts show", options={}, sizing_mode="stretch_width", min_width=0, margin=0)
+        self._figure = pn.widgets.Select(label="Charts show", options=FIGURES, sizing_mode="stretch_width", min_width=0, margin=0)
         super().__init__(context, self._run, self._figure)
         self._view = view
         self._charted = charted
@@ -77,10 +79,7 @@ class KernelFilters(Filters):
     def update(self) -> None:
         self._charted.update()
         self.show(self._values())
-        options = {metric.title: name for name, metric in METRICS.items()}
-        chosen = self._charted.metric_name or self._view.figure
-        if self._figure.options != options or self._figure.value != chosen:
-            self._figure.param.update(options=options, value=chosen or None)
+        self._figure.value = self._drawn_figure
         overview, shown = self.context.overview, self.context.view.runs
         listed = [*overview.runs[:MAX_LISTED_RUNS], *(run for run in self._charted.known_runs[MAX_LISTED_RUNS:] if run.run_id in shown)]
         made = ([(run.run_id, run.title) for run in listed], tuple(shown))
@@ -91,6 +90,10 @@ class KernelFilters(Filters):
             if len(shown) > 1 or not set(shown) <= set(runs.values()):
                 runs[f"{len(shown)} runs" if len(shown) > 1 else theme.short_run_id(shown[0])] = ",".join(shown)
             self._run.param.update(options={"all": "", **runs}, value=",".join(shown))
+
+    @property
+    def _drawn_figure(self) -> str:
+        return self._charted.metric_name or self._view.figure or next(iter(METRICS))
 
     def _values(self) -> dict[str, tuple[str, ...]]:
         """Of the shown runs' own words: a table of a million rows is not searched for what there is to choose."""
@@ -107,7 +110,7 @@ class KernelFilters(Filters):
             self.context.view.runs = [run_id for run_id in event.new.split(",") if run_id]
 
     def _choose_figure(self, event: Any) -> None:
-        if event.new and event.new != self._charted.metric_name:
+        if event.new != self._drawn_figure:
             self._view.figure = event.new
 
 
@@ -120,7 +123,7 @@ class ColumnChoice:
         self._boxes.param.watch(self._choose, "value")
         every = pn.widgets.Button(label="all", margin=0, on_click=self._choose_all)
         default = pn.widgets.Button(label="as at first", margin=0, on_click=lambda _event: view.param.update(columns=[]))
-        buttons = pn.FlexBox(every, default, css_classes=["buttons"], justify_content="start", sizing_mode="stretch_width")
+        buttons = pn.FlexBox(every, default, gap="8px", sizing_mode="stretch_width")
         self.layout = fold(Text(html("Columns"), sizing_mode=None), buttons, self._boxes)
 
     @property
@@ -152,7 +155,7 @@ class KernelTable(PagedRows):
         table.param.update(sizing_mode="fixed", width=230)
         self._download = Text(sizing_mode=None)
         self._columns = ColumnChoice(view)
-        tools = pn.FlexBox(table, self._download, css_classes=["table-tools"], sizing_mode=None)
+        tools = pn.FlexBox(table, self._download, gap="6px 10px", align_items="end", sizing_mode=None)
         super().__init__(context, view, "kernels", "Rows", (tools,), (self._columns.layout,), self._choose)
         self._page_view = view
         self._charted = charted
@@ -228,7 +231,11 @@ def row_key(table: str, row: Mapping[str, Any]) -> str:
 
 def headings_of(columns: Sequence[TableColumn]) -> list[Heading]:
     """Return the columns as wide as their titles and figures; long texts take the room that is left, where there is some."""
-    widths = {column.name: max(MIN_COLUMN_PX, 26 + LETTER_PX * len(column.title)) for column in columns if column.name not in LONG_TEXTS}
+    widths = {
+        column.name: max(MIN_TEXT_PX if column.show == "text" else MIN_COLUMN_PX, 26 + LETTER_PX * len(column.title))
+        for column in columns
+        if column.name not in LONG_TEXTS
+    }
     room = LONG_TEXT_PX if sum(widths.values()) > MAX_FIXED_PX else None
     return [
         Heading(Column(column.title, widths.get(column.name, room), is_number=column.show not in TEXT_FORMATS), column.name)

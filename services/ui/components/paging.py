@@ -88,7 +88,7 @@ class PagedRows(Component):
         self._number.param.watch(self._gone_to, "value")
         step = field(pn.widgets.Select, view.param.row_count)
         step.param.update(sizing_mode="fixed", width=100)
-        self._pager = pn.FlexBox(self._links, self._number, step, css_classes=["pager"], visible=False, sizing_mode=None)
+        self._pager = pn.FlexBox(self._links, self._number, step, gap="4px 10px", css_classes=["pager"], visible=False, sizing_mode=None)
         heading = Text(html("<h2>{}</h2>", title), sizing_mode=None)
         head = pn.FlexBox(
             heading, *tools, self._pager, justify_content="space-between", css_classes=["card-head"], sizing_mode="stretch_width"

@@ -35,30 +35,27 @@ class KernelsPage(Component):
         self.parts = (
             charted, choices, heatmap, self._intensity, self._performance, table, chosen, self._head, *self._samples, self._listings,
         )  # fmt: skip
-        self._split = pn.Column(self._performance, css_classes=["charts"], sizing_mode="stretch_width")
-        self._sample_grid = pn.Column(css_classes=["charts"], sizing_mode="stretch_width")
+        self._split = pn.Column(self._intensity, self._performance, css_classes=["charts"], sizing_mode="stretch_width")
+        self._sample_grid = pn.Column(*self._samples, css_classes=["charts"], sizing_mode="stretch_width")
         self._detail = pn.Column(self._head, css_classes=["stage", "detail"], sizing_mode="stretch_width")
         self._always = (choices.layout, heatmap.layout, self._split, table.layout)
-        self.layout = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
+        self.layout: Any = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
-        split = [part.layout for part in (self._intensity, self._performance) if part is self._performance or part.has_rows]
-        _lay_out(self._split, split, ["charts"] if len(split) > 1 else ["charts", "of-one"])
-        samples = [chart.layout for chart in self._samples if chart.has_rows]
-        _lay_out(self._sample_grid, samples, ["charts"])
-        detail = [
-            self._head.layout,
-            *([self._sample_grid] if samples else []),
-            *([self._listings.layout] if self._listings.has_rows else []),
-        ]
-        _lay_out(self._detail, detail, ["stage", "detail"])
-        _lay_out(self.layout, [*self._always, *([self._detail] if self._view.configuration else [])], ["stage"])
+        for chart in (self._intensity, *self._samples):
+            if chart.layout.visible != chart.has_rows:
+                chart.layout.visible = chart.has_rows
+        classes = ["charts"] if self._intensity.has_rows else ["charts", "of-one"]
+        if self._split.css_classes != classes:
+            self._split.css_classes = classes
+        samples = [self._sample_grid] if any(chart.has_rows for chart in self._samples) else []
+        listings = [self._listings.layout] if self._listings.has_rows else []
+        _lay_out(self._detail, [self._head.layout, *samples, *listings])
+        _lay_out(self.layout, [*self._always, *([self._detail] if self._view.configuration else [])])
 
 
-def _lay_out(column: Any, parts: list[Any], classes: list[str]) -> None:
-    """Show these parts, unless they are shown already."""
+def _lay_out(column: Any, parts: list[Any]) -> None:
+    """Show these parts below each other, unless they are shown already."""
     if list(column) != parts:
         column[:] = parts
-    if column.css_classes != classes:
-        column.css_classes = classes

@@ -123,7 +123,7 @@ class ColumnChoice:
         self._boxes.param.watch(self._choose, "value")
         every = pn.widgets.Button(label="all", margin=0, on_click=self._choose_all)
         default = pn.widgets.Button(label="as at first", margin=0, on_click=lambda _event: view.param.update(columns=[]))
-        buttons = pn.FlexBox(every, default, gap="8px", sizing_mode="stretch_width")
+        buttons = pn.FlexBox(every, default, gap="8px", css_classes=["column-buttons"], sizing_mode="stretch_width")
         self.layout = fold(Text(html("Columns"), sizing_mode=None), buttons, self._boxes)
 
     @property

@@ -91,7 +91,13 @@ class PagedRows(Component):
         self._pager = pn.FlexBox(self._links, self._number, step, gap="4px 10px", css_classes=["pager"], visible=False, sizing_mode=None)
         heading = Text(html("<h2>{}</h2>", title), sizing_mode=None)
         head = pn.FlexBox(
-            heading, *tools, self._pager, justify_content="space-between", css_classes=["card-head"], sizing_mode="stretch_width"
+            heading,
+            *tools,
+            self._pager,
+            justify_content="space-between",
+            gap="4px 14px",
+            css_classes=["card-head"],
+            sizing_mode="stretch_width",
         )
         self._note = Text(classes=("note",))
         self.layout = card(head, *below, self._note, self._place, classes=("listed",))

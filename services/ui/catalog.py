@@ -7,16 +7,19 @@ from typing import Any, Final
 
 from kernalyse.services.ui.components.compare_charts import ChangeChart, ComparedRoofline, SpeedupChart
 from kernalyse.services.ui.components.history import HistoryChart
+from kernalyse.services.ui.components.kernel_charts import HeatmapChart, IntensityChart, PerformanceChart
+from kernalyse.services.ui.components.kernel_detail import ClockChart, DistributionChart, OrderChart
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.pages.compare_new import ComparePage
 from kernalyse.services.ui.pages.history_new import HistoryPage
+from kernalyse.services.ui.pages.kernels_new import KernelsPage
 from kernalyse.services.ui.pages.live_new import LivePage
 from kernalyse.services.ui.pages.roofline_new import RooflinePage
 from kernalyse.services.ui.pages.start_new import StartPage
 from kernalyse.services.ui.pages.timeline_new import TimelinePage
-from kernalyse.services.ui.view import CompareView, HistoryView, LiveView, PageView, RooflineView, StartView, TimelineView
+from kernalyse.services.ui.view import CompareView, HistoryView, KernelsView, LiveView, PageView, RooflineView, StartView, TimelineView
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Entry:
 PAGES: Final[dict[str, Entry]] = {
     "live": Entry("Live", LivePage, LiveView),
     "roofline": Entry("Roofline", RooflinePage, RooflineView),
+    "kernels": Entry("Kernels", KernelsPage, KernelsView),
     "timeline": Entry("Timeline", TimelinePage, TimelineView),
     "compare": Entry("Compare", ComparePage, CompareView),
     "history": Entry("History", HistoryPage, HistoryView),
@@ -48,6 +52,12 @@ CHARTS: Final[dict[str, Entry]] = {
     "live_roofline": Entry("Roofline of a run", LiveRoofline, LiveView),
     "samples": Entry("Samples", SamplesChart, LiveView),
     "telemetry": Entry("Telemetry", TelemetryChart, LiveView),
+    "heatmap": Entry("Heatmap", HeatmapChart, KernelsView),
+    "intensity": Entry("Arithmetic intensity", IntensityChart, KernelsView),
+    "performance": Entry("Performance", PerformanceChart, KernelsView),
+    "order": Entry("Samples of a row", OrderChart, KernelsView),
+    "distribution": Entry("Distribution of a row", DistributionChart, KernelsView),
+    "clocks": Entry("Clock of a row", ClockChart, KernelsView),
     "speedups": Entry("Speed-up", SpeedupChart, CompareView),
     "changes": Entry("Largest changes", ChangeChart, CompareView),
     "compared_roofline": Entry("Roofline, before and after", ComparedRoofline, CompareView),

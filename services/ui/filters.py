@@ -54,7 +54,7 @@ def filtered(rows: pl.DataFrame, state: ViewState | View, name_columns: Sequence
     return rows
 
 
-def query_filters(state: ViewState, columns: Collection[str], name_column: str = "kernel_name") -> tuple[Filter, ...]:
+def query_filters(state: ViewState | View, columns: Collection[str], name_column: str = "kernel_name") -> tuple[Filter, ...]:
     """The same for a table that the analyzer answers; columns: those that it has."""
     parts = [named(name_column, state.kernel)] if state.kernel and name_column in columns else []
     chosen = [(choice.column, getattr(state, choice.name)) for choice in CHOICES]

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from kernalyse.services.ui import theme
+
+FORMATS: Final[dict[str, Any]] = {
+    "text": lambda value: theme.UNKNOWN if value in (None, "") else str(value),
+    "run": theme.short_run_id,
+    "duration": theme.duration,
+    "flop_rate": theme.flop_rate,
+    "byte_rate": theme.byte_rate,
+    "ratio": theme.percent,
+    "count": theme.count,
+    "hertz": theme.frequency,
+    "flop": lambda value: theme.si(value, "flop"),
+    "bytes": theme.memory,
+    "celsius": theme.temperature,
+    "watts": theme.power,
+    "number": lambda value: theme.UNKNOWN if value is None else f"{value:.2g}",
+    "moment": theme.moment,
+    "words": lambda value: theme.UNKNOWN if not value else str(value).replace("_", " ").lower(),
+}
+
+TEXT_FORMATS: Final = ("text", "run", "words", "moment")
+BAD_WHERE_SET: Final = frozenset(
+    {"verification_failed_count", "failed_configuration_count", "implausible_count", "disturbed_count", "disturbance"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table as people read it. show: one of FORMATS in pages/tabled.py."""
+    """A column of a table as people read it. show: one of FORMATS."""
 
     name: str
     title: str
     show: str = "text"
     is_default: bool = False
+
+    def text(self, value: Any, dtype: str | None) -> str:
+        """Return what a cell says. dtype: of its row."""
+        return theme.flop_rate(value, dtype) if self.show == "flop_rate" else str(FORMATS[self.show](value))
+
+    def is_bad(self, value: Any) -> bool:
+        """Whether the value tells that something is wrong."""
+        return (self.name == "verification_state" and value == "FAILED") or (self.name in BAD_WHERE_SET and bool(value))
 
 
 RUN: Final = Column("run_id", "Run", "run", True)

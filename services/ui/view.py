@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 from urllib.parse import unquote, urlencode
 
 import param
+
+from kernalyse.services.ui.state import TABLE_TITLES, MetricName
 
 MAX_RUNS: Final = 8
 """Runs laid over each other; more than the palette has colours could not be told apart."""
@@ -143,6 +145,23 @@ class PagedView(PageView):
     descending = param.Boolean(default=False)
     row = param.Integer(default=0, doc="The first that is shown.")
     row_count = param.Selector(default=25, objects=[25, 50, 100, 250], label="Rows at once")
+
+
+class KernelsView(PagedView):
+    """What the page Kernels shows."""
+
+    table = param.Selector(default="measurements", objects={title: name for name, title in TABLE_TITLES.items()}, label="Table")
+    columns = param.List(default=[], item_type=str, doc="Of the table; none: those that the page chooses.")
+    layer_name = param.String(default="", doc="Part of a layer's name, or in quotes the whole, of tables of layers.")
+    figure = param.Selector(default="", objects=["", *get_args(MetricName)], doc="Of the charts; empty: the first that is known.")
+    heat_x = param.String(default="", doc="Axis of the heatmap; empty: the page chooses.")
+    heat_y = param.String(default="")
+    configuration = param.String(default="", doc="Key of the chosen row; empty: none.")
+    listing = param.String(default="", doc="What its compiler left that is shown, by its name; empty: the first.")
+
+    @param.depends("table", watch=True)
+    def _show_as_at_first(self) -> None:
+        self.param.update(columns=[], sort="", descending=False, row=0)
 
 
 class CompareView(PagedView):

@@ -27,7 +27,7 @@ from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, MEASUREMENTS
 from kernalyse.services.core.model import Filter, FilterOperator, ImportedTrace, Run, RunSpec, RunState, SortKey, TableQuery
 from kernalyse.services.core.protobuf import encode
 from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED
-from kernalyse.services.ui.pages.kernel_charts import MAX_CHARTED_ROWS
+from kernalyse.services.ui.components.kernel_charts import MAX_CHARTED_ROWS
 from kernalyse.services.ui.state import ViewState
 from kernalyse.services.ui.table_columns import COLUMNS
 from kernalyse.services.ui.table_query import table_query

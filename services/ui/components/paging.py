@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,14 +60,27 @@ class PagedRows(Component):
 
     Args:
         page: that the table is on, as of its path.
+        tools: beside the title.
+        below: below the title and the tools.
+        on_choice: called with the place of a row that somebody clicks on; None: rows cannot be chosen.
     """
 
-    def __init__(self, context: Context, view: PagedView, page: str, title: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        view: PagedView,
+        page: str,
+        title: str,
+        tools: Sequence[Any] = (),
+        below: Sequence[Any] = (),
+        on_choice: Callable[[int], None] | None = None,
+    ) -> None:
         super().__init__(context)
         self._view = view
         self._page = page
         self._headings: tuple[Heading, ...] = ()
         self._extent = Extent(0, 1, 0)
+        self._on_choice = on_choice
         self._rows = Rows((), "")
         self._place = pn.Column(self._rows.table, sizing_mode="stretch_width", visible=False)  # what tables need is loaded with the page
         self._links = Text(classes=("pages",), sizing_mode=None)
@@ -75,26 +88,42 @@ class PagedRows(Component):
         self._number.param.watch(self._gone_to, "value")
         step = field(pn.widgets.Select, view.param.row_count)
         step.param.update(sizing_mode="fixed", width=100)
-        self._pager = pn.FlexBox(self._links, self._number, step, css_classes=["pager"], visible=False, sizing_mode=None)
+        self._pager = pn.FlexBox(self._links, self._number, step, gap="4px 10px", css_classes=["pager"], visible=False, sizing_mode=None)
         heading = Text(html("<h2>{}</h2>", title), sizing_mode=None)
-        head = pn.FlexBox(heading, self._pager, justify_content="space-between", css_classes=["card-head"], sizing_mode="stretch_width")
+        head = pn.FlexBox(
+            heading,
+            *tools,
+            self._pager,
+            justify_content="space-between",
+            gap="4px 14px",
+            css_classes=["card-head"],
+            sizing_mode="stretch_width",
+        )
         self._note = Text(classes=("note",))
-        self.layout = card(head, self._note, self._place, classes=("listed",))
+        self.layout = card(head, *below, self._note, self._place, classes=("listed",))
         self._watcher = context.view.param.watch(self._filtered, list(FILTER_NAMES))
 
     def close(self) -> None:
         self.context.view.param.unwatch(self._watcher)
 
-    def show_rows(self, headings: Sequence[Heading], rows: Sequence[tuple[Any, ...]], extent: Extent, note: str = "") -> None:
-        """Show the rows of this extent. note: above them, or in their place."""
+    def show_rows(
+        self, headings: Sequence[Heading], rows: Sequence[tuple[Any, ...]], extent: Extent, note: str = "", chosen: int | None = None
+    ) -> None:
+        """Show the rows of this extent.
+
+        Args:
+            note: above them, or in their place.
+            chosen: place of the row that is marked; None: none is.
+        """
         titles = {heading.column.title: self._title(heading) for heading in headings}
         if tuple(headings) != self._headings:
             self._headings = tuple(headings)
-            self._rows = Rows([heading.column for heading in headings], "", titles=titles)
+            self._rows = Rows([heading.column for heading in headings], "", self._on_choice, titles=titles)
             self._place[:] = [self._rows.table]
         elif titles != self._rows.table.titles:
             self._rows.table.titles = titles
         self._rows.show(rows)
+        self._rows.choose(chosen)
         self._note.show(note)
         if self._place.visible != bool(rows):
             self._place.visible = bool(rows)

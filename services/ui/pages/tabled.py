@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, Final
 
 from kernalyse.services.core.model import TableQuery
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import filters
 from kernalyse.services.ui.client import AnalyzerClient, TablePage
 from kernalyse.services.ui.memory import Overview
 from kernalyse.services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from kernalyse.services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
 from kernalyse.services.ui.question import Question
 from kernalyse.services.ui.state import TABLE_TITLES, TableName, ViewState
-from kernalyse.services.ui.table_columns import COLUMNS, Column
+from kernalyse.services.ui.table_columns import COLUMNS, TEXT_FORMATS, Column
 from kernalyse.services.ui.table_query import csv_query, table_query
 from kernalyse.services.ui.theme import CATEGORIES
 
@@ -24,29 +24,7 @@ REFRESH_INTERVAL_S: Final = 1.5
 """Between questions while runs go on; each costs the analyzer a sort of its table."""
 
 
-FORMATS: Final[dict[str, Any]] = {
-    "text": lambda value: theme.UNKNOWN if value in (None, "") else str(value),
-    "run": theme.short_run_id,
-    "duration": theme.duration,
-    "flop_rate": theme.flop_rate,
-    "byte_rate": theme.byte_rate,
-    "ratio": theme.percent,
-    "count": theme.count,
-    "hertz": theme.frequency,
-    "flop": lambda value: theme.si(value, "flop"),
-    "bytes": theme.memory,
-    "celsius": theme.temperature,
-    "watts": theme.power,
-    "number": lambda value: theme.UNKNOWN if value is None else f"{value:.2g}",
-    "moment": theme.moment,
-    "words": lambda value: theme.UNKNOWN if not value else str(value).replace("_", " ").lower(),
-}
-
 DTYPES: Final = ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64")
-BAD_WHERE_SET: Final = frozenset(
-    {"verification_failed_count", "failed_configuration_count", "implausible_count", "disturbed_count", "disturbance"}
-)
-_TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
 
 class TabledPage(PageBase):
@@ -157,7 +135,7 @@ class TabledPage(PageBase):
             {
                 "name": column.name,
                 "title": column.title,
-                "is_number": column.show not in _TEXT_FORMATS,
+                "is_number": column.show not in TEXT_FORMATS,
                 "order": ("descending" if self.state.descending else "ascending") if column.name == self.state.sort else "none",
             }
             for column in columns
@@ -201,6 +179,4 @@ def _all_columns(table: TableName) -> tuple[str, ...]:
 
 
 def _cell(column: Column, value: Any, dtype: str | None) -> dict[str, Any]:
-    is_bad = (column.name == "verification_state" and value == "FAILED") or (column.name in BAD_WHERE_SET and bool(value))
-    text = theme.flop_rate(value, dtype) if column.show == "flop_rate" else FORMATS[column.show](value)
-    return {"text": text, "is_bad": is_bad}
+    return {"text": column.text(value, dtype), "is_bad": column.is_bad(value)}

@@ -28,8 +28,10 @@ from kernalyse.services.core.model import (
     Thresholds,
 )
 from kernalyse.services.core.reruns import SPEC_ARTIFACT
+from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.chosen_row import Listing
 from kernalyse.services.ui.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.components.kernel_detail import Chosen, Listings
 from kernalyse.services.ui.memory import NodesMemory, RunMemory
 from kernalyse.services.ui.pages import compare
 from kernalyse.services.ui.pages.compare import ComparePage
@@ -38,17 +40,18 @@ from kernalyse.services.ui.pages.history import HistoryPage
 from kernalyse.services.ui.pages.live import LivePage
 from kernalyse.services.ui.pages.roofline_point import PointPanel
 from kernalyse.services.ui.pages.roofline_rows import rows_of_run
-from kernalyse.services.ui.pages.row_detail import RowDetail
 from kernalyse.services.ui.pages.start import StartPage
 from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.question import Question
 from kernalyse.services.ui.session import BrowserSession, UpdatePace
 from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.theme import LIGHT
 from kernalyse.services.ui.timeline_questions import GAP_COLUMNS
 from kernalyse.services.ui.uploads.imports import Imports
 from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState
 from kernalyse.services.ui.uploads.uploads import Uploads
+from kernalyse.services.ui.view import KernelsView, View
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.unit.ui.test_charts import points
 from tests.unit.ui.test_roofline_view import ROW
@@ -180,11 +183,12 @@ async def test_a_point_of_a_trace_asks_again_for_its_occupancy() -> None:
 
 async def test_what_a_compiler_left_is_asked_for_again_and_stays_when_its_node_goes() -> None:
     client = Client(TRACE)
-    detail = RowDetail(client, LIGHT, lambda: None)
+    context = Context(client, View(), Browser(), lambda: None)
+    listings = Listings(context, Chosen(context, KernelsView()))
     listing = Listing("saxpy.ptx", "PTX", 10, is_own=True)
 
     def update() -> str:
-        return detail._listing_text("t", listing, client.nodes.overview().reach)
+        return listings._content("t", listing)
 
     assert await asked_again(client, update) == ["saxpy.ptx of t"]
     client.artifacts["saxpy.ptx"] = b".version 8.0"

@@ -195,7 +195,8 @@ class NodeRuns(NodePart):
             query = to_query(View(theme=self.context.view.theme, runs=[told.run_id]))
             sub = " · ".join(part for part in (told.device_id, progress, doing) if part)
             rows.append(html(row, query, told.title, sub, told.state.lower(), told.state.lower()))
-        self._list.show(html("<ul>{}</ul>", joined(rows)) if rows else html('<p class="empty">Idle: nothing runs here and nothing waits.</p>'))
+        idle = html("<p class=\"empty\">Idle: nothing runs here and nothing waits.</p>")
+        self._list.show(html("<ul>{}</ul>", joined(rows)) if rows else idle)
 
 
 def _fact_list(facts: Sequence[tuple[str, object]]) -> Markup:

@@ -235,3 +235,9 @@ class StartView(PageView):
     """What the page Run / Import shows: the form that is chosen."""
 
     form = param.Selector(default="sweep", objects=["sweep", "command", "model", "prompt", "ceilings", "import"])
+
+
+class NodesView(PageView):
+    """What the page Nodes shows."""
+
+    node = param.String(default="", doc="Address of the node; empty: the first that serves.")

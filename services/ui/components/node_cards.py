@@ -1,0 +1,203 @@
+"""Nodes: which there are, what one of them is and runs, its devices with their peaks; added and removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import panel as pn
+import param
+from markupsafe import Markup
+
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import Node, NodeHealth, NodeStatus, RunState
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.components.base import Component, card, field
+from kernalyse.services.ui.components.confirmation import Confirmation
+from kernalyse.services.ui.components.text import Text, html, joined
+from kernalyse.services.ui.pages.nodes import HEALTH_WORDS, _forbidden
+from kernalyse.services.ui.pages.shell import run_card
+from kernalyse.services.ui.view import NodesView, View, to_query
+
+if TYPE_CHECKING:
+    from kernalyse.services.ui.tab import Context
+
+STATES = {NodeHealth.SERVING: "succeeded", NodeHealth.CONNECTING: "queued", NodeHealth.UNREACHABLE: "failed"}
+
+
+def shown_node(context: Context, view: NodesView) -> NodeStatus | None:
+    """Return the node that the view names, else the first that serves, else the first."""
+    nodes = context.overview.nodes
+    named = next((status for status in nodes if status.address == view.node), None)
+    serving = next((status for status in nodes if status.health is NodeHealth.SERVING), None)
+    return named or serving or next(iter(nodes), None)
+
+
+class NodePart(Component):
+    """A part of the page that tells of the shown node."""
+
+    def __init__(self, context: Context, view: NodesView) -> None:
+        super().__init__(context)
+        self.view = view
+
+    @property
+    def node(self) -> Node | None:
+        status = shown_node(self.context, self.view)
+        return status.node if status else None
+
+
+class NodeList(NodePart):
+    """All nodes, as links that show one."""
+
+    def __init__(self, context: Context, view: NodesView) -> None:
+        super().__init__(context, view)
+        self._list = Text(classes=("runs", "node-list"))
+        self.layout = card(Text(html("<h2>Nodes</h2>")), self._list)
+
+    def update(self) -> None:
+        overview, shown = self.context.overview, shown_node(self.context, self.view)
+        is_gone = overview.is_known and self.view.node not in ("", *(status.address for status in overview.nodes))
+        gone = html('<p class="problem">There is no node at {} any more.</p>', self.view.node) if is_gone else Markup("")
+        empty = html('<p class="empty">{}</p>', "No node yet." if overview.is_known else "Waiting for the analyzer's list.")
+        rows = joined(self._row(status, status is shown) for status in overview.nodes)
+        self._list.show(gone + (html("<ul>{}</ul>", rows) if rows else empty))
+
+    def _row(self, status: NodeStatus, is_shown: bool) -> Markup:
+        node, sub = status.node, status.address
+        if node is not None:
+            active_count = sum(not run.state.is_final and run.node_id == node.node_id for run in self.context.overview.runs)
+            counts = ((len(node.devices), "device"), *(((active_count, "run"),) if active_count else ()))
+            sub = " · ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+        return html(
+            '<li><a href="{}" class="run-row{}"{}><span class="run-title">{}</span><span class="run-sub">{}</span>'
+            '<span class="state {}">{}</span></a></li>',
+            f"/nodes?{to_query(self.context.view, self.view, node=status.address)}",
+            " selected" if is_shown else "",
+            Markup(' aria-current="true"') if is_shown else "",
+            node.hostname if node else status.address,
+            sub,
+            STATES[status.health],
+            HEALTH_WORDS[status.health],
+        )
+
+
+class NewNode(param.Parameterized):
+    """What somebody types to add a node."""
+
+    address = param.String(default="", label="Address")
+    token = param.String(default="", label="Token")
+    ca_certificate = param.String(default="", label="CA certificate")
+
+
+class AddNode(NodePart):
+    """A form that folds. The token is a secret and is not kept by the browser."""
+
+    def __init__(self, context: Context, view: NodesView) -> None:
+        super().__init__(context, view)
+        self._typed = NewNode()
+        context.keep("add_node", self._typed, ("address", "ca_certificate"))
+        self._said = Text()
+        self._add = pn.widgets.Button(label="Add", color="primary", margin=0, on_click=lambda _: context.carry_out(self._ask()))
+        values = self._typed.param
+        self.layout = pn.Card(
+            Text(html('<p class="note">A machine on which <code>kernalyse profiler</code> runs.</p>')),
+            field(pn.widgets.TextInput, values.address, placeholder="host:7001 or unix:PATH", max_length=300),
+            field(pn.widgets.PasswordInput, values.token, max_length=500),
+            field(pn.widgets.TextAreaInput, values.ca_certificate, placeholder="-----BEGIN CERTIFICATE-----", max_length=8000),
+            self._said, self._add, title="Add a node", collapsed=True, css_classes=["card", "fold", "add-node"],
+            sizing_mode="stretch_width", margin=0,
+        )  # fmt: skip
+
+    async def _ask(self) -> None:
+        typed = self._typed
+        certificate = typed.ca_certificate.strip()
+        self._add.disabled = True
+        self._said.show("Asking the node…")
+        try:
+            pem = f"{certificate}\n".encode() if certificate else b""
+            added = await self.context.client.add_node(typed.address.strip(), typed.token.strip(), pem)
+        except KernalyseError as error:
+            self._said.show(html('<p class="problem block" role="alert">{}</p>', error.message))
+        else:
+            typed.param.update(address="", token="", ca_certificate="")
+            self._said.show(f"Added {added.node.hostname if added.node else added.address}.")
+            self.view.node = added.address
+        finally:
+            self._add.disabled = False
+
+
+class NodeFacts(NodePart):
+    """What the node is; what it lacks is one line that opens."""
+
+    def __init__(self, context: Context, view: NodesView) -> None:
+        super().__init__(context, view)
+        self._head, self._facts, self._notices = Text(sizing_mode="stretch_width"), Text(), Text(classes=("notices",))
+        consequence = "Its runs and what was measured stay here; nothing more is collected from it. A run that goes on there goes on."
+        ask = Confirmation("Remove this node?", consequence, "Keep it", "Remove the node", lambda: context.carry_out(self._remove()))
+        self._button = pn.widgets.Button(label="Remove", color="danger", margin=0, on_click=lambda _: ask.show())
+        head = pn.Row(self._head, self._button, css_classes=["run-head"], sizing_mode="stretch_width")
+        self.layout = card(head, self._facts, self._notices, ask.modal, classes=("node-facts",))
+
+    async def _remove(self) -> None:
+        status = shown_node(self.context, self.view)
+        if status is not None:
+            await self.context.client.remove_node(status.address)
+            self.view.node = ""
+
+    def update(self) -> None:
+        status = shown_node(self.context, self.view)
+        if self._button.visible != (status is not None):
+            self._button.visible = status is not None
+        if status is None:
+            known = "No node yet. kernalyse up starts one on this machine." if self.context.overview.is_known else "Waiting for the list."
+            self._head.show(known)
+            self._facts.show("")
+            self._notices.show("")
+            return
+        node, is_serving = status.node, status.health is NodeHealth.SERVING
+        name = node.hostname if node else status.address
+        self._head.show(html('<h1>{}</h1> <span class="state {}">{}</span>', name, STATES[status.health], HEALTH_WORDS[status.health]))
+        problem = status.collecting_problem
+        told = html('<p class="problem block" role="alert">{}</p>', problem) if problem else Markup("")
+        facts: list[tuple[str, object]] = [("Address", status.address)]
+        if node is not None:
+            up = theme.span(time.time() - node.start_time.timestamp()) if is_serving else ""
+            backends = sorted({str(backend).lower() for device in node.devices for backend in device.backends})
+            cores = f", {node.cpu_count} cores" if node.cpu_count else ""
+            facts += [("kernalyse", node.version), ("Serves for", up), ("Backends", ", ".join(backends) or "none")]
+            facts += [("Processor", f"{node.cpu_model or theme.UNKNOWN}{cores}"), ("Memory", theme.memory(node.memory_bytes))]
+            facts += [("System", node.operating_system), ("Python", node.python_version), ("Policy", ", ".join(_forbidden(status)))]
+        self._facts.show(told + _fact_list(facts))
+        notices = node.notices if node else ()
+        count = f"{len(notices)} notice{'' if len(notices) == 1 else 's'}"
+        items = joined(html("<li>{}</li>", notice) for notice in notices)
+        self._notices.show(html("<details><summary>{}</summary><ul>{}</ul></details>", count, items) if notices else "")
+
+
+class NodeRuns(NodePart):
+    """What the node runs now and what waits there."""
+
+    def __init__(self, context: Context, view: NodesView) -> None:
+        super().__init__(context, view)
+        self._list = Text(classes=("runs", "node-runs"))
+        self.layout = card(Text(html("<h2>Now</h2>")), self._list)
+
+    def update(self) -> None:
+        overview, node = self.context.overview, self.node
+        active = [run for run in overview.runs if node and run.node_id == node.node_id and not run.state.is_final]
+        ordered = sorted(active, key=lambda run: (run.state is not RunState.RUNNING, run.create_time))
+        rows = []
+        for told in (run_card(run, overview, time.time()) for run in ordered):
+            progress = f"{theme.count(told.completed)} of {theme.count(told.total)}" if told.total else ""
+            doing = told.activity or ("waits for its device" if told.state == "QUEUED" else "")
+            row = '<li><a class="run-row" href="/live?{}"><span class="run-title">{}</span><span class="run-sub">{}</span><span class="state {}">{}</span></a></li>'  # noqa: E501
+            query = to_query(View(theme=self.context.view.theme, runs=[told.run_id]))
+            sub = " · ".join(part for part in (told.device_id, progress, doing) if part)
+            rows.append(html(row, query, told.title, sub, told.state.lower(), told.state.lower()))
+        idle = html("<p class=\"empty\">Idle: nothing runs here and nothing waits.</p>")
+        self._list.show(html("<ul>{}</ul>", joined(rows)) if rows else idle)
+
+
+def _fact_list(facts: Sequence[tuple[str, object]]) -> Markup:
+    return html('<dl class="facts">{}</dl>', joined(html("<div><dt>{}</dt><dd>{}</dd></div>", *fact) for fact in facts if fact[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kernalyse.services.ui.components.compare_charts import ChangeChart, ComparedRoofline, SpeedupChart
@@ -10,16 +11,28 @@ from kernalyse.services.ui.components.history import HistoryChart
 from kernalyse.services.ui.components.kernel_charts import HeatmapChart, IntensityChart, PerformanceChart
 from kernalyse.services.ui.components.kernel_detail import ClockChart, DistributionChart, OrderChart
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
+from kernalyse.services.ui.components.node_hour import METRIC_BY_NAME, MetricChart
 from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.pages.compare_new import ComparePage
 from kernalyse.services.ui.pages.history_new import HistoryPage
 from kernalyse.services.ui.pages.kernels_new import KernelsPage
 from kernalyse.services.ui.pages.live_new import LivePage
+from kernalyse.services.ui.pages.nodes_new import NodesPage
 from kernalyse.services.ui.pages.roofline_new import RooflinePage
 from kernalyse.services.ui.pages.start_new import StartPage
 from kernalyse.services.ui.pages.timeline_new import TimelinePage
-from kernalyse.services.ui.view import CompareView, HistoryView, KernelsView, LiveView, PageView, RooflineView, StartView, TimelineView
+from kernalyse.services.ui.view import (
+    CompareView,
+    HistoryView,
+    KernelsView,
+    LiveView,
+    NodesView,
+    PageView,
+    RooflineView,
+    StartView,
+    TimelineView,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,7 @@ PAGES: Final[dict[str, Entry]] = {
     "timeline": Entry("Timeline", TimelinePage, TimelineView),
     "compare": Entry("Compare", ComparePage, CompareView),
     "history": Entry("History", HistoryPage, HistoryView),
+    "nodes": Entry("Nodes", NodesPage, NodesView),
     "start": Entry("Run / Import", StartPage, StartView),
 }
 """By the path of their URL, in the order of the navigation."""
@@ -63,5 +77,9 @@ CHARTS: Final[dict[str, Entry]] = {
     "compared_roofline": Entry("Roofline, before and after", ComparedRoofline, CompareView),
     "history": Entry("History", HistoryChart, HistoryView),
     "timeline": Entry("Timeline", TimelineChart, TimelineView),
+    **{
+        f"node_{name}": Entry(f"{metric.title} of a node", partial(MetricChart, metric=name), NodesView)
+        for name, metric in METRIC_BY_NAME.items()
+    },
 }
 """By the name in the path /charts/NAME."""

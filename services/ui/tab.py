@@ -34,7 +34,9 @@ from kernalyse.services.ui.uploads.uploads import Uploads
 from kernalyse.services.ui.view import View, to_query
 
 MAX_UNACKNOWLEDGED: Final = 2
-FILLING: Final = """{% from macros import embed %}{{ embed(roots.main) }}<div id="browser">{{ embed(roots.browser) }}</div>{{ plot_script }}"""
+FILLING: Final = (
+    """{% from macros import embed %}{{ embed(roots.main) }}<div id="browser">{{ embed(roots.browser) }}</div>{{ plot_script }}"""
+)
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +214,7 @@ class Tab:
         parts = urlsplit(event.new[0])
         page = parts.path.strip("/")
         if page in self._views:
-            self._read(page, dict(parse_qsl(parts.query)))
+            self._read(page, {"theme": self.context.view.theme, **dict(parse_qsl(parts.query))})  # a link without one leaves the colours
             self.wake()
 
     def _recolored(self, event: Any) -> None:
@@ -274,7 +276,11 @@ class Tab:
         context.end_update()
         links = {name: self._address(name) if name == self._page else f"/{name}?{to_query(context.view)}" for name in self._views}
         self.browser.param.update(
-            subject=subject, address=self._address(self._page), title=f"{self._entries[self._page].title} · kernalyse", links=links, theme=context.view.theme
+            subject=subject,
+            address=self._address(self._page),
+            title=f"{self._entries[self._page].title} · kernalyse",
+            links=links,
+            theme=context.view.theme,
         )
 
     def _update_page(self, page: Component) -> None:

@@ -9,8 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, TimeoutError, expect
 
-from kernalyse.services.ui.charts.performance_rows import configuration_key
 from kernalyse.services.ui.catalog import PAGES
+from kernalyse.services.ui.charts.performance_rows import configuration_key
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 

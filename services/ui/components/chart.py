@@ -27,7 +27,8 @@ class ChartCard:
         self._title = Text(html("<h2>{}</h2>", title), sizing_mode=None)
         self._download = Download(title, figure)
         self.note = Text(classes=("note", "chart-note"))
-        head = pn.FlexBox(self._title, self._legend, self._download, css_classes=["card-head"], sizing_mode="stretch_width")
+        parts = (self._title, self._legend, self._download)
+        head = pn.FlexBox(*parts, gap="4px 14px", align_items="baseline", css_classes=["card-head"], sizing_mode="stretch_width")
         self.layout = card(head, figure.pane, self.note, *further, classes=("chart",))
 
     def show_title(self, title: str) -> None:

@@ -9,6 +9,9 @@ from typing import Any, Final
 import pandas as pd
 import panel as pn
 
+LEAST_PX: Final = 180
+"""Of a column that takes the room that is left: the beginning of a name can be read."""
+
 MAX_HEIGHT_PX: Final = 620
 """Longer tables scroll within their card: what lies below stays in reach."""
 
@@ -50,7 +53,11 @@ class Rows:
             theme="simple",
             layout="fit_columns",
             widths={column.title: column.width_px for column in columns if column.width_px is not None},
-            configuration={"placeholder": empty, "columnDefaults": {"resizable": "header", "minWidth": 90}},
+            configuration={
+                "placeholder": empty,
+                "columnDefaults": {"resizable": "header"},
+                "columns": [{"field": column.title, "minWidth": LEAST_PX if column.width_px is None else 90} for column in columns],
+            },
             formatters={title: {"type": "html"} for title in titles},
             text_align={column.title: "right" if column.is_number else "left" for column in columns},
             header_align={column.title: "right" if column.is_number else "left" for column in columns},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
+import param
 from panel.viewable import Viewable, Viewer
 
 if TYPE_CHECKING:
@@ -42,6 +43,25 @@ class Component(Viewer):
 def card(*parts: Any, classes: tuple[str, ...] = ()) -> pn.Column:
     """Return a surface with the parts below each other."""
     return pn.Column(*parts, css_classes=["card", *classes], sizing_mode="stretch_width")
+
+
+class Tick(pn.widgets.CheckBoxGroup):
+    """A box to tick with its words. Panel's own Checkbox has no name for those who do not see its label.
+
+    Args:
+        parameter: is true while the box is ticked.
+    """
+
+    def __init__(self, parameter: param.Boolean, **params: Any) -> None:
+        self._word = str(parameter.label)
+        super().__init__(options=[self._word], margin=0, **params)
+        self._owner, self._name = parameter.owner, parameter.name
+        self._follow()
+        self._owner.param.watch(self._follow, self._name)
+        self.param.watch(lambda event: setattr(self._owner, self._name, bool(event.new)), "value")
+
+    def _follow(self, *_events: Any) -> None:
+        self.value = [self._word] if getattr(self._owner, self._name) else []
 
 
 def field(widget: Any, parameter: Any, **params: Any) -> Any:

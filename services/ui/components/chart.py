@@ -23,7 +23,7 @@ class ChartCard:
     """
 
     def __init__(self, title: str, figure: Figure, view: PageView, *further: Any) -> None:
-        self._legend = Legend(view)
+        self._legend = Legend(view, sizing_mode=None, min_width=0, styles={"flex": "1 1 120px", "width": "auto"})
         self._title = Text(html("<h2>{}</h2>", title), sizing_mode=None)
         self._download = Download(title, figure)
         self.note = Text(classes=("note", "chart-note"))

@@ -73,7 +73,7 @@ class Legend(pn.custom.JSComponent):
     _esm = Path(__file__).with_suffix(".js")
 
     def __init__(self, view: PageView, **params: Any) -> None:
-        super().__init__(margin=0, min_width=0, styles={"flex": "1 1 120px", "width": "auto"}, **params)
+        super().__init__(**{"sizing_mode": "stretch_width", "margin": 0, **params})
         self._view = view
         self.on_msg(lambda event: self._view.toggle_series(str(event.data)))
 

@@ -15,7 +15,7 @@ from kernalyse.services.core.formatting import duration
 from kernalyse.services.core.model import KernelDefinition, KernelSweep, ModelRun, Node, Run
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.components.base import Component, card, field
+from kernalyse.services.ui.components.base import Component, Tick, card, field
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.components.uploads import FilePicker
 from kernalyse.services.ui.forms.form import BuiltForm, Choice, Form, FormName, Group, Place, SourceKernels, Words
@@ -287,7 +287,7 @@ class Cell:
             case Choice():
                 return field(pn.widgets.Select, parameter)
             case param.Boolean():
-                return field(pn.widgets.Checkbox, parameter)
+                return Tick(parameter, sizing_mode="stretch_width", min_width=0)
             case Words(line_count=count) if count > 1:
                 return field(pn.widgets.TextAreaInput, parameter, rows=count, max_length=parameter.max_length, onkeyup=True)
             case _:

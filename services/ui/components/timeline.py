@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_FOLDED_COUNT: Final = 40
 NEAR_PX: Final = 3
+CALLS: Final = "API calls"
 """A click this far from a bar means it: short launches are a pixel wide."""
 
 IS_OF_CALLS: Final = pl.col("track") == "calls"
@@ -88,7 +89,7 @@ class TimelineChart(Component):
         self._drawn = timeline.no_tile()
         self._drawn_gaps = timeline.no_gaps()
         self._drawn_for: dict[str, object] = {}  # what each part of the figure was drawn for
-        self._calls = pn.widgets.Checkbox(label="API calls", margin=0, visible=False)
+        self._calls = pn.widgets.CheckBoxGroup(options=[CALLS], value=[CALLS], margin=0, visible=False)
         self._calls.param.watch(self._switch_calls, "value")
         self._legend = Legend(view)
         self._download = Download("Timeline", self.figure.bars)
@@ -275,7 +276,7 @@ class TimelineChart(Component):
         self._show_notes()
         self._show_legend()
         has_calls = self.outline is not None and not self.outline.lanes.filter(IS_OF_CALLS).is_empty()
-        self._calls.param.update(visible=has_calls, value=view.calls == "shown")
+        self._calls.param.update(visible=has_calls, value=[CALLS] if view.calls == "shown" else [])
 
     def _show_notes(self) -> None:
         """Why there is nothing to see, or what is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
-import param
 from panel.viewable import Viewable, Viewer
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ class Tick(pn.widgets.CheckBoxGroup):
     """A box to tick with its words. Panel's own Checkbox has no name for those who do not see its label.
 
     Args:
-        parameter: is true while the box is ticked.
+        parameter: a param.Boolean that is true while the box is ticked.
     """
 
-    def __init__(self, parameter: param.Boolean, **params: Any) -> None:
+    def __init__(self, parameter: Any, **params: Any) -> None:
         self._word = str(parameter.label)
         super().__init__(options=[self._word], margin=0, **params)
-        self._owner, self._name = parameter.owner, parameter.name
+        self._owner, self._name = parameter.owner, str(parameter.name)
         self._follow()
         self._owner.param.watch(self._follow, self._name)
         self.param.watch(lambda event: setattr(self._owner, self._name, bool(event.new)), "value")

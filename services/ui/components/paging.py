@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import panel as pn
 from markupsafe import Markup
@@ -143,7 +144,8 @@ class PagedRows(Component):
         link = '<a class="sort" href="{}" aria-label="{}">{}<span aria-hidden="true">{}</span></a>'
         order = ("descending" if view.descending else "ascending") if is_sorted else ""
         said = f"{title}, {order}" if order else f"Sort by {title}"
-        href = self._href(sort=heading.name, descending=is_sorted and not view.descending, row=0)
+        # Only what differs: another choice must not change the headings, a table is drawn anew with them.
+        href = f"?sort={quote(heading.name)}&descending={'1' if is_sorted and not view.descending else ''}&row="
         return str(html(link, href, said, title, {"descending": " ↓", "ascending": " ↑"}.get(order, "")))
 
     # ------------------------------------------------------------ place

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from kernalyse.services.core.model import Run, RunState
 from tests.browser.charts import column, drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import eventually
+from tests.browser.test_live import eventually, settled
 
 pytestmark = pytest.mark.browser
 
@@ -156,7 +156,9 @@ def test_a_kernel_of_a_sweep_leads_to_its_configurations_and_to_its_history(visi
     again = visit.dashboard.start_sweep("saxpy", seconds=0.05, sizes=(65_536, 262_144))
     eventually(lambda: visit.dashboard.run(again.run_id).state is RunState.SUCCEEDED)
     page = visit.open(f"/kernels?runs={swept.run_id}&table=kernels")
-    page.locator(".listed").get_by_role("link", name="saxpy", exact=True).press("Enter")
+    rows = page.locator(".listed .tabulator-row")
+    settled(rows.count)  # the table is drawn anew when the first rows have come
+    rows.get_by_role("link", name="saxpy", exact=True).press("Enter")
     page.wait_for_url(re.compile(rf"configuration={swept.run_id}\.k"))
     detail = page.locator(".detail.text")
     expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy")

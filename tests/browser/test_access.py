@@ -78,7 +78,7 @@ def test_a_socket_needs_cookie_and_origin(dashboard: Dashboard) -> None:
 async def sockets_need_cookie_and_origin(dashboard: Dashboard) -> None:
     address = dashboard.ui.address
     cookie = log_in(address, dashboard.ui.token)
-    token = session_token(ask(f"{dashboard.url}/live", Cookie=cookie).text)
+    token = session_token(ask(f"{dashboard.url}/live/", Cookie=cookie).text)
     for wrong_cookie, origin, status in (("", dashboard.url, 401), (cookie, "http://evil.example", 403)):
         with pytest.raises(InvalidStatus) as refused:
             await open_socket(address, wrong_cookie, token, Origin=origin)

@@ -80,4 +80,4 @@ def test_the_page_says_that_a_trace_is_read_and_waits_and_then_leads_to_it(visit
     expect(run.get_by_role("link", name="kernels")).to_be_visible()
     expect(run).to_contain_text("Trace of kineto read: 2 launches of kernels.")
     page.goto(f"{visit.dashboard.url}/kernels?runs={RUN_ID}")
-    expect(page.locator(".listed .tabulator-row").first).to_contain_text("gemm")
+    expect(page.locator(".listed")).to_contain_text("gemm")

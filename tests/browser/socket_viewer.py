@@ -148,7 +148,7 @@ def _bridge_id(content: Any) -> str:
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
-            if "acknowledged" in (value.get("attributes") or {}) and "id" in value:
+            if {"links", "address"} <= set(value.get("attributes") or ()) and "id" in value:
                 return str(value["id"])
             waiting += value.values()
         elif isinstance(value, list):

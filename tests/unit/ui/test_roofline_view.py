@@ -15,7 +15,8 @@ from kernalyse.services.ui.diagnosis import diagnosis, point_key, rows_of_point
 from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, series_key
 from kernalyse.services.ui.memory import Overview
 from kernalyse.services.ui.pages.roofline import foremost
-from kernalyse.services.ui.pages.roofline_rows import OfRun, held_rows, named_ceilings, with_share_of_pass
+from kernalyse.services.ui.pages.roofline_legend import legend_entries
+from kernalyse.services.ui.pages.roofline_rows import OfRun, Shown, held_rows, named_ceilings, with_share_of_pass
 from kernalyse.services.ui.theme import LIGHT
 from tests.unit.ui.test_charts import POINT, ceiling, points
 
@@ -226,3 +227,12 @@ def test_a_series_is_hidden_by_a_key_that_fits_a_url() -> None:
     assert hidden_names(["a", long, ""], (series_key(long), "-")) == {long, ""}
     entries = hideable([LegendEntry("a", "#000", "●"), LegendEntry("b", "#000", "●")], ("b",))
     assert [(entry.series, entry.is_hidden) for entry in entries] == [("a", False), ("b", True)]
+
+
+def test_a_legend_whose_series_are_all_hidden_still_names_them() -> None:
+    rows = points(POINT)
+    none = rows.clear()
+    drawn = roofline.point_columns(none, LIGHT)
+    shown = Shown(rows, [], "", rows, none, none, drawn, (), "category", ("matmul",), 0, {})
+    name = str(rows["category"][0])
+    assert [(entry.name, entry.is_hidden) for entry in legend_entries(shown, LIGHT, [series_key(name)])] == [(name, True)]

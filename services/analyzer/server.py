@@ -324,13 +324,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         from kernalyse.services.analyzer.export.report_files import report_format
         from kernalyse.services.analyzer.export.run_reports import ReportRequest, run_report
 
-        output_format = report_format(request.format)
+        formats = tuple(dict.fromkeys(map(report_format, (request.format, *request.further_formats))))
         run = await self._run(request.run_id)
         baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
-        report_request = ReportRequest(run, output_format, baseline, parse_differences(request.allowed_differences))
-        content = await asyncio.to_thread(run_report, self._store, report_request, self._tables.history_of_run)
-        for start in range(0, len(content), MAX_CHUNK_BYTES):
-            yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
+        report_request = ReportRequest(run, formats, baseline, parse_differences(request.allowed_differences))
+        files = await asyncio.to_thread(run_report, self._store, report_request, self._tables.history_of_run)
+        for chosen, content in files.items():
+            for start in range(0, len(content), MAX_CHUNK_BYTES):
+                yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES], format=chosen)
 
 
 def _page_size(page_size: int) -> int:

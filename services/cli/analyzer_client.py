@@ -191,7 +191,22 @@ class AnalyzerClient:
             run_id=run_id, format=report_format, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
         )
         with _kernalyse_errors():
-            return self._client.export_report(request)
+            return self._client.export_report(request)[report_format]
+
+    def documents(self, run_id: str, formats: Sequence[str], baseline_run_id: str, allowed_differences: Sequence[str]) -> dict[str, bytes]:
+        """Return the same report in several formats, by their names. Drawn together they take half the time."""
+        found: dict[str, bytes] = {}
+        while missing := [name for name in formats if name not in found]:
+            request = messages.ExportReportRequest(
+                run_id=run_id,
+                format=missing[0],
+                further_formats=missing[1:],
+                baseline_run_id=baseline_run_id,
+                allowed_differences=allowed_differences,
+            )
+            with _kernalyse_errors():
+                found |= self._client.export_report(request)
+        return found
 
     def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
         """Return the complete table, in the order of the configurations."""

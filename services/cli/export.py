@@ -44,7 +44,7 @@ PICTURES: Final = ("png", "svg")
 
 
 def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed: str, requested: Mapping[str, Path]) -> None:
-    """Ask the analyzer for each requested document and write it.
+    """Ask the analyzer for the requested documents and write them.
 
     Args:
         client: the analyzer.
@@ -54,8 +54,9 @@ def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed:
         requested: paths by format: of files, and of directories for pictures.
     """
     differences = [name.strip() for name in allowed.split(",") if name.strip()]
+    contents = client.documents(run_id, [*requested], baseline, differences)
     for name, path in requested.items():
-        content = client.report(run_id, name, baseline, differences)
+        content = contents[name]
         path.parent.mkdir(parents=True, exist_ok=True)
         if name in PICTURES:
             unpack(content, path)

@@ -83,14 +83,14 @@ def report_of_file(path: Path, format_name: str) -> bytes:
     Raises:
         InvalidTraceError: no reader accepts the file, or it is damaged.
     """
-    from kernalyse.services.analyzer.export.report_files import report_file, report_format
+    from kernalyse.services.analyzer.export.report_files import report_format, run_report_files
     from kernalyse.services.analyzer.ingest.reading import build_imported_run
 
     requested_format = report_format(format_name)
     files = _trace_with_companions(path, FileQuery((), RowSelection()))
     result = read_with_counters(files)
     run = build_imported_run(str(path), ImportedTrace(files.file_name, "", select_reader(files).format), result)
-    return report_file(run, _table_rows(result), requested_format)
+    return run_report_files(run, _table_rows(result), [requested_format])[requested_format]
 
 
 def _table_rows(result: ReadResult) -> Callable[[str], pl.LazyFrame]:

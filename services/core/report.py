@@ -66,12 +66,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class DrawingTask:
-    """A document to draw; the tables for its charts lie in the same directory, one Arrow file each.
+    """A document to draw, in one or more formats; the tables for its charts lie in the same directory, one Arrow file each.
 
     title names the run, or both runs of a comparison. baseline_run_id is the run that run_id is compared with; empty: none.
     """
 
-    format: ReportFormat
+    formats: tuple[ReportFormat, ...]
     report: Report
     run_id: str
     title: str

@@ -16,26 +16,27 @@ from tests.history_files import history_files
 from tests.integration.test_compare import document
 from tests.unit.nsys_export import call, kernel, write_export
 
-TASK = DrawingTask(ReportFormat.PDF, Report("Report of a run", ()), "run-1", "a run")
+TASK = DrawingTask((ReportFormat.PDF,), Report("Report of a run", ()), "run-1", "a run")
 
 
 @pytest.mark.slow
 def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(analyzer_that_runs: None, tmp_path: Path) -> None:
     before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
     baseline, _ = (re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in (before, after))  # type: ignore[union-attr]
-    page, pictures = tmp_path / "out" / "page.html", tmp_path / "out" / "pictures"
-    done = kernalyse("export", "last", "--against", baseline, "--html", page, "--png", pictures)
+    page, pictures, sheets = tmp_path / "out" / "page.html", tmp_path / "out" / "pictures", tmp_path / "out" / "sheets.pdf"
+    done = kernalyse("export", "last", "--against", baseline, "--html", page, "--pdf", sheets, "--png", pictures)
     assert done.returncode == 0, done.stderr
     assert 'data-chart="Speed-up of each configuration"' in page.read_text()
     assert "×1.1" in page.read_text()
     assert (pictures / "01-speed-up-of-each-configuration.png").read_bytes().startswith(b"\x89PNG")
+    assert "Speed-up of each configuration" in "".join(sheet.extract_text() for sheet in PdfReader(sheets).pages)
 
     trace = write_export(tmp_path / "a.sqlite", kernels=[kernel(500, 900, 1), kernel(950, 1000, 2)], calls=[call(1, 2, 1)], gpus=[{}])
     report = tmp_path / "report.pdf"
     done = kernalyse("report", trace, "--format", "pdf", "-o", report)
     assert done.returncode == 0, done.stderr
-    sheets = [page.extract_text() for page in PdfReader(report).pages]
-    assert any("Timeline" in sheet and "stream 7 · kernels" in sheet for sheet in sheets)
+    texts = [page.extract_text() for page in PdfReader(report).pages]
+    assert any("Timeline" in text and "stream 7 · kernels" in text for text in texts)
 
 
 @pytest.mark.slow

@@ -186,7 +186,7 @@ class Client:
 
     def report(self, run: Run | str, report_format: Literal["text", "markdown"] = "text") -> str:
         """Return a report of a run."""
-        return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=report_format)).decode()
+        return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=report_format))[report_format].decode()
 
     def document(self, run: Run | str, document_format: Literal["html", "pdf", "pptx", "png", "svg"], against: Run | str = "") -> bytes:
         """Return a document with charts of a run as the bytes of a file; png and svg give a zip.
@@ -197,7 +197,8 @@ class Client:
             against: a baseline; if given, the document compares both runs.
         """
         baseline_run_id = _id_of(against) if against else ""
-        return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id))
+        request = messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id)
+        return self.export_report(request)[document_format]
 
     def artifact(self, run: Run | str, artifact_name: str) -> bytes:
         """Return a file that a run has stored; the table artifacts lists their names."""
@@ -389,9 +390,15 @@ class Client:
         """Yield the rows that a query finds, in chunks."""
         return self._stream("GetTable", query, TRANSFER_TIMEOUT_S)
 
-    def export_report(self, request: messages.ExportReportRequest) -> bytes:
-        """Return a report or a document as a file."""
-        return b"".join(part.chunk for part in self._stream("ExportReport", request, TRANSFER_TIMEOUT_S))
+    def export_report(self, request: messages.ExportReportRequest) -> dict[str, bytes]:
+        """Return a report as files, by the names of the requested formats.
+
+        An analyzer of an earlier version answers with the first format alone and does not name it.
+        """
+        parts: dict[str, list[bytes]] = {}
+        for part in self._stream("ExportReport", request, TRANSFER_TIMEOUT_S):
+            parts.setdefault(part.format or request.format, []).append(part.chunk)
+        return {name: b"".join(chunks) for name, chunks in parts.items()}
 
     def send_traces(self, upload: TraceUpload) -> messages.ImportTraceResponse:
         """Send an upload and return the response with its run.

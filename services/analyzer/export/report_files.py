@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -134,12 +135,25 @@ def _cut(text: str) -> str:
 # ---------------------------------------------------------------- report file
 
 
-def report_file(run: Run, rows_of: LazyTableLookup, output_format: ReportFormat, device: Device | None = None) -> bytes:
-    """Return the content of a run's report file, of tables from a store or from elsewhere. Raises what `draw_report` raises."""
+ReportFiles = dict[ReportFormat, bytes]
+"""The content of a report's files, by their formats."""
+
+
+def run_report_files(run: Run, rows_of: LazyTableLookup, formats: Sequence[ReportFormat], device: Device | None = None) -> ReportFiles:
+    """Return a run's report, of tables from a store or from elsewhere, in these formats. Raises what `draw_report` raises."""
     report = build_report(run, lambda name: rows_of(name).collect(), device)
-    if not output_format.is_drawn:
-        return render_text_report(report, output_format).encode()
-    return draw_report(DrawingTask(output_format, report, run.run_id, run.title), run_frames(rows_of, run.run_id))
+    return report_files(DrawingTask(tuple(formats), report, run.run_id, run.title), lambda: run_frames(rows_of, run.run_id))
+
+
+def report_files(task: DrawingTask, frames: Callable[[], Mapping[str, pl.DataFrame]]) -> ReportFiles:
+    """Return the report in the formats of the task, in their order. Raises what `draw_report` raises.
+
+    Args:
+        frames: returns the tables that the charts are made of; not called where no format has charts.
+    """
+    drawn = tuple(chosen for chosen in task.formats if chosen.is_drawn)
+    files = draw_report(replace(task, formats=drawn), frames()) if drawn else {}
+    return {chosen: files[chosen] if chosen.is_drawn else render_text_report(task.report, chosen).encode() for chosen in task.formats}
 
 
 # ---------------------------------------------------------------- drawing
@@ -210,8 +224,8 @@ def _visible_gaps(rows_of: LazyTableLookup, timeline: pl.DataFrame) -> pl.DataFr
     return gaps.filter(pl.col("duration_ns") >= span_ns * MIN_DRAWN_GAP_RATIO).collect()
 
 
-def draw_report(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
-    """Return the content of a document with charts.
+def draw_report(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> ReportFiles:
+    """Return a document with charts in the formats of the task, all drawn by one process.
 
     Raises:
         BackendUnavailableError: the libraries that draw are not installed here.
@@ -228,7 +242,7 @@ def draw_report(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
             status = _run(task, directory, errors.fileno())
             if status != 0:
                 raise _failure(task, status, (directory / "errors").read_text(errors="replace"))
-        return (directory / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
+        return {chosen: (directory / f"{DOCUMENT_NAME}.{chosen}").read_bytes() for chosen in task.formats}
 
 
 def _run(task: DrawingTask, directory: Path, errors: int) -> int:
@@ -263,4 +277,4 @@ def _failure(task: DrawingTask, status: int, output: str) -> LimitReachedError |
 
 
 def _subject(task: DrawingTask) -> str:
-    return f"report of {task.title} as {task.format}"
+    return f"report of {task.title} as {' and '.join(task.formats)}"

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from kernalyse.services.analyzer.analysis.comparison import Difference
-from kernalyse.services.analyzer.export.report_files import LazyTableLookup, draw_report, render_text_report, report_file
+from kernalyse.services.analyzer.export.report_files import LazyTableLookup, ReportFiles, report_files, run_report_files
 from kernalyse.services.analyzer.export.report_sections import comparison_report
 from kernalyse.services.analyzer.queries.registry import resolve_table
 from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource
@@ -25,19 +25,19 @@ TRACE_COMPARISON_TABLE_NAMES: Final = ("kernel_comparison", "layer_comparison")
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """A report to write.
+    """A report to write, in one or more formats.
 
     baseline: the run to compare with; None: a report of the run alone. allowed_differences: between compared measurements.
     """
 
     run: Run
-    format: ReportFormat
+    formats: tuple[ReportFormat, ...]
     baseline: Run | None = None
     allowed_differences: frozenset[Difference] = frozenset()
 
 
-def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRun) -> bytes:
-    """Return the content of the report file.
+def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRun) -> ReportFiles:
+    """Return the content of the report's files.
 
     Args:
         history_of_run: returns the rows of table history, by run_id.
@@ -53,11 +53,11 @@ def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRu
         def with_history(name: str) -> pl.LazyFrame:
             return history_of_run(run.run_id).lazy() if name == HISTORY.table_name else rows_of(name)
 
-        return report_file(run, with_history, request.format, _device(store, run))
+        return run_report_files(run, with_history, request.formats, _device(store, run))
     return _comparison_report(store, request, request.baseline)
 
 
-def _comparison_report(store: Store, request: ReportRequest, baseline: Run) -> bytes:
+def _comparison_report(store: Store, request: ReportRequest, baseline: Run) -> ReportFiles:
     run, run_ids = request.run, [baseline.run_id, request.run.run_id]
     rows_of = _rows(store, run_ids, request.allowed_differences)
 
@@ -65,12 +65,11 @@ def _comparison_report(store: Store, request: ReportRequest, baseline: Run) -> b
         return rows_of(name).collect()
 
     report = comparison_report(run, baseline, table_of, lambda side: _device(store, side))
-    if not request.format.is_drawn:
-        return render_text_report(report, request.format).encode()
     names = TRACE_COMPARISON_TABLE_NAMES if run.is_trace and baseline.is_trace else ("comparison",)
-    frames = {name: table_of(name) for name in names}
-    frames |= {name: table_of(name) for name in ("roofline", "ceilings")}
-    return draw_report(DrawingTask(request.format, report, run.run_id, report.title, baseline.run_id), frames)
+    return report_files(
+        DrawingTask(request.formats, report, run.run_id, report.title, baseline.run_id),
+        lambda: {name: table_of(name) for name in (*names, "roofline", "ceilings")},
+    )
 
 
 def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableLookup:

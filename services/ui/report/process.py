@@ -1,4 +1,4 @@
-"""A process that draws one document: a task and tables lie in a directory, and there the document goes.
+"""A process that draws one document in one or more formats: a task and tables lie in a directory, and there the files go.
 
 HoloViews and Matplotlib take seconds and 300 MB to load and are not made for threads; whatever they do ends with this process.
 It ends by itself when nobody waits any more, or when it takes more than it may.
@@ -13,11 +13,14 @@ import threading
 import time
 import warnings
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from kernalyse.services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask, ReportFormat
+
+if TYPE_CHECKING:
+    from kernalyse.services.ui.report.document import Document
 
 MAX_MEMORY_BYTES: Final = 4 * 1024**3
 MAX_PROCESSOR_S: Final = 240
@@ -32,8 +35,8 @@ def main(directory: Path) -> None:
     draw(DrawingTask.read(directory), directory)
 
 
-def draw(task: DrawingTask, directory: Path) -> Path:
-    """Writes the document beside its tables; answers with its path."""
+def draw(task: DrawingTask, directory: Path) -> list[Path]:
+    """Write the document beside its tables, and return the paths of its formats."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -41,8 +44,11 @@ def draw(task: DrawingTask, directory: Path) -> Path:
 
     tables = {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{TABLE_SUFFIX}"))}
     document = run_document(task, tables)
-    path = directory / f"{DOCUMENT_NAME}.{task.format}"
-    match task.format:
+    return [_write(document, chosen, directory / f"{DOCUMENT_NAME}.{chosen}") for chosen in task.formats]
+
+
+def _write(document: Document, chosen: ReportFormat, path: Path) -> Path:
+    match chosen:
         case ReportFormat.HTML:
             from kernalyse.services.ui.report.html_page import write_page
 
@@ -58,9 +64,9 @@ def draw(task: DrawingTask, directory: Path) -> Path:
         case ReportFormat.PNG | ReportFormat.SVG:
             from kernalyse.services.ui.report.pictures import write_pictures
 
-            write_pictures(path, document, "png" if task.format is ReportFormat.PNG else "svg")
+            write_pictures(path, document, "png" if chosen is ReportFormat.PNG else "svg")
         case _:
-            raise ValueError(f"{task.format} is not drawn")
+            raise ValueError(f"{chosen} is not drawn")
     return path
 
 

@@ -104,9 +104,8 @@ def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPath
     for name, frame in tables.items():
         if not frame.is_empty():
             frame.write_ipc(directory / f"{name}.arrow")
-    return {
-        chosen: draw(DrawingTask(chosen, REPORT, "run-1", f"a run {HOSTILE[0]}"), directory) for chosen in ReportFormat if chosen.is_drawn
-    }
+    formats = tuple(chosen for chosen in ReportFormat if chosen.is_drawn)
+    return dict(zip(formats, draw(DrawingTask(formats, REPORT, "run-1", f"a run {HOSTILE[0]}"), directory), strict=True))
 
 
 TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "Timeline", "What the devices did", "Samples"]

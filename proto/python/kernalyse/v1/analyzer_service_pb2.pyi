@@ -442,19 +442,23 @@ class UpdateHardwareResponse(_message.Message):
     def __init__(self, ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class ExportReportRequest(_message.Message):
-    __slots__ = ("run_id", "format", "baseline_run_id", "allowed_differences")
+    __slots__ = ("run_id", "format", "baseline_run_id", "allowed_differences", "further_formats")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     BASELINE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FORMATS_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     format: str
     baseline_run_id: str
     allowed_differences: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ..., baseline_run_id: _Optional[str] = ..., allowed_differences: _Optional[_Iterable[str]] = ...) -> None: ...
+    further_formats: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ..., baseline_run_id: _Optional[str] = ..., allowed_differences: _Optional[_Iterable[str]] = ..., further_formats: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExportReportResponse(_message.Message):
-    __slots__ = ("chunk",)
+    __slots__ = ("chunk", "format")
     CHUNK_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
     chunk: bytes
-    def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...
+    format: str
+    def __init__(self, chunk: _Optional[bytes] = ..., format: _Optional[str] = ...) -> None: ...

@@ -332,5 +332,6 @@ TRANSLATIONS: Final[Mapping[str, Any]] = {
 }
 """How the style of each kind of layer is said to Matplotlib, of that for Bokeh. Other kinds look as HoloViews draws them."""
 
+mpl.use("agg")  # no window, whatever the machine has
 mpl.rcParams["text.parse_math"] = False  # names of kernels have dollars in them
 mpl.rcParams["font.family"] = ["DejaVu Sans"]  # comes with Matplotlib: the same page on every machine

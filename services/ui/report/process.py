@@ -6,6 +6,7 @@ It ends by itself when nobody waits any more, or when it takes more than it may.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -28,6 +29,7 @@ PARENT_GONE_STATUS: Final = 3
 
 
 def main(directory: Path) -> None:
+    gc.disable()  # of what a document is made of nearly all stays until its end
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_PROCESSOR_S, MAX_PROCESSOR_S))
     warnings.simplefilter("ignore")  # of signs that no font has: the others of the name are shown
@@ -37,9 +39,6 @@ def main(directory: Path) -> None:
 
 def draw(task: DrawingTask, directory: Path) -> list[Path]:
     """Write the document beside its tables, and return the paths of its formats."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
     from kernalyse.services.ui.report.run_document import run_document
 
     tables = {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{TABLE_SUFFIX}"))}

@@ -144,7 +144,8 @@ class Dashboard:
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
-                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES if cls.page not in PAGES} | dict.fromkeys((f"/{place}" for place in PLACES), self._open_tab),
+                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES if cls.page not in PAGES}
+                | dict.fromkeys((f"/{place}" for place in PLACES), self._open_tab),
                 port=port,
                 address=host,
                 websocket_origin=["*"],

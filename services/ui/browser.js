@@ -11,15 +11,17 @@ export function render({model}) {
   const here = () => location.pathname + location.search
   const visit = (address) => { model.visited = [wanted = address, ++visits] }
 
-  // Another page is a step of the history, another filter is not.
+  // Another page is a step of the history, and so is another layer that is looked into; another filter is not.
+  const stepOf = ({pathname, searchParams}) => pathname + (searchParams.get("layer") ?? "")
   function showAddress() {
     const address = new URL(model.address, location.href)
     mark(address.pathname)
     wanted = ""
     if (address.pathname + address.search === here()) return
-    if (address.pathname === location.pathname) history.replaceState(null, "", address)
-    else {
-      history.pushState(null, "", address)
+    const before = new URL(location.href)
+    if (stepOf(address) === stepOf(before)) history.replaceState(null, "", address)
+    else history.pushState(null, "", address)
+    if (address.pathname !== before.pathname) {
       scrollTo(0, 0)
       main.focus({preventScroll: true})
     }
@@ -81,6 +83,11 @@ export function render({model}) {
     }
   }
 
+  // Escape closes what is open before it leads anywhere.
+  addEventListener("keydown", (event) => {
+    const isTaken = event.composedPath().some((element) => element.matches?.("input, select, textarea, dialog[open], details[open], .modal"))
+    if (event.key === "Escape" && model.out && !isTaken) visit(model.out)
+  }, true)
   addEventListener("popstate", () => visit(here()))
   document.addEventListener("click", follow)
   for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf) // opened elsewhere, or copied

@@ -15,6 +15,7 @@ class Browser(pn.custom.JSComponent):
     title = param.String(doc="Of the window.")
     subject = param.String(doc="Of the run that is shown; names files that are saved.")
     links = param.Dict(default={}, doc="Where the navigation leads, by the page's name.")
+    out = param.String(doc="Path and query that the key Escape leads to; empty: none.")
     visited = param.List(default=["", 0], doc="Path and query that the user asked for, by a link or the history, and how many before.")
     theme = param.Selector(default="light", objects=["light", "dark"])
     drafts = param.Dict(default={}, doc="What is typed into forms, by the form's name; the browser keeps it until it is closed.")

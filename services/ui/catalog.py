@@ -10,13 +10,17 @@ from kernalyse.services.ui.components.compare_charts import ChangeChart, Compare
 from kernalyse.services.ui.components.history import HistoryChart
 from kernalyse.services.ui.components.kernel_charts import HeatmapChart, IntensityChart, PerformanceChart
 from kernalyse.services.ui.components.kernel_detail import ClockChart, DistributionChart, OrderChart
+from kernalyse.services.ui.components.layer_tree import LayerTree
+from kernalyse.services.ui.components.layers import LayerKinds
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.node_hour import METRIC_BY_NAME, MetricChart
+from kernalyse.services.ui.components.passes import MEASURES, PassBars, PassEfficiency, PassPercentiles
 from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.pages.compare_new import ComparePage
 from kernalyse.services.ui.pages.history_new import HistoryPage
 from kernalyse.services.ui.pages.kernels_new import KernelsPage
+from kernalyse.services.ui.pages.layers_new import LayersPage
 from kernalyse.services.ui.pages.live_new import LivePage
 from kernalyse.services.ui.pages.nodes_new import NodesPage
 from kernalyse.services.ui.pages.roofline_new import RooflinePage
@@ -26,6 +30,7 @@ from kernalyse.services.ui.view import (
     CompareView,
     HistoryView,
     KernelsView,
+    LayersView,
     LiveView,
     NodesView,
     PageView,
@@ -53,6 +58,7 @@ PAGES: Final[dict[str, Entry]] = {
     "live": Entry("Live", LivePage, LiveView),
     "roofline": Entry("Roofline", RooflinePage, RooflineView),
     "kernels": Entry("Kernels", KernelsPage, KernelsView),
+    "layers": Entry("Layers", LayersPage, LayersView),
     "timeline": Entry("Timeline", TimelinePage, TimelineView),
     "compare": Entry("Compare", ComparePage, CompareView),
     "history": Entry("History", HistoryPage, HistoryView),
@@ -72,6 +78,11 @@ CHARTS: Final[dict[str, Entry]] = {
     "order": Entry("Samples of a row", OrderChart, KernelsView),
     "distribution": Entry("Distribution of a row", DistributionChart, KernelsView),
     "clocks": Entry("Clock of a row", ClockChart, KernelsView),
+    "layer_tree": Entry("Model tree", LayerTree, LayersView),
+    "layer_kinds": Entry("Time by kind of layer", LayerKinds, LayersView),
+    **{f"pass_{name}": Entry(measure.title, partial(PassBars, name=name), LayersView) for name, measure in MEASURES.items()},
+    "pass_percentiles": Entry("Percentiles of latency", PassPercentiles, LayersView),
+    "pass_efficiency": Entry("Efficiency of passes", PassEfficiency, LayersView),
     "speedups": Entry("Speed-up", SpeedupChart, CompareView),
     "changes": Entry("Largest changes", ChangeChart, CompareView),
     "compared_roofline": Entry("Roofline, before and after", ComparedRoofline, CompareView),

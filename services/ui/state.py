@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qs, unquote, urlencode
 
 from kernalyse.services.ui.names_wanted import MAX_LENGTH
+from kernalyse.services.ui.table_columns import TableName
 from kernalyse.services.ui.theme import ThemeName
 
 Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "history", "nodes", "start"]
@@ -48,43 +49,6 @@ HistoryMetric = Literal[
     "tokens_per_s",
 ]
 Across = Literal["time", "runs"]
-TableName = Literal[
-    "measurements",
-    "kernels",
-    "launched",
-    "layers",
-    "breakdown",
-    "opportunities",
-    "gap_reasons",
-    "gaps",
-    "launches",
-    "memory",
-    "occupancy",
-    "ranks",
-    "models",
-    "layer_variants",
-    "layer_kernels",
-]
-
-TABLE_TITLES: Final[dict[TableName, str]] = {
-    "measurements": "measurements",
-    "kernels": "kernels of sweeps",
-    "launched": "kernels of traces",
-    "layers": "layers of traces and models",
-    "breakdown": "breakdown of traces",
-    "opportunities": "opportunities of traces and models",
-    "gap_reasons": "idle time of traces, by reason",
-    "gaps": "gaps of traces",
-    "launches": "launches of traces",
-    "memory": "copies and fills of traces",
-    "occupancy": "occupancy of traces",
-    "ranks": "ranks of traces",
-    "models": "whole passes of models",
-    "layer_variants": "layers of a model's variants",
-    "layer_kernels": "kernels of each layer",
-}
-"""What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
-
 MAX_RUNS: Final = 8
 """Runs overlaid at once; more than the palette has colours could not be told apart."""
 

@@ -20,7 +20,7 @@ from bokeh.document import Document
 from panel.io.state import set_curdoc
 
 from kernalyse.services.core.errors import KernalyseError
-from kernalyse.services.core.model import RunState
+from kernalyse.services.core.model import Run, RunState
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.catalog import CHARTS, PAGES
 from kernalyse.services.ui.client import AnalyzerClient
@@ -87,6 +87,12 @@ class Context:
             if run_id not in self._memories:
                 self._memories[run_id] = self.client.look_at(run_id)
         return tuple(self._memories[run_id] for run_id in run_ids)
+
+    def known_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Return these runs as far as they are known. Only the newest are in the overview: others are looked at for their own sake."""
+        newest = {run.run_id: run for run in self.overview.runs}
+        found = (newest.get(run_id) or self.memories([run_id])[0].run for run_id in run_ids)
+        return [run for run in found if run is not None]
 
     def keep(self, name: str, form: param.Parameterized, names: Sequence[str]) -> None:
         """Keep what is typed into a form when the page is loaded again, or the server restarted.
@@ -280,6 +286,7 @@ class Tab:
             address=self._address(self._page),
             title=f"{self._entries[self._page].title} · kernalyse",
             links=links,
+            out=page.out,
             theme=context.view.theme,
         )
 

@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kernalyse.services.ui import theme
+
+TableName = Literal[
+    "measurements",
+    "kernels",
+    "launched",
+    "layers",
+    "breakdown",
+    "opportunities",
+    "gap_reasons",
+    "gaps",
+    "launches",
+    "memory",
+    "occupancy",
+    "ranks",
+    "models",
+    "layer_variants",
+    "layer_kernels",
+]
+
+TABLE_TITLES: Final[dict[TableName, str]] = {
+    "measurements": "measurements",
+    "kernels": "kernels of sweeps",
+    "launched": "kernels of traces",
+    "layers": "layers of traces and models",
+    "breakdown": "breakdown of traces",
+    "opportunities": "opportunities of traces and models",
+    "gap_reasons": "idle time of traces, by reason",
+    "gaps": "gaps of traces",
+    "launches": "launches of traces",
+    "memory": "copies and fills of traces",
+    "occupancy": "occupancy of traces",
+    "ranks": "ranks of traces",
+    "models": "whole passes of models",
+    "layer_variants": "layers of a model's variants",
+    "layer_kernels": "kernels of each layer",
+}
+"""What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
 FORMATS: Final[dict[str, Any]] = {
     "text": lambda value: theme.UNKNOWN if value in (None, "") else str(value),

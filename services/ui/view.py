@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlencode
 
 import param
 
-from kernalyse.services.ui.state import TABLE_TITLES, MetricName
+from kernalyse.services.ui.state import MetricName
+from kernalyse.services.ui.table_columns import TABLE_TITLES
 
 MAX_RUNS: Final = 8
 """Runs laid over each other; more than the palette has colours could not be told apart."""
@@ -45,6 +46,11 @@ def to_query(*parts: Parameters, **changes: object) -> str:
     written = {name: text for part in parts for name, text in part.written().items()}
     written.update({name: _text(value) for name, value in changes.items()})
     return urlencode({name: text for name, text in written.items() if text or name not in changes}, safe=",")
+
+
+def changed_href(**changes: object) -> str:
+    """Return a link to what is shown with these parameters changed; the browser takes the rest from its address."""
+    return "?" + urlencode({name: _text(value) for name, value in changes.items()})
 
 
 def _value(parameter: Any, text: str | None) -> Any:
@@ -147,12 +153,17 @@ class PagedView(PageView):
     row_count = param.Selector(default=25, objects=[25, 50, 100, 250], label="Rows at once")
 
 
-class KernelsView(PagedView):
+class TableView(PagedView):
+    """Where a page has a table of the analyzer: its columns."""
+
+    columns = param.List(default=[], item_type=str, doc="Of the table; none: those that the page chooses.")
+    layer_name = param.String(default="", label="Layer", doc="Part of a layer's name, or in quotes the whole, of tables of layers.")
+
+
+class KernelsView(TableView):
     """What the page Kernels shows."""
 
     table = param.Selector(default="measurements", objects={title: name for name, title in TABLE_TITLES.items()}, label="Table")
-    columns = param.List(default=[], item_type=str, doc="Of the table; none: those that the page chooses.")
-    layer_name = param.String(default="", doc="Part of a layer's name, or in quotes the whole, of tables of layers.")
     figure = param.Selector(default="", objects=["", *get_args(MetricName)], doc="Of the charts; empty: the first that is known.")
     heat_x = param.String(default="", doc="Axis of the heatmap; empty: the page chooses.")
     heat_y = param.String(default="")
@@ -162,6 +173,41 @@ class KernelsView(PagedView):
     @param.depends("table", watch=True)
     def _show_as_at_first(self) -> None:
         self.param.update(columns=[], sort="", descending=False, row=0)
+
+
+class LayersView(TableView):
+    """What the page Layers shows."""
+
+    table = param.Selector(
+        default="",
+        objects={
+            "": "",
+            "layers": "layers",
+            "kernels of each layer": "layer_kernels",
+            "variants side by side": "layer_variants",
+            "whole passes": "models",
+        },
+        doc="Empty: the page chooses.",
+    )
+    layer = param.String(default="", doc="Path of the layer that is looked into; empty: all.")
+    variant = param.String(default="", label="Variant", doc="Of a model; empty: the first.")
+    layer_color = param.Selector(
+        default="efficiency",
+        objects={"efficiency": "efficiency", "bound": "bound", "kind of kernels": "category"},
+        label="Colour",
+    )
+
+    @param.depends("layer_color", watch=True)
+    def _show_all_series(self) -> None:
+        self.hidden = []
+
+    @param.depends("table", watch=True)
+    def _show_as_at_first(self) -> None:
+        self.param.update(columns=[], sort="", descending=False, row=0)
+
+    @param.depends("layer_name", watch=True)
+    def _show_first_rows(self) -> None:
+        self.row = 0
 
 
 class CompareView(PagedView):

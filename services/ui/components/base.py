@@ -19,6 +19,7 @@ class Component(Viewer):
     """
 
     layout: Viewable
+    out = ""  # of a page: address that the key Escape leads to; empty: none
 
     def __init__(self, context: Context) -> None:
         super().__init__()
@@ -42,6 +43,11 @@ class Component(Viewer):
 def card(*parts: Any, classes: tuple[str, ...] = ()) -> pn.Column:
     """Return a surface with the parts below each other."""
     return pn.Column(*parts, css_classes=["card", *classes], sizing_mode="stretch_width")
+
+
+def fold(summary: Any, *content: Any, **params: Any) -> pn.Card:
+    """Return a card that opens below its summary."""
+    return pn.Card(*content, header=summary, **{"collapsed": True, "css_classes": ["fold"], "sizing_mode": "stretch_width", **params})
 
 
 class Tick(pn.widgets.CheckBoxGroup):

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from kernalyse.services.core.formatting import footnote_lines
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import filters, theme
-from kernalyse.services.ui.components.base import Component, card, field
+from kernalyse.services.ui.components.base import Component, card, field, fold
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.paging import Extent, Heading, PagedRows, extent_of
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
@@ -255,11 +255,6 @@ def _fact_table(found: Sequence[Fact]) -> Markup:
     return html(
         '<table><thead><tr><td></td><th scope="col">Before</th><th scope="col">After</th></tr></thead><tbody>{}</tbody></table>', rows
     )
-
-
-def fold(summary: Text, *content: Any, **params: Any) -> pn.Card:
-    """Return a card that opens below its summary."""
-    return pn.Card(*content, header=summary, **{"collapsed": True, "css_classes": ["fold"], "sizing_mode": "stretch_width", **params})
 
 
 class Tiles(Component):

@@ -16,6 +16,27 @@ if TYPE_CHECKING:
 NAME_HELP = 'In quotes it is the whole name: "saxpy" leaves saxpy_v2 out.'
 
 
+class NameInput(pn.widgets.TextInput):
+    """A field for a part of a name. Its parameter follows with each letter, not only when the field is left.
+
+    Args:
+        parameter: a param.String.
+    """
+
+    def __init__(self, parameter: Any, **params: Any) -> None:
+        owner, name = parameter.owner, str(parameter.name)
+        text = getattr(owner, name)
+        shown = {"label": parameter.label, "value": text, "value_input": text, "placeholder": "part of its name", "margin": 0}
+        super().__init__(**{**shown, **params})
+        self.param.watch(lambda event: setattr(owner, name, event.new), "value_input")
+        owner.param.watch(self._changed, name)
+
+    def _changed(self, event: Any) -> None:
+        """A link, or a step back, has changed it."""
+        if event.new != self.value_input:
+            self.param.update(value=event.new, value_input=event.new)
+
+
 class Filters(Component):
     """A field for a part of a name, a choice for each property that the rows differ in, and further widgets of the page.
 
@@ -26,16 +47,7 @@ class Filters(Component):
     def __init__(self, context: Context, *further: Any, name_title: str = "Kernel") -> None:
         super().__init__(context)
         view = context.view
-        self._name = pn.widgets.TextInput(
-            label=name_title,
-            value=view.kernel,
-            placeholder="part of its name",
-            description=NAME_HELP,
-            sizing_mode="stretch_width",
-            margin=0,
-        )
-        self._name.param.watch(self._typed, "value_input")  # with each letter; value follows when the field is left
-        view.param.watch(self._named, "kernel")
+        self._name = NameInput(view.param.kernel, label=name_title, description=NAME_HELP, sizing_mode="stretch_width")
         self._choices = {
             choice.name: pn.widgets.Select(label=choice.title, options={"all": ""}, visible=False, sizing_mode="stretch_width", margin=0)
             for choice in filters.CHOICES
@@ -43,14 +55,6 @@ class Filters(Component):
         for name, choice in self._choices.items():
             choice.link(view, value=name)
         self.layout = card(self._name, *self._choices.values(), *further, classes=("filters",))
-
-    def _typed(self, event: Any) -> None:
-        self.context.view.kernel = event.new
-
-    def _named(self, event: Any) -> None:
-        """A link, or a step back, has changed it."""
-        if event.new != self._name.value_input:
-            self._name.param.update(value=event.new, value_input=event.new)
 
     def show(self, values: Mapping[str, Sequence[str]]) -> None:
         """Offer these values, by the filter's name. A choice with nothing to choose from is not shown."""

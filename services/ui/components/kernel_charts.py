@@ -28,6 +28,7 @@ from kernalyse.services.ui.components.base import Component
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
+from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, progress_of
 from kernalyse.services.ui.components.text import html
 from kernalyse.services.ui.memory import Overview
 from kernalyse.services.ui.question import Question
@@ -39,13 +40,9 @@ if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
     from kernalyse.services.ui.theme import Palette
 
-REFRESH_INTERVAL_S: Final = 1.5
-"""Between questions while runs go on; each costs the analyzer a sort of its table."""
-
 MAX_CHARTED_ROWS: Final = 20_000
 """Configurations asked for: a heatmap of more would have dozens in each cell, and take seconds to put together."""
 
-ASKING: Final = "Asking the analyzer."
 NO_AXES: Final = (
     "A heatmap needs something that varies: a sweep over parameters (kernalyse bench matmul_tiled -p N=256,512 -p M=256,512), "
     "several kernels, or several models."
@@ -87,11 +84,6 @@ async def ask_rows(client: AnalyzerClient, queries: Sequence[TableQuery]) -> Cha
     announced, placed, failed, kernels = await asyncio.gather(*(client.table(query) for query in queries))
     rows = performance_rows(announced.rows, placed.rows, failed.rows, kernels.rows)
     return ChartRows(rows, max(announced.total_row_count, placed.total_row_count))
-
-
-def progress_of(runs: Iterable[Run], overview: Overview) -> tuple[object, ...]:
-    """Return what changes with the rows of these runs."""
-    return (*((run.run_id, run.state, run.is_settled, run.completed_configuration_count) for run in runs), overview.revision)
 
 
 class ChartedRows(Component):

@@ -97,7 +97,11 @@ class RunHeader(LiveChart):
         if run is None:
             waiting = html('<p class="empty">Waiting for the run.</p>')
             missing = (
-                html('<p class="problem">This run cannot be shown: {}</p>', problem) if problem else NOTHING if memory is None and overview.is_known else waiting
+                html('<p class="problem">This run cannot be shown: {}</p>', problem)
+                if problem
+                else NOTHING
+                if memory is None and overview.is_known
+                else waiting
             )
             self._show_parts(is_shown=False)
             self._title.show("")
@@ -117,7 +121,9 @@ class RunHeader(LiveChart):
             html('<a href="/export/{0}.{1}" class="drawn" download="kernalyse-{0}{3}">{2}</a>', told.run_id, name, text, ending)
             for name, (text, ending) in EXPORTS.items()
         )
-        self._exports.show(html('<details><summary aria-label="This run as a document">Export</summary><div class="pop">{}</div></details>', links))
+        self._exports.show(
+            html('<details><summary aria-label="This run as a document">Export</summary><div class="pop">{}</div></details>', links)
+        )
         self._cancel.param.update(
             visible=told.is_active,
             disabled=self._cancelling == told.run_id,

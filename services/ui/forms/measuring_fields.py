@@ -22,7 +22,6 @@ DEFAULTS: Final = MeasuringOptions()
 S_PER_NS: Final = 1e-9
 
 
-
 class TimeFields(param.Parameterized):
     """For how long to measure."""
 

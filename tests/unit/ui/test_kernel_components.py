@@ -12,7 +12,8 @@ from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.kernel_charts import ChartedRows, HeatmapChart, PerformanceChart
 from kernalyse.services.ui.components.kernel_detail import listing_text
-from kernalyse.services.ui.components.kernels import KernelTable, headings_of
+from kernalyse.services.ui.components.kernels import KernelTable
+from kernalyse.services.ui.components.table_rows import headings_of
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.table_columns import COLUMNS
 from kernalyse.services.ui.view import KernelsView, View

@@ -183,4 +183,4 @@ def _local(target: str) -> str:
 
 @cache
 def _form() -> Template:
-    return Environment(autoescape=True).from_string((Path(__file__).parent / "templates" / "login.html").read_text())
+    return Environment(autoescape=True).from_string((Path(__file__).parent / "assets" / "login.html").read_text())

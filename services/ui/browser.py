@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import panel as pn
 import param
@@ -17,10 +18,13 @@ class Browser(pn.custom.JSComponent):
     links = param.Dict(default={}, doc="Where the navigation leads, by the page's name.")
     out = param.String(doc="Path and query that the key Escape leads to; empty: none.")
     visited = param.List(default=["", 0], doc="Path and query that the user asked for, by a link or the history, and how many before.")
-    theme = param.Selector(default="light", objects=["light", "dark"])
+    theme: param.Selector[Any] = param.Selector(default="light", objects=["light", "dark"])
     drafts = param.Dict(default={}, doc="What is typed into forms, by the form's name; the browser keeps it until it is closed.")
     found_drafts = param.Dict(default={}, doc="What it kept when the page was loaded.")
     sent = param.Integer(default=0, doc="Updates that were sent.")
     acknowledged = param.Integer(default=-1, doc="The last of them that has been drawn; -1: the tab is not ready.")
 
     _esm = Path(__file__).with_suffix(".js")
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)

@@ -17,15 +17,15 @@ from kernalyse.services.ui.components.node_hour import METRIC_BY_NAME, MetricCha
 from kernalyse.services.ui.components.passes import MEASURES, PassBars, PassEfficiency, PassPercentiles
 from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.timeline import TimelineChart
-from kernalyse.services.ui.pages.compare_new import ComparePage
-from kernalyse.services.ui.pages.history_new import HistoryPage
-from kernalyse.services.ui.pages.kernels_new import KernelsPage
-from kernalyse.services.ui.pages.layers_new import LayersPage
-from kernalyse.services.ui.pages.live_new import LivePage
-from kernalyse.services.ui.pages.nodes_new import NodesPage
-from kernalyse.services.ui.pages.roofline_new import RooflinePage
-from kernalyse.services.ui.pages.start_new import StartPage
-from kernalyse.services.ui.pages.timeline_new import TimelinePage
+from kernalyse.services.ui.pages.compare import ComparePage
+from kernalyse.services.ui.pages.history import HistoryPage
+from kernalyse.services.ui.pages.kernels import KernelsPage
+from kernalyse.services.ui.pages.layers import LayersPage
+from kernalyse.services.ui.pages.live import LivePage
+from kernalyse.services.ui.pages.nodes import NodesPage
+from kernalyse.services.ui.pages.roofline import RooflinePage
+from kernalyse.services.ui.pages.start import StartPage
+from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.view import (
     CompareView,
     HistoryView,

@@ -10,13 +10,12 @@ import polars as pl
 
 from kernalyse.services.core.model import Filter
 from kernalyse.services.ui.names_wanted import is_wanted, named
-from kernalyse.services.ui.state import ViewState
 from kernalyse.services.ui.view import View
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """One filter. name: of the field of ViewState. column: of the tables that it holds for."""
+    """One filter. name: of the parameter of View. column: of the tables that it holds for."""
 
     name: str
     column: str
@@ -38,11 +37,11 @@ CHOICES: Final = (
 """Those with a list of values to choose from; a table without the column is not filtered by it."""
 
 
-def has_any(state: ViewState | View) -> bool:
+def has_any(state: View) -> bool:
     return any(getattr(state, name) for name in (PART_OF_NAME, *(choice.name for choice in CHOICES)))
 
 
-def filtered(rows: pl.DataFrame, state: ViewState | View, name_columns: Sequence[str] = ("kernel_name",)) -> pl.DataFrame:
+def filtered(rows: pl.DataFrame, state: View, name_columns: Sequence[str] = ("kernel_name",)) -> pl.DataFrame:
     """Rows that the view's filters leave. name_columns: one of them has to be what the filter of names lets through."""
     present = [name for name in name_columns if name in rows.columns]
     if state.kernel and present:
@@ -54,7 +53,7 @@ def filtered(rows: pl.DataFrame, state: ViewState | View, name_columns: Sequence
     return rows
 
 
-def query_filters(state: ViewState | View, columns: Collection[str], name_column: str = "kernel_name") -> tuple[Filter, ...]:
+def query_filters(state: View, columns: Collection[str], name_column: str = "kernel_name") -> tuple[Filter, ...]:
     """The same for a table that the analyzer answers; columns: those that it has."""
     parts = [named(name_column, state.kernel)] if state.kernel and name_column in columns else []
     chosen = [(choice.column, getattr(state, choice.name)) for choice in CHOICES]
@@ -77,16 +76,3 @@ def together(found: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[st
         for name, some in values.items():
             merged.setdefault(name, {}).update(dict.fromkeys(some))
     return {name: tuple(some) for name, some in merged.items()}
-
-
-def entries(state: ViewState, values: Mapping[str, Sequence[str]]) -> list[dict[str, object]]:
-    """For filters.html: those that have something to choose, the chosen value always among them."""
-    listed = []
-    for choice in CHOICES:
-        chosen = getattr(state, choice.name)
-        some = tuple(values.get(choice.name, ()))
-        if chosen and chosen not in some:
-            some = (*some, chosen)
-        if len(some) > 1 or chosen:
-            listed.append({"name": choice.name, "title": choice.title, "values": some, "chosen": chosen})
-    return listed

@@ -13,7 +13,6 @@ import polars as pl
 from kernalyse.services.ui.charts import roofline
 from kernalyse.services.ui.charts.elements import Columns
 from kernalyse.services.ui.memory import NewRows, RunMemory
-from kernalyse.services.ui.pages.roofline_figure import no_points
 from kernalyse.services.ui.theme import Palette
 
 MAX_PIECES: Final = 32
@@ -34,7 +33,7 @@ class LivePoints:
     rows: pl.DataFrame | None = None
     count: int = 0
     dtypes: frozenset[str] = frozenset()
-    points: Columns = field(default_factory=no_points)
+    points: Columns = field(default_factory=roofline.no_points)
     added: Columns | None = None
     placed_indexes: frozenset[int | None] = frozenset()  # of configurations
 

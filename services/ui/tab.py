@@ -28,17 +28,43 @@ from kernalyse.services.ui.components.base import Component
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.design import DashboardDesign
 from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.session import UpdatePace
 from kernalyse.services.ui.theme import PALETTES, Palette
 from kernalyse.services.ui.uploads.uploads import Uploads
 from kernalyse.services.ui.view import View, to_query
 
 MAX_UNACKNOWLEDGED: Final = 2
+MAX_UPDATE_SHARE: Final = 0.65
+"""Of the server's one core for updates of all tabs: more delays the pages' own requests, less the updates."""
+
+COST_SMOOTHING_RATIO: Final = 0.1
+"""Of a new cost in the average: one slow update must not stop the tabs, a busy machine has to show within a second."""
+
 FILLING: Final = (
     """{% from macros import embed %}{{ embed(roots.main) }}<div id="browser">{{ embed(roots.browser) }}</div>{{ plot_script }}"""
 )
 
 logger = logging.getLogger(__name__)
+
+
+class UpdatePace:
+    """How long every session waits between two updates of its page, by what updates have cost of late.
+
+    Args:
+        min_interval_s: while the server keeps up.
+    """
+
+    def __init__(self, min_interval_s: float) -> None:
+        self._min_interval_s = min_interval_s
+        self._cost_s = 0.0
+        self.session_count = 0
+
+    def record(self, cost_s: float) -> None:
+        """Processor time of one update: the pace slows down before a queue builds up."""
+        self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
+
+    @property
+    def interval_s(self) -> float:
+        return max(self._min_interval_s, self.session_count * self._cost_s / MAX_UPDATE_SHARE)
 
 
 class Context:

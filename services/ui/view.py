@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 from urllib.parse import unquote, urlencode
 
 import param
 
-from kernalyse.services.ui.state import MetricName
 from kernalyse.services.ui.table_columns import TABLE_TITLES
 
 MAX_RUNS: Final = 8
@@ -23,6 +22,9 @@ MAX_TEXT_LENGTH: Final = 20_000
 
 class Parameters(param.Parameterized):
     """Parameters that the query of a URL carries, each under its own name."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
 
     def read(self, query: Mapping[str, str]) -> None:
         """Set every parameter, to what the query says or to its default. What cannot be read is left out: an old link still opens."""
@@ -87,7 +89,7 @@ class View(Parameters):
     batch_size = param.String(default="", label="Batch size")
     device = param.String(default="", label="Device", doc="A device_id.")
     efficiency = param.String(default="", label="Efficiency", doc='A category such as "memory bound".')
-    theme = param.Selector(default="light", objects=["light", "dark"])
+    theme: param.Selector[Any] = param.Selector(default="light", objects=["light", "dark"])
 
     def runs_with(self, run_id: str) -> list[str]:
         """Return the runs with this one added, or without it where it is among them. Of too many the newest additions stay."""
@@ -113,7 +115,7 @@ class LiveView(PageView):
 class RooflineView(PageView):
     """What the page Roofline shows."""
 
-    color_by = param.Selector(
+    color_by: param.Selector[Any] = param.Selector(
         default="category",
         objects={
             "category": "category",
@@ -125,14 +127,16 @@ class RooflineView(PageView):
         },
         label="Colour and shape",
     )
-    points = param.Selector(default="kernel", objects=["kernel", "layer"], label="Points by")
-    sizes = param.Selector(default="share", objects={"share of time": "share", "all the same": "same"}, label="Size of points")
-    level = param.Selector(
+    points: param.Selector[Any] = param.Selector(default="kernel", objects=["kernel", "layer"], label="Points by")
+    sizes: param.Selector[Any] = param.Selector(
+        default="share", objects={"share of time": "share", "all the same": "same"}, label="Size of points"
+    )
+    level: param.Selector[Any] = param.Selector(
         default="auto",
         objects={"automatic": "auto", "DRAM": "dram", "L2 cache": "l2", "L1 cache": "l1", "all, side by side": "all"},
         label="Memory level",
     )
-    ceilings = param.Selector(
+    ceilings: param.Selector[Any] = param.Selector(
         default="best",
         objects={"best known": "best", "datasheet": "datasheet", "at the clock": "clock", "measured": "measured"},
         label="Ceilings",
@@ -150,7 +154,7 @@ class PagedView(PageView):
     sort = param.String(default="", doc="Column; empty: the order that the page chooses.")
     descending = param.Boolean(default=False)
     row = param.Integer(default=0, doc="The first that is shown.")
-    row_count = param.Selector(default=25, objects=[25, 50, 100, 250], label="Rows at once")
+    row_count: param.Selector[Any] = param.Selector(default=25, objects=[25, 50, 100, 250], label="Rows at once")
 
 
 class TableView(PagedView):
@@ -163,8 +167,12 @@ class TableView(PagedView):
 class KernelsView(TableView):
     """What the page Kernels shows."""
 
-    table = param.Selector(default="measurements", objects={title: name for name, title in TABLE_TITLES.items()}, label="Table")
-    figure = param.Selector(default="", objects=["", *get_args(MetricName)], doc="Of the charts; empty: the first that is known.")
+    table: param.Selector[Any] = param.Selector(
+        default="measurements", objects={title: name for name, title in TABLE_TITLES.items()}, label="Table"
+    )
+    figure: param.Selector[Any] = param.Selector(
+        default="", objects=["", "flop_rate", "byte_rate", "efficiency", "duration"], doc="Of the charts; empty: the first that is known."
+    )
     heat_x = param.String(default="", doc="Axis of the heatmap; empty: the page chooses.")
     heat_y = param.String(default="")
     configuration = param.String(default="", doc="Key of the chosen row; empty: none.")
@@ -178,7 +186,7 @@ class KernelsView(TableView):
 class LayersView(TableView):
     """What the page Layers shows."""
 
-    table = param.Selector(
+    table: param.Selector[Any] = param.Selector(
         default="",
         objects={
             "": "",
@@ -191,7 +199,7 @@ class LayersView(TableView):
     )
     layer = param.String(default="", doc="Path of the layer that is looked into; empty: all.")
     variant = param.String(default="", label="Variant", doc="Of a model; empty: the first.")
-    layer_color = param.Selector(
+    layer_color: param.Selector[Any] = param.Selector(
         default="efficiency",
         objects={"efficiency": "efficiency", "bound": "bound", "kind of kernels": "category"},
         label="Colour",
@@ -216,12 +224,12 @@ class CompareView(PagedView):
     baseline = param.String(default="", doc="Id of the run that the candidate is judged by; empty: one that is like it.")
     candidate = param.String(default="", doc="Id of a run; empty: the newest.")
     allow = param.String(default="", doc="Differences between the two that were said to be meant, separated by commas.")
-    verdict = param.Selector(
+    verdict: param.Selector[Any] = param.Selector(
         default="",
         objects={"all": "", "slower": "SLOWER", "faster": "FASTER", "same": "SAME", "undecided": "UNDECIDED", "new": "NEW", "gone": "GONE"},
         label="Verdict",
     )
-    points = param.Selector(default="kernel", objects={"kernels or passes": "kernel", "layers": "layer"}, label="Rows")
+    points: param.Selector[Any] = param.Selector(default="kernel", objects={"kernels or passes": "kernel", "layers": "layer"}, label="Rows")
 
     @param.depends("baseline", "candidate", "verdict", "points", watch=True)
     def _show_first_rows(self) -> None:
@@ -231,7 +239,7 @@ class CompareView(PagedView):
 class HistoryView(PagedView):
     """What the page History shows."""
 
-    metric = param.Selector(
+    metric: param.Selector[Any] = param.Selector(
         default="duration_median_ns",
         objects={
             "Median time": "duration_median_ns",
@@ -249,12 +257,12 @@ class HistoryView(PagedView):
         label="Figure",
     )
     series = param.String(default="", doc="Key of the history that is shown; empty: the first of the list.")
-    subject = param.Selector(
+    subject: param.Selector[Any] = param.Selector(
         default="",
         objects={"all": "", "configurations": "configuration", "whole passes": "model", "layers": "layer", "kernels of traces": "kernel"},
         label="Of",
     )
-    across = param.Selector(default="time", objects={"time": "time", "runs and commits": "runs"}, label="Along")
+    across: param.Selector[Any] = param.Selector(default="time", objects={"time": "time", "runs and commits": "runs"}, label="Along")
 
     @param.depends("metric", "subject", watch=True)
     def _show_first_rows(self) -> None:
@@ -264,12 +272,14 @@ class HistoryView(PagedView):
 class TimelineView(PageView):
     """What the page Timeline shows of its run."""
 
-    color_by = param.Selector(default="category", objects={"category of the kernel": "category", "name": "kernel"}, label="Colour")
+    color_by: param.Selector[Any] = param.Selector(
+        default="category", objects={"category of the kernel": "category", "name": "kernel"}, label="Colour"
+    )
     window = param.String(default="", doc='"start..end" in nanoseconds; empty: all of the trace.')
     stretch = param.String(default="", doc="That is marked, written the same way.")
     event = param.String(default="", doc='The chosen one, such as "kernels.17"; empty: none.')
     search = param.String(default="", label="Search", doc="Part of names.")
-    calls = param.Selector(default="shown", objects=["shown", "hidden"], doc="Rows of API calls.")
+    calls: param.Selector[Any] = param.Selector(default="shown", objects=["shown", "hidden"], doc="Rows of API calls.")
     folded = param.List(default=[], item_type=str, bounds=(0, 40), doc="Groups of rows that somebody folded, or opened.")
 
     @param.depends("color_by", watch=True)
@@ -280,7 +290,7 @@ class TimelineView(PageView):
 class StartView(PageView):
     """What the page Run / Import shows: the form that is chosen."""
 
-    form = param.Selector(default="sweep", objects=["sweep", "command", "model", "prompt", "ceilings", "import"])
+    form: param.Selector[Any] = param.Selector(default="sweep", objects=["sweep", "command", "model", "prompt", "ceilings", "import"])
 
 
 class NodesView(PageView):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import polars as pl
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.state import CeilingChoice
+
+CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 
 BEST: Final[CeilingChoice] = "best"
 TITLES: Final[dict[CeilingChoice, str]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import polars as pl
 
 from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES
-from kernalyse.services.ui.state import LevelChoice
+
+LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 
 TITLES: Final[dict[LevelChoice, str]] = {
     "auto": "automatic",

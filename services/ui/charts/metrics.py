@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import polars as pl
 
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.state import MetricName
 from kernalyse.services.ui.theme import Ticks
+
+MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import polars as pl
 
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts.ceiling_choice import BEST, sources_of
+from kernalyse.services.ui.charts.ceiling_choice import BEST, CeilingChoice, sources_of
 from kernalyse.services.ui.charts.elements import Columns, empty_columns, text_column
 from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, Span
-from kernalyse.services.ui.state import CeilingChoice
 from kernalyse.services.ui.theme import Palette
 
 CEILING_NUMBERS: Final = ("x0", "y0", "x1", "y1", "line_width")

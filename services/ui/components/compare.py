@@ -15,14 +15,7 @@ from markupsafe import Markup
 from kernalyse.services.core.formatting import footnote_lines
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import filters, theme
-from kernalyse.services.ui.components.base import Component, card, field, fold
-from kernalyse.services.ui.components.filters import Filters
-from kernalyse.services.ui.components.paging import Extent, Heading, PagedRows, extent_of
-from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
-from kernalyse.services.ui.components.table import Column
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.pages.compared_rows import (
+from kernalyse.services.ui.compared_rows import (
     Compared,
     ComparedColumn,
     columns_of,
@@ -33,9 +26,16 @@ from kernalyse.services.ui.pages.compared_rows import (
     table_rows,
     tiles,
 )
-from kernalyse.services.ui.pages.compared_sides import Fact, chosen_pair, facts
-from kernalyse.services.ui.pages.shell import run_card
+from kernalyse.services.ui.compared_sides import Fact, chosen_pair, facts
+from kernalyse.services.ui.components.base import Component, card, field, fold
+from kernalyse.services.ui.components.filters import Filters
+from kernalyse.services.ui.components.paging import Extent, Heading, PagedRows, extent_of
+from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
+from kernalyse.services.ui.components.table import Column
+from kernalyse.services.ui.components.text import Text, html, joined
+from kernalyse.services.ui.memory import Overview, RunMemory
 from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.run_cards import run_card
 from kernalyse.services.ui.run_sources import sources_of
 from kernalyse.services.ui.source_difference import FileDifference, SourceLine, source_difference
 from kernalyse.services.ui.view import CompareView
@@ -287,7 +287,7 @@ class CompareFilters(Filters):
     def update(self) -> None:
         self._pair.update()
         answer = self._pair.shown
-        self.show({} if self._pair.answer is None else filters.values_of(self._pair.answer.rows))
+        self.offer({} if self._pair.answer is None else filters.values_of(self._pair.answer.rows))
         for choice, is_shown in (
             (self._verdict, answer is not None and not answer.is_of_traces),
             (self._points, self._pair.can_have_layers),

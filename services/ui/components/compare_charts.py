@@ -9,13 +9,12 @@ import polars as pl
 from kernalyse.services.ui import filters, theme
 from kernalyse.services.ui.charts import compare, roofline
 from kernalyse.services.ui.charts.elements import empty_columns
+from kernalyse.services.ui.compared_rows import Compared, verdict_legend, with_shown_verdicts
 from kernalyse.services.ui.components.base import Component
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.compare import Pair
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.legend import LegendEntry, hideable, series_key
-from kernalyse.services.ui.components.roofline import no_points
-from kernalyse.services.ui.pages.compared_rows import Compared, verdict_legend, with_shown_verdicts
 from kernalyse.services.ui.view import CompareView
 
 if TYPE_CHECKING:
@@ -36,7 +35,9 @@ def _empty_changes(palette: Palette) -> hv.Overlay:
 def _empty_roofline(palette: Palette) -> hv.Overlay:
     moves = compare.moves_layer(empty_columns(compare.MOVE_NUMBERS, compare.MOVE_TEXTS))
     ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
-    return roofline.roofline_chart(no_points(), ceilings, roofline.Span(*roofline.NO_POINT_SPAN), palette, 420, under_points=(moves,))
+    return roofline.roofline_chart(
+        roofline.no_points(), ceilings, roofline.Span(*roofline.NO_POINT_SPAN), palette, 420, under_points=(moves,)
+    )
 
 
 SPEEDUPS: Final = RenderedChart(_empty_speedups)
@@ -160,7 +161,7 @@ class ComparedRoofline(PairChart):
         hidden_ids = [run_id for run_id, word in words.items() if series_key(word) in hidden]
         tables = [memory.table(self._table_name) for memory in memories]
         found = [roofline.newest_rows(table) for table in tables if table is not None and table.height]
-        points = no_points()
+        points = roofline.no_points()
         if found:
             names = filters.LAYER_NAMES if self._table_name == "layer_roofline" else ("kernel_name",)
             placed = filters.filtered(pl.concat(found, how="vertical_relaxed"), self.context.view, names)

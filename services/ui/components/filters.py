@@ -56,7 +56,7 @@ class Filters(Component):
             choice.link(view, value=name)
         self.layout = card(self._name, *self._choices.values(), *further, classes=("filters",))
 
-    def show(self, values: Mapping[str, Sequence[str]]) -> None:
+    def offer(self, values: Mapping[str, Sequence[str]]) -> None:
         """Offer these values, by the filter's name. A choice with nothing to choose from is not shown."""
         for name, choice in self._choices.items():
             chosen = getattr(self.context.view, name)

@@ -166,7 +166,7 @@ class HardwarePanel(Component):
         if key is None or hardware is None:
             return
         computes, has_one_peak = self._computes(key, hardware)
-        typed = {name: field.widget.value for name, field in self._fields.items()}
+        typed = {name: field.widget.value or "" for name, field in self._fields.items()}
         settings = settings_of(typed, hardware, computes, has_one_peak=has_one_peak)
         self._problems, self._made = settings.problems, None
         self._note.show("")

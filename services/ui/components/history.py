@@ -397,4 +397,4 @@ class HistoryFilters(Filters):
 
     def update(self) -> None:
         self._histories.update()
-        self.show(self._histories.filter_values)
+        self.offer(self._histories.filter_values)

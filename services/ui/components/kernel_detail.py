@@ -21,14 +21,13 @@ from kernalyse.services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listi
 from kernalyse.services.ui.components.base import Component, card
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.kernel_charts import ASKING, REFRESH_INTERVAL_S, progress_of
 from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.results import efficiency_cell
-from kernalyse.services.ui.components.table_rows import choose_href
+from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, choose_href, progress_of
 from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.pages.row_facts import facts_of
-from kernalyse.services.ui.pages.row_links import RowLink, RowLinks, artifact_href
 from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.row_facts import facts_of
+from kernalyse.services.ui.row_links import RowLink, RowLinks, artifact_href
 from kernalyse.services.ui.view import KernelsView
 
 if TYPE_CHECKING:

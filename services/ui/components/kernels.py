@@ -16,7 +16,7 @@ from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.kernel_charts import ChartedRows
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table_rows import TableRows, progress_of
-from kernalyse.services.ui.pages.shell import run_card
+from kernalyse.services.ui.run_cards import run_card
 from kernalyse.services.ui.table_columns import TableName
 from kernalyse.services.ui.theme import CATEGORIES
 from kernalyse.services.ui.view import KernelsView
@@ -75,7 +75,7 @@ class KernelFilters(Filters):
 
     def update(self) -> None:
         self._charted.update()
-        self.show(self._values())
+        self.offer(self._values())
         self._figure.value = self._drawn_figure
         self._run.update(self._charted.known_runs)
 
@@ -116,7 +116,8 @@ class KernelTable(TableRows):
 
     @property
     def table(self) -> TableName:
-        return self._kernels.table
+        table: TableName = self._kernels.table
+        return table
 
     def progress(self) -> object:
         overview = self.context.overview

@@ -70,7 +70,7 @@ class LayerFilters(Filters):
         self._layers.update()
         self._run.update(self._layers.runs)
         place = self._layers.place
-        self.show(self._values(place))
+        self.offer(self._values(place))
         variants = [] if place is None else list(place.variants)
         if place is not None and (self._variant.options, self._variant.value) != (variants, place.variant):
             self._variant.param.update(options=variants, value=place.variant, visible=len(variants) > 1)
@@ -166,7 +166,7 @@ def layers_inside(_layers: LayerRun, place: LayerPlace) -> Markup:
     """Return the layers within the one that is looked into, those that take longest first."""
     is_inside = pl.col("parent_path") == place.layer if place.layer else pl.col("parent_path").is_null()
     inside = place.tree.filter(is_inside).sort("duration_sum_ns", descending=True)
-    total_ns = (place.lineage[-1]["duration_sum_ns"] if place.lineage else None) or inside["duration_sum_ns"].sum() or 1
+    total_ns: Any = (place.lineage[-1]["duration_sum_ns"] if place.lineage else None) or inside["duration_sum_ns"].sum() or 1
     title = html("<h2>Layers inside</h2>")
     if inside.is_empty():
         return title + html('<p class="empty">No layers inside: its kernels are its own.</p>')
@@ -380,8 +380,9 @@ class LayerTable(TableRows):
 
     @property
     def table(self) -> TableName:
-        if self._view_of_layers.table:
-            return self._view_of_layers.table
+        chosen: TableName | None = self._view_of_layers.table or None
+        if chosen is not None:
+            return chosen
         work = None if self._layers.run is None else self._layers.run.spec.work
         if self.context.view.kernel:
             return "layer_kernels"

@@ -77,7 +77,7 @@ class Legend(pn.custom.JSComponent):
         self._view = view
         self.on_msg(lambda event: self._view.toggle_series(str(event.data)))
 
-    def show(self, entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> None:
+    def show(self, entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> None:  # type: ignore[override]  # Panel's own starts a server
         """Show these entries; what has failed or cannot be is explained at their end."""
         listed = list(entries)
         left_out = len(listed) - MAX_ENTRIES

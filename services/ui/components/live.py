@@ -23,7 +23,7 @@ from kernalyse.services.ui.components.roofline import LIVE_ROOFLINE
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.live_points import LivePoints, rows_but
 from kernalyse.services.ui.memory import NewRows, RunMemory, StripsChange, StripsPosition
-from kernalyse.services.ui.pages.results import result_rows
+from kernalyse.services.ui.result_rows import result_rows
 from kernalyse.services.ui.sample_strips import LayerChange, LayerPosition
 from kernalyse.services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 from kernalyse.services.ui.view import LiveView
@@ -399,7 +399,7 @@ class TelemetryChart(LiveChart):
             ("Throttled by", device.get("throttle_reasons"), str),
         )
         tile = '<div class="tile"><span>{}</span><strong>{}</strong></div>'
-        return joined(html(tile, name, show(value)) for name, value, show in figures if value not in (None, ""))  # type: ignore[operator]
+        return joined(html(tile, name, show(value)) for name, value, show in figures if value not in (None, ""))
 
 
 class Log(LiveChart):

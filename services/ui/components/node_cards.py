@@ -16,7 +16,7 @@ from kernalyse.services.ui import theme
 from kernalyse.services.ui.components.base import Component, card, field
 from kernalyse.services.ui.components.confirmation import Confirmation
 from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.pages.shell import run_card
+from kernalyse.services.ui.run_cards import run_card
 from kernalyse.services.ui.view import NodesView, View, to_query
 
 if TYPE_CHECKING:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from kernalyse.services.core.model import NodeHealth
 from kernalyse.services.ui import theme
+from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.components.base import Component, card
 from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.pages.shell import node_cards
+from kernalyse.services.ui.memory import Overview
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
@@ -28,7 +30,7 @@ class NodeCards(Component):
 
     def update(self) -> None:
         overview = self.context.overview
-        nodes = node_cards(overview, self.context.client)
+        nodes = _node_cards(overview, self.context.client)
         waiting = NO_NODE if overview.is_known else "Waiting for the analyzer's list."
         self._nodes.show(joined(_node(node) for node in nodes) or html('<p class="empty">{}</p>', waiting))
         notices = [
@@ -37,6 +39,27 @@ class NodeCards(Component):
         count = f"{len(notices)} notices" if len(notices) > 1 else "1 notice"
         fold = html("<details><summary>{}</summary><ul>{}</ul></details>", count, joined(notices)) if notices else ""
         self._notices.show(fold)
+
+
+def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, Any]]:
+    """Return nodes with health, devices and newest readings."""
+    cards = []
+    for status in overview.nodes:
+        node = status.node
+        readings = client.nodes.newest_telemetry(node.node_id) if node else ()
+        host = next((reading for reading in readings if reading.device_id is None), None)
+        cards.append(
+            {
+                "name": node.hostname if node else status.address,
+                "health": status.health.value,
+                "is_serving": status.health is NodeHealth.SERVING,
+                "problem": status.collecting_problem,
+                "devices": [{"name": device.name, "device_id": device.device_id} for device in node.devices] if node else [],
+                "host": host,
+                "notices": node.notices if node else (),
+            }
+        )
+    return cards
 
 
 def _node(node: dict[str, Any]) -> Markup:

@@ -17,8 +17,8 @@ from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.diagnosis import Diagnosis, diagnosis, rows_of_point
 from kernalyse.services.ui.memory import RunMemory
-from kernalyse.services.ui.pages.results import ResultRow, result_rows
 from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.result_rows import ResultRow, result_rows
 from kernalyse.services.ui.theme import Outline, efficiency_style
 
 if TYPE_CHECKING:

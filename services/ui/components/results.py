@@ -14,7 +14,7 @@ from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.roofline_points import VERIFICATION_TEXTS
 from kernalyse.services.ui.components.table import Column, Rows
 from kernalyse.services.ui.components.text import html
-from kernalyse.services.ui.pages.results import ResultRow
+from kernalyse.services.ui.result_rows import ResultRow
 
 COLUMNS: Final = (
     Column("Run", 90),

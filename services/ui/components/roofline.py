@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -17,20 +17,20 @@ from kernalyse.services.ui.charts import roofline
 from kernalyse.services.ui.charts.ceiling_choice import choice_note
 from kernalyse.services.ui.charts.elements import Columns, empty_columns
 from kernalyse.services.ui.charts.memory_level import drawn_levels, level_note
-from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, thinned
+from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, point_style, thinned
 from kernalyse.services.ui.client import TablePage
 from kernalyse.services.ui.components.base import Component, card, field
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters
-from kernalyse.services.ui.components.legend import hidden_names
+from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.results import Results
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.diagnosis import point_key, rows_of_point
 from kernalyse.services.ui.memory import RunMemory
-from kernalyse.services.ui.pages.results import ResultRow, result_rows
-from kernalyse.services.ui.pages.roofline_legend import legend_entries
-from kernalyse.services.ui.pages.roofline_rows import (
+from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.result_rows import ResultRow, result_rows
+from kernalyse.services.ui.roofline_rows import (
     COUNTED_TABLE_OF_POINTS,
     TABLE_OF_POINTS,
     HeldRows,
@@ -40,7 +40,7 @@ from kernalyse.services.ui.pages.roofline_rows import (
     named_ceilings,
     rows_of_run,
 )
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, SYMBOLS, Outline
 from kernalyse.services.ui.view import RooflineView
 
 if TYPE_CHECKING:
@@ -79,15 +79,11 @@ COLUMN_OF: Final[dict[str, str]] = {
 }
 
 
-def no_points() -> Columns:
-    return empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
-
-
 def _empty_roofline(palette: Palette, height_px: int, has_rings: bool) -> hv.Overlay:
     """has_rings: a layer for those around chosen points."""
     no_ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
     span = roofline.Span(*roofline.NO_POINT_SPAN)
-    return roofline.roofline_chart(no_points(), no_ceilings, span, palette, height_px, roofline.no_ring() if has_rings else None)
+    return roofline.roofline_chart(roofline.no_points(), no_ceilings, span, palette, height_px, roofline.no_ring() if has_rings else None)
 
 
 LIVE_ROOFLINE: Final = RenderedChart(_empty_roofline, 320, False)
@@ -223,9 +219,9 @@ class RooflineChart(Component):
         if held is None:
             self.shown = None
             known = roofline.shown_ceilings(self.rows.ceilings, (), view.ceilings, drawn_levels(view.level, None))
-            span = roofline.span_of(no_points(), known)
+            span = roofline.span_of(roofline.no_points(), known)
             self._follow(span)
-            self._replace(no_points(), known, span)
+            self._replace(roofline.no_points(), known, span)
             self.card.show_legend([])
             self.card.note.show(_no_points(view.points, self.rows.memories))
             return
@@ -349,7 +345,7 @@ class RooflineFilters(Filters):
 
     def update(self) -> None:
         self._rows.update()
-        self.show({} if self._rows.held is None else self._rows.held.filter_values)
+        self.offer({} if self._rows.held is None else self._rows.held.filter_values)
 
 
 def foremost(rows: pl.DataFrame, *, with_level: bool) -> tuple[list[ResultRow], str]:
@@ -380,3 +376,49 @@ def _no_points(points: str, memories: Sequence[RunMemory]) -> str:
     runs = [memory.run for memory in memories]
     is_read = bool(runs) and all(run is not None and run.is_trace and run.state.is_final for run in runs)
     return NO_WORK if points == "kernel" and is_read else NO_POINTS[points]
+
+
+# ---------------------------------------------------------------- legend
+
+
+NOT_KNOWN = "not known"
+
+
+def legend_entries(shown: Shown, palette: Palette, hidden: Collection[str]) -> list[LegendEntry]:
+    """hidden: keys of series that are not drawn."""
+    present = set(shown.placeable[shown.column].unique().fill_null("").to_list())
+    order = EFFICIENCY_CATEGORIES if shown.column == "efficiency_category" else shown.values
+    names = [name for name in (*order, *sorted(present - set(order))) if name in present]
+    if names == [""]:
+        return []
+    markers = _markers_of(shown)
+    entries = hideable([_series_entry(name, shown, palette, markers) for name in names], hidden, names)
+    if shown.column != "efficiency_category":
+        return entries
+    categories = shown.placeable["category"].drop_nulls().unique().to_list()
+    shapes = [name for name in (*CATEGORIES, *sorted(set(categories) - set(CATEGORIES))) if name in categories]
+    symbols = {name: SYMBOLS.get(markers.get(name, ""), SYMBOLS["circle"]) for name in shapes}
+    return [*entries, *(LegendEntry(name, palette.muted, symbols[name], meaning="The shape of this kind") for name in shapes)]
+
+
+def _series_entry(name: str, shown: Shown, palette: Palette, markers: dict[str, str]) -> LegendEntry:
+    title = shown.run_titles.get(name, name) or NOT_KNOWN
+    style = point_style(name, shown.column, shown.values, palette)
+    if shown.column == "efficiency_category":
+        return LegendEntry(title, style.color, Outline.of(name).symbol)
+    return LegendEntry(title, style.color, SYMBOLS.get(markers.get(name, style.marker), SYMBOLS[style.marker]))
+
+
+def _markers_of(shown: Shown) -> dict[str, str]:
+    """The one shape of each series, and of each category, whose points all have the same, apart from what is marked as wrong."""
+    rows = (
+        shown.drawn.select(pl.col(shown.column).alias("series"), "category")
+        .with_columns(pl.Series("marker", shown.points["marker"].tolist(), dtype=pl.String))
+        .filter(~pl.col("marker").is_in([IMPLAUSIBLE_MARKER, *FAILED_MARKERS.values()]))
+    )
+    found: dict[str, str] = {}
+    for column in ("category", "series"):
+        for name, markers in rows.group_by(column).agg(pl.col("marker").unique()).iter_rows():
+            if name is not None and len(markers) == 1:
+                found[name] = markers[0]
+    return found

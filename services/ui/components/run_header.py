@@ -16,7 +16,7 @@ from kernalyse.services.ui.components.confirmation import Confirmation
 from kernalyse.services.ui.components.live import LiveChart, LiveRoofline, LiveRun
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.memory import RunMemory
-from kernalyse.services.ui.pages.shell import RunCard, run_card
+from kernalyse.services.ui.run_cards import RunCard, run_card
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
@@ -50,9 +50,7 @@ class RunHeader(LiveChart):
         self._told: object = None
         self._title = Text(classes=("run-name",), styles={"flex": "1 1 200px"})
         self._exports = Text(classes=("menu",), sizing_mode=None)
-        self._cancel = pn.widgets.Button(
-            label="Cancel", color="danger", visible=False, margin=0, on_click=lambda _: self._ask_cancel.show()
-        )
+        self._cancel = pn.widgets.Button(label="Cancel", color="danger", visible=False, margin=0, on_click=self._asked_to_cancel)
         self._progress = pn.indicators.Progress(value=0, max=PROGRESS_STEPS, visible=False, sizing_mode="stretch_width", height=7, margin=0)
         self._facts = Text()
         self._tags = pn.widgets.TextInput(
@@ -60,7 +58,7 @@ class RunHeader(LiveChart):
         )
         self._notes = pn.widgets.TextAreaInput(label="Notes", rows=4, max_length=8000, sizing_mode="stretch_width", margin=0)
         save = pn.widgets.Button(label="Save", color="primary", margin=0, on_click=lambda _: self._start(self._save()))
-        self._delete = pn.widgets.Button(label="Delete the run…", color="danger", margin=0, on_click=lambda _: self._ask_delete.show())
+        self._delete = pn.widgets.Button(label="Delete the run…", color="danger", margin=0, on_click=self._asked_to_delete)
         self._notes_card = pn.Card(
             self._tags, self._notes, pn.Row(self._delete, save, css_classes=["buttons"]), title="Tags and notes", collapsed=True,
             css_classes=["fold"], sizing_mode="stretch_width", visible=False,
@@ -217,6 +215,12 @@ class RunHeader(LiveChart):
                 self._cancelling = ""
                 raise
 
+    def _asked_to_cancel(self, _event: Any) -> None:
+        self._ask_cancel.show()
+
+    def _asked_to_delete(self, _event: Any) -> None:
+        self._ask_delete.show()
+
     async def _delete_run(self) -> None:
         run = self.run.run
         if run is not None:
@@ -226,7 +230,7 @@ class RunHeader(LiveChart):
     async def _save(self) -> None:
         run = self.run.run
         if run is not None:
-            await self.context.client.annotate_run(run.run_id, tags_of(self._tags.value), self._notes.value.strip())
+            await self.context.client.annotate_run(run.run_id, tags_of(self._tags.value or ""), (self._notes.value or "").strip())
             self._notes_card.collapsed = True
 
 

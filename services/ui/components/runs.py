@@ -12,7 +12,7 @@ from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.components.base import Component, card
 from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.pages.shell import RunCard, run_card
+from kernalyse.services.ui.run_cards import RunCard, run_card
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context

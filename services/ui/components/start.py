@@ -20,8 +20,8 @@ from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.components.uploads import FilePicker
 from kernalyse.services.ui.forms.form import BuiltForm, Choice, Form, FormName, Group, Place, SourceKernels, Words
 from kernalyse.services.ui.forms.sweep_form import PARAMETER, SOURCE_ENDING, SweepForm
-from kernalyse.services.ui.pages.shell import run_card
 from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.run_cards import run_card
 from kernalyse.services.ui.run_starting import (
     check_run,
     further_budget_ns,

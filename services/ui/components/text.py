@@ -32,7 +32,7 @@ class Text(pn.pane.HTML):
             str(content), css_classes=["text", *classes], visible=bool(content), **{"sizing_mode": "stretch_width", "margin": 0, **params}
         )
 
-    def show(self, content: str) -> None:
+    def show(self, content: str) -> None:  # type: ignore[override]  # Panel's own starts a server
         """Show the content in the place of what was shown. content: made by `html`, or text, which is escaped."""
         escaped = str(Markup.escape(content))
         if escaped != self.object:

@@ -77,7 +77,7 @@ class TimelineFilters(Filters):
             self._typing.cancel()
 
     def update(self) -> None:
-        self.show({})
+        self.offer({})
         self._show_runs()
         view, chart, outline = self._chart.view, self._chart, self._chart.outline
         if view.search != self._searched:  # a link leads to it

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import param
 
@@ -22,7 +22,7 @@ Values = Mapping[str, str]
 """What stands in the fields that are shown, by their names; a box that is not ticked is left out."""
 
 
-class Words(param.String):
+class Words(param.String[Any]):
     """What is typed into a field: a line, or several.
 
     Args:
@@ -47,7 +47,7 @@ class Words(param.String):
         self.is_number, self.is_wide, self.line_count, self.max_length = is_number, is_wide, line_count, max_length
 
 
-class Choice(param.Selector):
+class Choice(param.Selector[Any]):
     """One of several values.
 
     Args:

@@ -11,11 +11,10 @@ import polars as pl
 from kernalyse.services.core.disturbance import disturbance_note
 from kernalyse.services.ui.charts import heatmap, split
 from kernalyse.services.ui.charts.elements import tick_formatter
-from kernalyse.services.ui.charts.metrics import METRICS, Metric
+from kernalyse.services.ui.charts.metrics import METRICS, Metric, MetricName
 from kernalyse.services.ui.charts.names import elided
 from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, LAUNCHED, PLACED, axis_values, performance_rows
 from kernalyse.services.ui.report.document import Chart, Key
-from kernalyse.services.ui.state import MetricName
 from kernalyse.services.ui.theme import LIGHT, style_of, values_with
 
 NEEDED: Final = {"configurations": ANNOUNCED, "roofline": PLACED, "failures": FAILED, "kernels": LAUNCHED}

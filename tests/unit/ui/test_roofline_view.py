@@ -16,7 +16,7 @@ from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, se
 from kernalyse.services.ui.memory import Overview
 from kernalyse.services.ui.pages.roofline import foremost
 from kernalyse.services.ui.pages.roofline_legend import legend_entries
-from kernalyse.services.ui.pages.roofline_rows import OfRun, Shown, held_rows, named_ceilings, with_share_of_pass
+from kernalyse.services.ui.roofline_rows import OfRun, Shown, held_rows, named_ceilings, with_share_of_pass
 from kernalyse.services.ui.theme import LIGHT
 from tests.unit.ui.test_charts import POINT, ceiling, points
 

@@ -9,7 +9,7 @@ import pytest
 
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.timeline import TimelineChart
-from kernalyse.services.ui.pages.timeline_new import TimelinePage
+from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.timeline_questions import GAP_COLUMNS
 from kernalyse.services.ui.view import TimelineView, View

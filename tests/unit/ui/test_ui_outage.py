@@ -39,7 +39,7 @@ from kernalyse.services.ui.pages.hardware_panel import HardwarePanel
 from kernalyse.services.ui.pages.history import HistoryPage
 from kernalyse.services.ui.pages.live import LivePage
 from kernalyse.services.ui.pages.roofline_point import PointPanel
-from kernalyse.services.ui.pages.roofline_rows import rows_of_run
+from kernalyse.services.ui.roofline_rows import rows_of_run
 from kernalyse.services.ui.pages.start import StartPage
 from kernalyse.services.ui.pages.timeline import TimelinePage
 from kernalyse.services.ui.question import Question

@@ -15,7 +15,7 @@ from kernalyse.services.ui import filters
 from kernalyse.services.ui.chosen_row import NO_SAMPLES, ChosenRow
 from kernalyse.services.ui.client import TablePage
 from kernalyse.services.ui.names_wanted import MAX_LENGTH, is_wanted, whole
-from kernalyse.services.ui.pages.row_links import RowLinks
+from kernalyse.services.ui.row_links import RowLinks
 from kernalyse.services.ui.question import Question
 from kernalyse.services.ui.state import ViewState, from_query, to_query
 

@@ -13,9 +13,9 @@ from kernalyse.services.core.formatting import footnote_marks
 from kernalyse.services.core.model import ModelRun, Run, TableQuery
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import compare
+from kernalyse.services.ui.charts.roofline_points import PointsOf
 from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
-from kernalyse.services.ui.state import PointsOf
 from kernalyse.services.ui.theme import Palette
 
 ALL_DIFFERENCES: Final = ("device", "method", "cache", "inputs")

@@ -17,7 +17,6 @@ from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.diagnosis import point_key
 from kernalyse.services.ui.names_wanted import whole
 from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.state import Page
 
 WHOLE_PASS: Final = "model"
 """Category of what is no kernel: a pass of a model, which calls many."""
@@ -101,5 +100,5 @@ def _history_subject(row: ChosenRow) -> str:
     return "kernel" if row.is_of_trace else "configuration"
 
 
-def _href(page: Page, **fields: str) -> str:
+def _href(page: str, **fields: str) -> str:
     return f"/{page}?{urlencode({name: text for name, text in fields.items() if text})}"

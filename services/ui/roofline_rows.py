@@ -12,13 +12,13 @@ import polars as pl
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import filters, theme
 from kernalyse.services.ui.charts import roofline
-from kernalyse.services.ui.charts.ceiling_choice import at_clock_of, held_against
+from kernalyse.services.ui.charts.ceiling_choice import CeilingChoice, at_clock_of, held_against
 from kernalyse.services.ui.charts.elements import Columns
-from kernalyse.services.ui.charts.memory_level import at_level
+from kernalyse.services.ui.charts.memory_level import LevelChoice, at_level
 from kernalyse.services.ui.charts.names import OUTSIDE
+from kernalyse.services.ui.charts.roofline_points import PointsOf
 from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.pages.results import ResultRow
-from kernalyse.services.ui.state import CeilingChoice, LevelChoice, PointsOf
+from kernalyse.services.ui.result_rows import ResultRow
 
 TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
 COUNTED_TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "counted_roofline", "layer": "counted_layer_roofline"}

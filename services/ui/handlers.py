@@ -53,7 +53,7 @@ def patterns(client: AnalyzerClient) -> list[tuple[str, Any, dict[str, Any]]]:
         (r"/assets/(.*)", StaticFileHandler, assets),
         (rf"/download/{file_formats.FILE_NAME}", _HardwareHandler, asked),
         (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _TableHandler, asked),
-        (r"/download/artifact", _ArtifactHandler, asked),
+        (r"/download/artifact", ArtifactHandler, asked),
         (REPORT, _ReportHandler, asked),
     ]
 
@@ -165,7 +165,7 @@ class _ReportHandler(_FileHandler):
         self.finish(content)
 
 
-class _ArtifactHandler(_FileHandler):
+class ArtifactHandler(_FileHandler):
     """A file that a run left, passed on part by part, as fast as the browser takes it."""
 
     async def get(self) -> None:

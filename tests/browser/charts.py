@@ -13,6 +13,15 @@ SOURCE = """(name) => {
 """The source of a layer, "chart:layer", among the models that are shown: the document lists those of pages that were left for a while."""
 
 
+IS_DRAWN = """() => {
+  const inner = (element) => (element.shadowRoot ? words(element.shadowRoot) : "")
+  const words = (root) => [root.textContent, ...[...root.querySelectorAll("*")].map(inner)].join(" ")
+  const isReady = document.documentElement.dataset.ready !== undefined
+  return isReady && !/Waiting for|Asking the analyzer|on its way|Working out/.test(words(document.querySelector("main")))
+}"""
+"""Whether a page is ready, and nothing that it asked for is on its way."""
+
+
 def column(page: Page, layer: str, name: str) -> list[Any]:
     """Return a column of a layer's source. layer: such as "roofline:points"."""
     values: list[Any] = page.evaluate(f"([layer, name]) => Array.from(({SOURCE})(layer)?.get_column(name) ?? [])", [layer, name])

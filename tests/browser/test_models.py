@@ -16,7 +16,8 @@ from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.charts import drawn_count
+from tests.browser.test_live import eventually
 from tests.unit.compat.test_model_dashboards import COMPARISON, MODEL, PROFILE
 
 pytestmark = pytest.mark.browser

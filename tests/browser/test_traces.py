@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.charts import drawn_count
+from tests.browser.test_live import eventually
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
 
 pytestmark = pytest.mark.browser

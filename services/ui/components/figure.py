@@ -46,6 +46,10 @@ class RenderedChart:
         document.remove_root(figure)
         return figure
 
+    def is_rendered(self, palette: Palette) -> bool:
+        """Return whether a copy can be had at once."""
+        return palette in self._rendered
+
     def rendered(self, palette: Palette) -> Any:
         """Return the document of the figure as JSON. On any thread."""
         with _rendering:
@@ -54,7 +58,8 @@ class RenderedChart:
         return self._rendered[palette]
 
     def _render(self, palette: Palette) -> Any:
-        figure = hv.render(self._draw(palette, *self._arguments), backend="bokeh")
+        # Without a theme of HoloViews' own, which would be set on the page that is just being opened.
+        figure: Any = hv.renderer("bokeh").instance(theme=None).get_plot(self._draw(palette, *self._arguments)).state
         figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
         if self._adjust is not None:
             self._adjust(figure)
@@ -80,7 +85,7 @@ def _with_new_ids(json: Any) -> Any:
     def renamed(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: ids.setdefault(part, make_id()) if key == "id" else renamed(part) for key, part in value.items()}
-        return [renamed(part) for part in value] if isinstance(value, list) else value
+        return [renamed(part) for part in value] if isinstance(value, list | tuple) else value
 
     return renamed(json)
 

@@ -136,6 +136,9 @@ class Form(param.Parameterized):
     title = Words("Title", "what lists call it", max_length=200)
     files = param.List(default=[], item_type=str, label="Files that go with it", doc="Ids of the files that were given.")
 
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the names of all that is kept of the form."""

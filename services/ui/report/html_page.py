@@ -20,7 +20,8 @@ from kernalyse.services.ui.theme import LIGHT
 LIBRARY: Final = Path(bokehjs_path()) / "js" / "bokeh.min.js"
 """Not bokeh.resources: Panel, once loaded, adds scripts of a server of its own there."""
 
-SHEET: Final = Path(ui.__path__[0]) / "assets" / "shell.css"
+SHEET: Final = Path(ui.__path__[0]) / "assets" / "tokens.css"
+"""Colours and type, as the dashboard has them."""
 TEMPLATES: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=False, auto_reload=False
 )

@@ -16,7 +16,6 @@ from kernalyse.services.ui.view import TimelineView, View
 from tests.unit.ui.test_timeline_chart import kernel, tile
 from tests.unit.ui.test_ui_outage import OUTLINE, TRACE, Client, asked_again, updated
 
-pytestmark = pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")  # of Panel's own tables
 TILE = {"timeline of 1000000": tile(kernel(0, 1_000_000))}
 
 

@@ -109,7 +109,7 @@ class Dashboard:
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         pn.config.design = DashboardDesign
-        handlers.use_page_handlers()
+        handlers.use_page_handlers(settings.allowed_frame_ancestors)
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             sockets, port = bind_sockets(host, port)
@@ -120,13 +120,15 @@ class Dashboard:
                 expected="an address of this machine that is free",
                 remedy="Stop the program that uses it, or choose another.",
             ) from error
+        hosts = _allowed_hosts(host, port, settings.allowed_hosts)
+        is_secure = settings.certificate_file is not None
+        access = Access(settings.token(), hosts, is_secure, frame_ancestors=settings.allowed_frame_ancestors)
         pages = BokehTornado(
             build_applications({f"/{place}": self._open_tab for place in PLACES}, location=False),
             extra_websocket_origins=["*"],
-            extra_patterns=[*handlers.patterns(self.client), *self._uploads.patterns()],
+            extra_patterns=[*handlers.patterns(self.client, access), *self._uploads.patterns()],
             unused_session_lifetime_milliseconds=UNUSED_SESSION_LIFETIME_MS,
         )
-        access = Access(settings.token(), _allowed_hosts(host, port, settings.allowed_hosts), settings.certificate_file is not None)
         # Bokeh's own hooks for access leave its static files open; the gate sees every request.
         self._http = HTTPServer(Gate(pages, access), ssl_options=_tls(settings))
         self._http.add_sockets(sockets)

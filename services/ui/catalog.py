@@ -78,11 +78,11 @@ CHARTS: Final[dict[str, Entry]] = {
     "order": Entry("Samples of a row", OrderChart, KernelsView),
     "distribution": Entry("Distribution of a row", DistributionChart, KernelsView),
     "clocks": Entry("Clock of a row", ClockChart, KernelsView),
-    "layer_tree": Entry("Model tree", LayerTree, LayersView),
-    "layer_kinds": Entry("Time by kind of layer", LayerKinds, LayersView),
-    **{f"pass_{name}": Entry(measure.title, partial(PassBars, name=name), LayersView) for name, measure in MEASURES.items()},
-    "pass_percentiles": Entry("Percentiles of latency", PassPercentiles, LayersView),
-    "pass_efficiency": Entry("Efficiency of passes", PassEfficiency, LayersView),
+    "icicle": Entry("Model tree", LayerTree, LayersView),
+    "layers": Entry("Time by kind of layer", LayerKinds, LayersView),
+    **{name: Entry(measure.title, partial(PassBars, name=name), LayersView) for name, measure in MEASURES.items()},
+    "percentiles": Entry("Percentiles of latency", PassPercentiles, LayersView),
+    "efficiency": Entry("Efficiency of passes", PassEfficiency, LayersView),
     "speedups": Entry("Speed-up", SpeedupChart, CompareView),
     "changes": Entry("Largest changes", ChangeChart, CompareView),
     "compared_roofline": Entry("Roofline, before and after", ComparedRoofline, CompareView),
@@ -93,4 +93,4 @@ CHARTS: Final[dict[str, Entry]] = {
         for name, metric in METRIC_BY_NAME.items()
     },
 }
-"""By the name in the path /charts/NAME."""
+"""By the name in the path /charts/NAME, which is that of the figure."""

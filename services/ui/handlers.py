@@ -6,8 +6,9 @@ import asyncio
 import io
 import json
 import re
+import time
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 from urllib.parse import parse_qsl
 
 import polars as pl
@@ -20,6 +21,7 @@ from kernalyse.services.core import file_formats
 from kernalyse.services.core.errors import InvalidRequestError, KernalyseError, NotFoundError
 from kernalyse.services.core.model import Filter, HardwareKey, TableQuery
 from kernalyse.services.core.report import ReportFormat
+from kernalyse.services.ui.access import LINK_PATHS, MAX_LINK_DAYS, MAX_LINK_LENGTH, Access
 from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.design import ASSET_DIRECTORY
 from kernalyse.services.ui.shell import PLACES, frame_of
@@ -45,7 +47,7 @@ CONTENT_TYPES: Final = {
 }
 
 
-def patterns(client: AnalyzerClient) -> list[tuple[str, Any, dict[str, Any]]]:
+def patterns(client: AnalyzerClient, access: Access) -> list[tuple[str, Any, dict[str, Any]]]:
     """Return paths, handlers and their arguments of all files, for the server."""
     assets, asked = {"path": str(ASSET_DIRECTORY)}, {"client": client}
     return [
@@ -55,6 +57,7 @@ def patterns(client: AnalyzerClient) -> list[tuple[str, Any, dict[str, Any]]]:
         (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _TableHandler, asked),
         (r"/download/artifact", ArtifactHandler, asked),
         (REPORT, _ReportHandler, asked),
+        (r"/link", _LinkHandler, {"access": access}),
     ]
 
 
@@ -64,12 +67,14 @@ def patterns(client: AnalyzerClient) -> list[tuple[str, Any, dict[str, Any]]]:
 class PageHandler(DocHandler):
     """The frame of a page at once; at the same path with a slash at its end the page, as Panel's own handler makes it."""
 
+    frame_ancestors: ClassVar[str] = "'self'"
+    """Whose pages may show this one. Browsers take every port of a host for one site: others could frame it and catch clicks."""
+
     async def get(self, *_arguments: Any, **_values: Any) -> None:
         # A page holds a token that goes out of date: no browser shall take it from its cache.
         self.set_header("Cache-Control", "no-store")
         self.set_header("Content-Type", "text/html")
-        # Browsers take every port of a host for one site: without it a page of another one could frame this and catch clicks.
-        self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
+        self.set_header("Content-Security-Policy", f"frame-ancestors {self.frame_ancestors}")
         place = self.request.path.strip("/")
         if self.request.path.endswith("/") or place not in PLACES:
             await cast(Any, super().get())
@@ -86,11 +91,36 @@ class PageSocket(WSHandler):
         return super().open(*arguments, **values)
 
 
-def use_page_handlers() -> None:
-    """Let servers made from now on serve pages by these handlers; Panel puts its own into this list in the same manner."""
+def use_page_handlers(frame_ancestors: tuple[str, ...]) -> None:
+    """Let servers made from now on serve pages by these handlers; Panel puts its own into this list in the same manner.
+
+    Args:
+        frame_ancestors: origins of other sites whose pages may show these.
+    """
+    PageHandler.frame_ancestors = " ".join(("'self'", *frame_ancestors))
     own: dict[Any, Any] = {DocHandler: PageHandler, WSHandler: PageSocket}
     known: list[Any] = urls.per_app_patterns
     known[:] = [(path, own.get(handler, handler)) for path, handler in known]
+
+
+class _LinkHandler(RequestHandler):
+    """Makes a link that shows one chart to whoever has it, until it ends."""
+
+    def initialize(self, access: Access) -> None:
+        self._access = access
+
+    def get(self) -> None:
+        address = self.get_query_argument("address", "")
+        days = min(max(float(self.get_query_argument("days", "7")), 0.0), MAX_LINK_DAYS)
+        if not address.startswith(LINK_PATHS) or len(address) > MAX_LINK_LENGTH:
+            self.set_status(400)
+            self.finish(f"A link leads to a chart, {LINK_PATHS}NAME?…, with an address of at most {MAX_LINK_LENGTH} letters.\n")
+            return
+        path, _, query = address.partition("?")
+        link = (
+            f"{self.request.protocol}://{self.request.host}{path}?{query}{'&' if query else ''}link={self._access.new_link(address, days)}"
+        )
+        self.finish({"link": link, "until": time.strftime("%Y-%m-%d", time.gmtime(time.time() + days * 86_400))})
 
 
 # ---------------------------------------------------------------- files

@@ -224,7 +224,8 @@ class Tab:
         self._show_page()
         for watched in (self.context.view, *self._views.values()):
             watched.param.watch(self._changed, list(watched.names()))
-        self.browser.param.watch(self._visited, "visited")
+        if place in PAGES:  # a chart that stands alone shows what its address says, for whoever has a link to it
+            self.browser.param.watch(self._visited, "visited")
         self.browser.param.watch(self._acknowledged, "acknowledged")
         self.browser.param.watch(self._recolored, "theme")
         self.browser.param.watch(lambda event: self.context.find_drafts(event.new), "found_drafts")

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
-from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.charts import drawn_count
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import eventually
 from tests.unit.analyzer.readers.test_commands import CONFIG, CONV, MM, MUL
 

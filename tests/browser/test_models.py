@@ -14,9 +14,9 @@ from kernalyse.services.compat.model_dashboards.document import timing_entry
 from kernalyse.services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
 from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
-from tests.browser.charts import drawn_count
 from tests.browser.test_live import eventually
 from tests.unit.compat.test_model_dashboards import COMPARISON, MODEL, PROFILE
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.charts import drawn_count
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import eventually
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
 

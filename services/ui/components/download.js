@@ -12,13 +12,24 @@ export function render({model}) {
   summary.ariaLabel = `Download chart ${model.title}`
   const list = document.createElement("div")
   list.className = "pop"
-  const ways = {"PNG, a picture": png, "SVG, a drawing": svg, "CSV, its figures": () => model.send_msg("csv")}
+  const alone = () => `/charts/${model.chart}${location.search}`
+  const ways = {"Open alone": () => open(alone(), "_blank"), "Embed, by a link of 7 days": embed, "PNG, a picture": png, "SVG, a drawing": svg, "CSV, its figures": () => model.send_msg("csv")}
   for (const [text, write] of Object.entries(ways)) {
     const button = document.createElement("button")
     button.textContent = text
     button.addEventListener("click", () => { menu.open = false; summary.focus(); write() })
     list.append(button)
   }
+
+  async function embed() {
+    const told = document.getElementById("drawing")
+    const answer = await fetch(`/link?address=${encodeURIComponent(alone())}`)
+    if (!answer.ok) return Object.assign(told, {className: "bad", textContent: await answer.text()})
+    const {link, until} = await answer.json()
+    await navigator.clipboard.writeText(`<iframe src="${link}" title="${model.title}" width="100%" height="520"></iframe>`)
+    Object.assign(told, {className: "", textContent: `Copied: a frame for another page that shows this chart until ${until}, whoever opens it. The setting allowed_frame_ancestors says which sites may.`})
+  }
+
   menu.append(summary, list)
   menu.addEventListener("keydown", ({key}) => { if (key === "Escape") { menu.open = false; summary.focus() } })
   document.addEventListener("click", (event) => { if (!event.composedPath().includes(menu)) menu.open = false })

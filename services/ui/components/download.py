@@ -42,6 +42,7 @@ class Download(pn.custom.JSComponent):
     """
 
     title = param.String()
+    chart = param.String(doc="Its name, which its own page has in its path.")
     legend = param.List(default=[], item_type=dict, doc="Entries of the chart's legend that are not hidden: name, color, symbol.")
     figure_id = param.String()
     table = param.List(default=["", 0], doc="The figures as CSV, once they have been asked for, and how often they were.")
@@ -49,7 +50,7 @@ class Download(pn.custom.JSComponent):
     _esm = Path(__file__).with_suffix(".js")
 
     def __init__(self, title: str, figure: Figure) -> None:
-        super().__init__(title=title, figure_id=figure.figure.id, margin=0, css_classes=["menu"])
+        super().__init__(title=title, chart=figure.name, figure_id=figure.figure.id, margin=0, css_classes=["menu"])
         self._figure = figure.figure
         self.on_msg(self._asked)
 

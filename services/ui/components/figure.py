@@ -99,6 +99,7 @@ class Figure:
     """
 
     def __init__(self, name: str, chart: RenderedChart, palette: Palette, layers: tuple[str, ...]) -> None:
+        self.name = name
         self.figure: Any = chart.copy(palette)
         self._renderers = dict(zip(layers, self.figure.renderers, strict=True))
         self._sources = {layer: renderer.data_source for layer, renderer in self._renderers.items()}

@@ -166,9 +166,9 @@ def test_memory_of_many_small_frames_keeps_every_row_in_order() -> None:
     assert memory.since(995).frame is not None
 
 
-def request(**headers: str) -> HTTPServerRequest:
+def request(path: str = "/live", **headers: str) -> HTTPServerRequest:
     named = HTTPHeaders({"Host": "localhost:7003"} | headers)
-    return HTTPServerRequest(start_line=RequestStartLine("GET", "/live", "HTTP/1.1"), headers=named)
+    return HTTPServerRequest(start_line=RequestStartLine("GET", path, "HTTP/1.1"), headers=named)
 
 
 def test_the_cookie_is_a_session_of_its_own_and_only_those_of_this_token_and_port_open() -> None:
@@ -197,6 +197,44 @@ def test_a_session_ends_after_thirty_days_whatever_the_browser_keeps() -> None:
     assert access.has_session(request(Cookie=cookie))
     now_s += 2
     assert not access.has_session(request(Cookie=cookie))
+
+
+def test_a_link_leads_to_its_chart_alone_and_ends() -> None:
+    now_s = 1_800_000_000.0
+    access = Access("secret", frozenset({"localhost:7003"}), is_secure=False, clock=lambda: now_s)
+    address = "/charts/roofline?runs=a"
+    signature = access.new_link(address, days=2)
+    link = access.read_link(signature)
+    assert link is not None
+    assert access.read_link(signature[:-1]) is None
+    cookie = access.link_cookie(request(), signature, link).partition(";")[0]
+    for path, is_let_through in (
+        ("/charts/roofline?runs=a", True),
+        ("/charts/roofline/?runs=a", True),
+        ("/charts/roofline/ws", True),
+        ("/static/js/bokeh.min.js", True),
+        ("/charts/roofline?runs=b", False),
+        ("/charts/roofline", False),
+        ("/charts/samples?runs=a", False),
+        ("/live/ws", False),
+        ("/live", False),
+    ):
+        assert access.has_link(request(path, Cookie=f"other=1; {cookie}")) == is_let_through, path
+    now_s += 2 * 86_400 + 1
+    assert access.read_link(signature) is None
+    assert not access.has_link(request("/charts/roofline?runs=a", Cookie=cookie))
+
+
+def test_frames_of_sites_that_are_not_named_are_refused_with_the_setting_that_names_them() -> None:
+    access = Access("secret", frozenset({"localhost:7003"}), is_secure=False, frame_ancestors=("https://wiki.example",))
+
+    def refusal(**headers: str) -> str:
+        return access.why_not_framed(request(**{name.replace("_", "-"): value for name, value in headers.items()}))
+
+    assert refusal(Sec_Fetch_Dest="iframe", Referer="https://wiki.example/page") == ""
+    assert refusal(Sec_Fetch_Dest="iframe", Referer="http://localhost:7003/live") == ""
+    assert refusal(Sec_Fetch_Dest="document", Referer="https://evil.example/") == ""
+    assert "ui.allowed_frame_ancestors" in refusal(Sec_Fetch_Dest="iframe", Referer="https://evil.example/")
 
 
 def test_foreign_hosts_and_origins_are_told_apart() -> None:

@@ -131,7 +131,7 @@ def dashboard_framed_by(port: int, dashboard: Dashboard, token_file: Path) -> It
     token_file.write_text(dashboard.ui.token)
     token_file.chmod(0o600)
     origin = f"http://localhost:{port}"
-    arguments = ("--analyzer-token-file", str(token_file), "--allowed-frame-ancestors", f'["{origin}"]')
+    arguments = ("--analyzer-token-file", str(token_file), "--allowed-frame-ancestors", origin)
     with private_directory() as directory:
         services = ServiceProcesses(directory)
         try:

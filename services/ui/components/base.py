@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
@@ -38,6 +39,13 @@ class Component(Viewer):
 
     def __panel__(self) -> Viewable:
         return self.layout
+
+
+def lay_out(context: Context, column: Any, parts: Sequence[Any]) -> None:
+    """Show these parts below each other, unless they are shown already. The browser draws them before they change again."""
+    if list(column) != list(parts):
+        column[:] = list(parts)
+        context.has_new_inputs = True
 
 
 def card(*parts: Any, classes: tuple[str, ...] = ()) -> pn.Column:

@@ -109,6 +109,12 @@ class Figure:
         self._slant = self.figure.xaxis[0].major_label_orientation
         self.pane = pn.pane.Bokeh(self.figure, sizing_mode="stretch_width", margin=0)
 
+    def set_visible(self, is_visible: bool) -> None:
+        """Show the figure, or take it away. The pane reads this from the figure when its own value becomes the default again."""
+        if self.pane.visible != is_visible:
+            self.figure.visible = is_visible
+            self.pane.visible = is_visible
+
     def replace(self, layer: str, columns: Columns) -> None:
         source = self._sources[layer]
         source.data = {name: columns[name] for name in source.data}

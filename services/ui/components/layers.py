@@ -24,7 +24,7 @@ from kernalyse.services.ui.components.kernels import DTYPES, RunChoice
 from kernalyse.services.ui.components.layer_tree import NO_RUN, LayerPlace, LayerRun
 from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.results import efficiency_cell
-from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, TableRows
+from kernalyse.services.ui.components.table_rows import ASKING, NO_MATCH, REFRESH_INTERVAL_S, TableRows
 from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.names_wanted import whole
 from kernalyse.services.ui.question import Question
@@ -327,8 +327,7 @@ class LayerKinds(Component):
 
     def _draw(self, run: Run | None, kinds: pl.DataFrame | None) -> None:
         is_shown = run is not None and kinds is not None and not kinds.is_empty()
-        if self.figure.pane.visible != is_shown:
-            self.figure.pane.visible = is_shown
+        self.figure.set_visible(is_shown)
         if run is None or kinds is None or not is_shown:
             missing = NO_RUN if run is None else self._kinds.problem or (ASKING if kinds is None else "No layer has a time.")
             self._card.show_legend(())
@@ -400,6 +399,9 @@ class LayerTable(TableRows):
 
     def runs(self) -> list[Run]:
         return self._layers.runs
+
+    def nothing(self) -> str:
+        return self._layers.missing or NO_MATCH
 
     def _choose_table(self, event: Any) -> None:
         if event.new != self.table:

@@ -142,6 +142,11 @@ class TableRows(PagedRows):
     def choose(self, key: str) -> None:
         """Choose the row of this key."""
 
+    def nothing(self) -> str:
+        """Return what is said where no rows are left."""
+        chosen = self.context.view.runs
+        return (NO_MATCH if chosen or filters.has_any(self.context.view) else NOTHING) + (OTHER_ROWS if chosen else "")
+
     def chosen(self) -> str:
         """Return the key of the chosen row; empty: none."""
         return ""
@@ -181,10 +186,7 @@ class TableRows(PagedRows):
     def _empty(self, answer: TablePage | None, *, is_reading: bool) -> str:
         if answer is None:
             return ASKING
-        if is_reading:
-            return READING
-        chosen = self.context.view.runs
-        return (NO_MATCH if chosen or filters.has_any(self.context.view) else NOTHING) + (OTHER_ROWS if chosen else "")
+        return READING if is_reading else self.nothing()
 
     def _choose(self, place: int) -> None:
         if place < len(self._keys) and self._keys[place]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
 from kernalyse.services.ui.components.kernel_charts import ChartedRows, HeatmapChart, IntensityChart, PerformanceChart
 from kernalyse.services.ui.components.kernel_detail import Chosen, ClockChart, DistributionChart, Listings, OrderChart, RowHead
 from kernalyse.services.ui.components.kernels import KernelFilters, KernelTable
@@ -51,11 +51,5 @@ class KernelsPage(Component):
             self._split.css_classes = classes
         samples = [self._sample_grid] if any(chart.has_rows for chart in self._samples) else []
         listings = [self._listings.layout] if self._listings.has_rows else []
-        _lay_out(self._detail, [self._head.layout, *samples, *listings])
-        _lay_out(self.layout, [*self._always, *([self._detail] if self._view.configuration else [])])
-
-
-def _lay_out(column: Any, parts: list[Any]) -> None:
-    """Show these parts below each other, unless they are shown already."""
-    if list(column) != parts:
-        column[:] = parts
+        lay_out(self.context, self._detail, [self._head.layout, *samples, *listings])
+        lay_out(self.context, self.layout, [*self._always, *([self._detail] if self._view.configuration else [])])

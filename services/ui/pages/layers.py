@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
 from kernalyse.services.ui.components.layer_tree import LayerRun, LayerTree, out_of
 from kernalyse.services.ui.components.layers import (
     LayerFilters,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LayersPage(Component):
-    """Lays out what the page shows; whole passes are left out where no run of a model is shown."""
+    """Lays out what the page shows; what tells of layers and of whole passes is left out where the run has none."""
 
     def __init__(self, context: Context, view: LayersView) -> None:
         super().__init__(context)
@@ -47,9 +47,10 @@ class LayersPage(Component):
         self._passes: pn.Column | None = None
         self.parts = (layers, choices, tree, runners, facts, inside, kernels, kinds, table)
         of_layer = pn.Column(inside, kernels, css_classes=["of-layer"], sizing_mode="stretch_width")
-        self._shown = (choices, tree, runners, facts, of_layer, kinds)
+        self._always = (choices, tree)
+        self._of_layers = (runners, facts, of_layer, kinds)
         self._table = table
-        self._stage = self.layout = pn.Column(*self._shown, table, css_classes=["stage"], sizing_mode="stretch_width")
+        self._stage = self.layout = pn.Column(*self._always, table, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
@@ -57,9 +58,9 @@ class LayersPage(Component):
         has_passes = any(map(is_of_model, self._layers.runs))
         if has_passes and self._passes is None:
             self._passes = self._made_passes()
-        wanted = [*self._shown, *([self._passes] if has_passes else []), self._table]
-        if len(self._stage) != len(wanted):
-            self._stage[:] = wanted
+        has_layers = self._layers.place is not None and not self._layers.missing
+        wanted = [*self._always, *(self._of_layers if has_layers else ()), *([self._passes] if has_passes else ()), self._table]
+        lay_out(self.context, self._stage, [getattr(part, "layout", part) for part in wanted])
 
     def _made_passes(self) -> pn.Column:
         """Made where they are needed: seven figures of which a trace has none."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import panel as pn
 
 from kernalyse.services.ui.charts.node_telemetry import METRICS
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
 from kernalyse.services.ui.components.node_cards import AddNode, NodeFacts, NodeList, NodeRuns, shown_node
 from kernalyse.services.ui.components.node_devices import Devices
 from kernalyse.services.ui.components.node_hour import MetricChart, NodeReadings
@@ -41,5 +41,4 @@ class NodesPage(Component):
         super().update()
         is_any = shown_node(self.context, self._view) is not None
         shown = [self._facts.layout, self._of_node] if is_any else [self._facts.layout]
-        if list(self._stage) != shown:
-            self._stage[:] = shown
+        lay_out(self.context, self._stage, shown)

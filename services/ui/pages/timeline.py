@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.components.timeline_panels import ChosenEvent, MarkedStretch, TimelineFilters
 from kernalyse.services.ui.view import TimelineView
@@ -25,9 +25,9 @@ class TimelinePage(Component):
         panels = (ChosenEvent(context, self._chart), MarkedStretch(context, self._chart))
         self.parts = (self._chart, choices, *panels)
         self._panels = pn.Column(*panels, css_classes=["timeline-panels"], sizing_mode="stretch_width")
-        self._stage = self.layout = pn.Column(choices, self._chart, css_classes=["stage"], sizing_mode="stretch_width")
+        self._always = (choices.layout, self._chart.layout)
+        self._stage = self.layout = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
-        if (len(self._stage) > 2) != self._chart.figure.frame.visible:
-            self._stage[2:] = [self._panels] if self._chart.figure.frame.visible else []
+        lay_out(self.context, self._stage, [*self._always, *([self._panels] if self._chart.figure.frame.visible else ())])

@@ -28,11 +28,12 @@ DRAWN_LEVELS: Final = ("dram", "l2")
 """Slopes that are drawn when nobody asks for others."""
 
 ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below it at most
-SLOPE_NAME_PLACES: Final = (0.45, 0.6)  # further down a phone has no room to the left of a slope
-LONG_SLOPE_NAME_PLACE: Final = 0.68  # nor below this for a name with BUSY in it
+SLOPE_NAME_PLACES: Final = (0.5, 0.66)  # further down a phone has no room to the left of a slope
+LONG_SLOPE_NAME_PLACE: Final = 0.78  # nor below this for a name with BUSY_MARK in it
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
 BUSY: Final = f" {DISTURBED_SYMBOL} busy"
+BUSY_MARK: Final = f" {DISTURBED_SYMBOL}"
 """Beside the value of a ceiling that other programs on the host may have lowered."""
 
 Floats = npt.NDArray[np.float64]
@@ -157,7 +158,7 @@ def label_columns(ceilings: Columns) -> Columns:
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
     all_flat = ceilings["y0"] == ceilings["y1"]
     roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
-    is_long = np.array([BUSY in text for text in texts], bool)
+    is_long = np.array([BUSY_MARK in text for text in texts], bool)
     slope_place = np.maximum(_place_below(roofs.min(initial=np.inf), y0, y1), np.where(is_long, LONG_SLOPE_NAME_PLACE, 0.0))
     place = np.where(is_flat, 1.0, slope_place)
     is_crowded = np.array(
@@ -189,8 +190,13 @@ def _names_of(ceilings: Columns) -> tuple[npt.NDArray[np.int64], list[str]]:
             is_flat = ceilings["y0"][row] == ceilings["y1"][row]
             together.setdefault((ceilings["device"][row], ceilings["y1"][row]) if is_flat else (row,), []).append(row)
     rows = list(together.values())
-    texts = [f" {_in_short([ceilings['name'][row] for row in same])} {ceilings['value'][same[0]]} " for same in rows]
+    texts = [_label([ceilings["name"][row] for row in same], ceilings["value"][same[0]]) for same in rows]
     return np.array([same[0] for same in rows], dtype=np.int64), texts
+
+
+def _label(names: Sequence[str], value: str) -> str:
+    """As short as it can be understood: below a chart on a phone there is more room than to the left of a slope."""
+    return f" {_in_short([name.removesuffix(' cache') for name in names])} {value.replace(BUSY, BUSY_MARK)} "
 
 
 def _in_short(names: Sequence[str]) -> str:

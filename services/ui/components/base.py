@@ -67,7 +67,7 @@ class Tick(pn.widgets.CheckBoxGroup):
 
     def __init__(self, parameter: Any, **params: Any) -> None:
         self._word = str(parameter.label)
-        super().__init__(options=[self._word], margin=0, **params)
+        super().__init__(options=[self._word], margin=0, css_classes=["tick-box"], **params)
         self._owner, self._name = parameter.owner, str(parameter.name)
         self._follow()
         self._owner.param.watch(self._follow, self._name)

@@ -67,7 +67,7 @@ class RunHeader(LiveChart):
                                      "Keep it running", "Cancel the run", lambda: self._start(self._cancel_run()))  # fmt: skip
         self._ask_delete = Confirmation("Delete this run?", "All that was measured in it goes, for everybody.",
                                      "Keep it", "Delete the run", lambda: self._start(self._delete_run()))  # fmt: skip
-        head = pn.FlexBox(self._title, self._cancel, self._exports, css_classes=["run-head"], sizing_mode="stretch_width")
+        head = pn.FlexBox(self._title, self._cancel, self._exports, css_classes=["run-head"], gap="8px 12px", sizing_mode="stretch_width")
         self.layout = card(
             head, self._progress, self._facts, self._notes_card, self._ask_cancel.modal, self._ask_delete.modal, classes=("run-card",)
         )

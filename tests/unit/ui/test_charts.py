@@ -253,7 +253,7 @@ def test_a_ceiling_of_a_busy_host_says_so_beside_its_line() -> None:
     busy, quiet = ceiling("dram", 11.5e9) | {"host_busy_ratio": 0.98}, ceiling("float32", 240e9) | {"host_busy_ratio": 0.2}
     lines = roofline.ceiling_columns(roofline.shown_ceilings(pl.DataFrame([busy, quiet]), ()), SPAN, LIGHT)
     assert lines["value"].tolist() == ["11.5 GB/s ⚠ busy", "240 Gflop/s"]
-    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 11.5 GB/s ⚠ busy ", " float32 240 Gflop/s "]
+    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 11.5 GB/s ⚠ ", " float32 240 Gflop/s "]
 
 
 def test_what_was_disturbed_is_said_below_the_chart_and_at_its_points() -> None:

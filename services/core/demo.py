@@ -6,6 +6,7 @@ from typing import Final
 
 from kernalyse.services.core.model import KernelSelection, KernelSweep, MeasuringOptions, RunSpec
 
+TITLE: Final = "Demo sweep"
 MIN_DURATION_NS: Final = 500_000_000
 MAX_DURATION_NS: Final = 2_500_000_000
 """Limits of one configuration, a point every second or two: longer is dull to watch, shorter gives wide intervals."""
@@ -21,4 +22,4 @@ def demo_spec() -> RunSpec:
         kernels=tuple(KernelSelection(name) for name in KERNELS),
         measuring=MeasuringOptions(min_duration_ns=MIN_DURATION_NS, max_duration_ns=MAX_DURATION_NS),
     )
-    return RunSpec(sweep, title="Demo sweep")
+    return RunSpec(sweep, title=TITLE)

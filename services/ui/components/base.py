@@ -63,6 +63,13 @@ class Tick(pn.widgets.CheckBoxGroup):
         self.value = [self._word] if getattr(self._owner, self._name) else []
 
 
+def lay_out(context: Context, column: Any, parts: list[Any]) -> None:
+    """Show these parts below each other in the column, unless they are shown already."""
+    if list(column) != parts:
+        context.has_new_inputs = True
+        column[:] = parts
+
+
 def field(widget: Any, parameter: Any, **params: Any) -> Any:
     """Return a widget of the parameter that fills the width of its place."""
     return widget.from_param(parameter, sizing_mode="stretch_width", margin=0, min_width=0, **params)

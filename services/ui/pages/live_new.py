@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import panel as pn
 
 from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.first_visit import FirstVisit
 from kernalyse.services.ui.components.live import LiveResults, LiveRoofline, LiveRun, Log, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.nodes import NodeCards
 from kernalyse.services.ui.components.run_header import RunHeader
@@ -34,12 +35,13 @@ class LivePage(Component):
         self._telemetry = TelemetryChart(context, view, run)
         self._log = Log(context, view, run)
         self._results = LiveResults(context, self._roofline)
-        header = RunHeader(context, view, run, self._roofline)
+        self._header = RunHeader(context, view, run, self._roofline)
+        self._first = FirstVisit(context, "live")
         self._run = run
         charts = (self._samples, self._roofline, self._telemetry, self._log)
-        self.parts = (run, *charts, self._results, header, runs, nodes)
+        self.parts = (run, *charts, self._results, self._header, self._first, runs, nodes)
         grid = pn.Column(*charts, css_classes=["charts"], sizing_mode="stretch_width")
-        stage = pn.Column(header, grid, self._results, css_classes=["stage"], sizing_mode="stretch_width")
+        stage = pn.Column(self._header, self._first, grid, self._results, css_classes=["stage"], sizing_mode="stretch_width")
         aside = pn.Column(runs, nodes, css_classes=["aside"], sizing_mode="stretch_width")
         self.layout = pn.Column(aside, stage, css_classes=["two"], sizing_mode="stretch_width")
 
@@ -47,7 +49,8 @@ class LivePage(Component):
         super().update()
         run = self._run.run
         has_points = run is not None and (not run.is_trace or self._roofline.points.count > 0)
-        shown = {
+        shown: dict[Component, bool] = {
+            self._header: not self._first.is_shown,
             self._samples: run is not None and not run.is_trace,
             self._roofline: has_points,
             self._results: has_points,

@@ -85,9 +85,10 @@ OFFERS: Final = {
         "No two runs to compare yet",
         "Here a run stands beside an earlier one: each configuration's speed-up with its interval and verdict, both runs on one roofline, "
         "and how their sources differ. Of two traces: which kernels and layers take more time, and which less. "
-        "The examples are of one model, its attention written out and fused. The demo sweep is compared when it has run twice.",
+        "The examples are of one model, with its attention written out and with PyTorch's fused one.",
         "kernalyse bench saxpy --processes 5",
         traces=(WRITTEN_OUT, FUSED),
+        has_demo=False,
     ),
     "history": Offer(
         "Nothing has a history yet",

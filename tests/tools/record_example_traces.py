@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from torch import nn
-from torch.nn import functional
+import torch  # type: ignore[import-not-found, unused-ignore]
+from torch import nn  # type: ignore[import-not-found, unused-ignore]
+from torch.nn import functional  # type: ignore[import-not-found, unused-ignore]
 
 from kernalyse.services.profiler.collectors.python_hook import ModuleRanges
 
@@ -27,7 +27,7 @@ KEPT: Final = ("schemaVersion", "record_shapes", "with_modules", "with_flops", "
 """Members of the trace; others name the machine and the file."""
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
         self.norm_1, self.norm_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
@@ -39,7 +39,7 @@ class Block(nn.Module):
         return x + self.feed_forward(self.norm_2(x))
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
@@ -57,7 +57,7 @@ class Attention(nn.Module):
         return self.output(found.transpose(1, 2).reshape(x.shape))
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY_SIZE, WIDTH)

@@ -117,6 +117,7 @@ class FirstVisit(Component):
         self._offer = OFFERS[page]
         self._is_wanted = is_wanted or (lambda: has_no_runs(context))
         self._is_loading = self._is_starting = False
+        self._started_run_id = ""  # until the list of runs has it
         self._unwatch = context.uploads.imports.watch(context.wake)
         offer = self._offer
         self._load = pn.widgets.Button(margin=0, color="default" if offer.has_demo else "primary", on_click=self._begin_loading)
@@ -139,6 +140,8 @@ class FirstVisit(Component):
         return bool(self.layout.visible)
 
     def update(self) -> None:
+        if any(run.run_id == self._started_run_id for run in self.context.overview.runs):
+            self._started_run_id = ""
         is_wanted = self._is_wanted()
         if self.layout.visible != is_wanted:
             self.layout.visible = is_wanted
@@ -150,11 +153,16 @@ class FirstVisit(Component):
         is_loading = self._is_loading or any(imports.is_sending(path) for path in offer.traces)
         what = "an example trace" if len(offer.traces) == 1 else "two example traces"
         self._load.param.update(label=f"Loading {what}…" if is_loading else f"Load {what}", disabled=is_loading)
-        is_running = any(run.spec.title == DEMO_TITLE and not run.state.is_final for run in overview.runs)
+        is_running = self._is_running()
         label = "Starting the demo sweep…" if self._is_starting else "The demo sweep runs" if is_running else "Start the demo sweep"
         is_served = any(status.health is NodeHealth.SERVING for status in overview.nodes)
         self._start.param.update(label=label, disabled=self._is_starting or is_running, visible=is_served)
         self._no_node.visible = offer.has_demo and not is_served
+
+    def _is_running(self) -> bool:
+        """Whether the demo sweep runs or waits, which the list of runs tells a little later than its start."""
+        runs = self.context.overview.runs
+        return bool(self._started_run_id) or any(run.spec.title == DEMO_TITLE and not run.state.is_final for run in runs)
 
     def _begin_loading(self, _event: Any) -> None:
         if not self._is_loading:
@@ -170,7 +178,7 @@ class FirstVisit(Component):
         self.context.view.runs = [run.run_id for run in runs]
 
     def _begin_starting(self, _event: Any) -> None:
-        if not self._is_starting:
+        if not self._is_starting and not self._is_running():
             self._is_starting = True
             self.context.wake()
             self.context.carry_out(self._started())
@@ -180,6 +188,7 @@ class FirstVisit(Component):
             run = await start_run(self.context.client, demo_spec(), (), "")
         finally:
             self._is_starting = False
+        self._started_run_id = run.run_id
         self.context.view.runs = [run.run_id]
 
     def close(self) -> None:

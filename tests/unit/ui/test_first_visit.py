@@ -39,7 +39,7 @@ class Starting(Client):
     async def call(self, work: Any) -> Any:
         return await work(self)
 
-    async def StartRun(self, request: Any, timeout: float) -> Any:  # noqa: N802 - as the contract calls it
+    async def StartRun(self, request: Any, timeout: float) -> Any:
         self.started.append(decode(request.spec, RunSpec))
         return messages.AnalyzerServiceStartRunResponse(run=encode(DEMO))
 
@@ -72,12 +72,12 @@ def uploads_of(client: Client) -> tuple[Uploads, Read]:
 async def test_each_page_says_what_it_will_show_until_there_is_a_run(page: str) -> None:
     first = FirstVisit(context_of(Starting()), page)
     first.update()
-    assert first.is_shown
+    assert first.layout.visible
     assert first._load.label.startswith("Load ")
     assert first._start.visible
     first.context.view.runs = ["r"]
     first.update()
-    assert not first.is_shown
+    assert not first.layout.visible
     first.close()
 
 
@@ -122,8 +122,16 @@ async def test_the_demo_sweep_is_started_once() -> None:
     first.update()
     assert (first._start.label, first._start.disabled) == ("Starting the demo sweep…", True)
     await updated(first.update)
+    first._start.clicks += 1  # as the second of a double click, which comes when the first has been answered
+    await updated(first.update)
     assert client.started == [demo_spec()]
     assert first.context.view.runs == ["demo"]
+    client.nodes.receive((), (DEMO,), (), False)
+    first.update()
+    client.nodes.forget_run("demo")  # it is cancelled, and deleted
+    first.context.view.runs = []
+    first.update()
+    assert (first._start.label, first._start.disabled) == ("Start the demo sweep", False)
 
 
 async def test_while_the_demo_sweep_runs_it_is_not_started_again() -> None:

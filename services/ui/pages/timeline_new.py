@@ -26,11 +26,12 @@ class TimelinePage(Component):
         panels = (ChosenEvent(context, self._chart), MarkedStretch(context, self._chart))
         self._first = FirstVisit(context, "timeline", lambda: self._chart.has_none)
         self.parts = (self._chart, choices, *panels, self._first)
-        self._always = [choices.layout, self._chart.layout, self._first.layout]
+        self._always = [choices.layout, self._chart.layout]
         self._panels = pn.Column(*panels, css_classes=["timeline-panels"], sizing_mode="stretch_width")
         self.layout: Any = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
+        above = [] if has_no_runs(self.context) else self._always
         panels = [self._panels] if self._chart.figure.frame.visible else []
-        lay_out(self.context, self.layout, [self._first.layout] if has_no_runs(self.context) else [*self._always, *panels])
+        lay_out(self.context, self.layout, [*above, *([self._first.layout] if self._first.is_shown else panels)])

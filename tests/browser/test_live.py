@@ -55,7 +55,7 @@ def delete_all_runs(dashboard: Dashboard) -> None:
 def test_without_runs_the_page_says_how_to_start(visit: Visit) -> None:
     delete_all_runs(visit.dashboard)
     page = visit.open("/live")
-    expect(page.locator(".run-card")).to_contain_text("kernalyse bench saxpy")
+    expect(page.locator(".first-visit")).to_contain_text("kernalyse bench saxpy")
     expect(page.locator(".node")).to_contain_text("serving")
 
 
@@ -192,5 +192,5 @@ def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, ser
     expect(page.locator(".banner")).to_contain_text("Analyzer unreachable, trying again")
     services.start("analyzer", address=address)
     expect(page.locator(".banner")).to_be_hidden()
-    expect(page.locator(".run-card")).to_contain_text("kernalyse bench saxpy")
+    expect(page.locator(".first-visit")).to_contain_text("kernalyse bench saxpy")
     context.close()

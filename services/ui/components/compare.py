@@ -50,13 +50,7 @@ NOT_ALIKE: Final = "One of these is a trace and the other has measurements: choo
 ONE_RUN: Final = "Both sides are of one run, and of the same sources."
 NO_LAYERS: Final = "This run has its model in one variant only: choose two of them when it is started."
 NO_TURNS: Final = "This run has compared none of its configurations in turns; such a run is made by: kernalyse bench A B --paired"
-NO_PAIR: Final = html(
-    '<div class="hero"><h1>No two runs to compare yet</h1>'
-    "<p>Here a run stands beside an earlier one: each configuration's speed-up with its interval and verdict, both runs on one roofline, "
-    "and how their sources differ. Of two traces: which kernels and layers take more time, and which less.</p>"
-    "<p>Measure a kernel before and after a change, then choose both runs above:</p>"
-    "<pre><code>kernalyse bench saxpy --processes 5</code></pre></div>"
-)
+NO_PAIR: Final = "There are no two runs to compare yet."
 ASKING: Final = "Asking the analyzer."
 COLUMN_WIDTHS_PX: Final = {"verdict": 180, "interval": 170, "median_ratio": 170, "occurrence": 80}
 COLUMN_WIDTH_PX: Final = 102

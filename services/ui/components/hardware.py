@@ -83,8 +83,8 @@ class HardwarePanel(Component):
         buttons = pn.Row(self._note, self._discard, self._download, self._apply, css_classes=["buttons"], sizing_mode="stretch_width")
         self._title = Text(html("<strong>Hardware</strong>"))
         self.layout = pn.Card(
-            self._device, pn.Column(self._form, sizing_mode="stretch_width"), self._problem, buttons, header=self._title, collapsed=True, visible=False,
-            css_classes=["card", "fold", "hardware"], sizing_mode="stretch_width", margin=0,
+            self._device, pn.Column(self._form, sizing_mode="stretch_width"), self._problem, buttons,
+            header=self._title, collapsed=True, visible=False, css_classes=["card", "fold", "hardware"], sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
 
     def close(self) -> None:

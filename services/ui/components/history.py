@@ -48,12 +48,7 @@ NO_CHANGES: Final = pl.DataFrame(
 )  # fmt: skip
 SUBJECT_WORDS: Final = {"configuration": "configuration", "model": "whole pass", "layer": "layer", "kernel": "kernel of a trace"}
 ASKING: Final = "Asking the analyzer."
-NO_RUNS: Final = html(
-    '<div class="hero"><h1>Nothing has been measured yet</h1>'
-    "<p>Each configuration, model and layer has its history here: a point for each run with its interval, the level that the runs keep to, "
-    "and where a regression or an improvement began. Each run adds a point:</p>"
-    "<pre><code>kernalyse bench saxpy</code></pre></div>"
-)
+NO_RUNS: Final = "Nothing has a history yet."
 NO_MATCH: Final = "No history matches these filters, or none has this figure."
 MEANING: Final = (
     "Dashed: levels, with the band that 95 % of such runs lie in. ▼ a regression, ▲ an improvement; hollow: not confirmed yet. "
@@ -142,6 +137,11 @@ class Histories(Component):
     @property
     def is_narrowed(self) -> bool:
         return filters.has_any(self.context.view) or bool(self.view.subject) or self.view.metric != "duration_median_ns"
+
+    @property
+    def has_none(self) -> bool:
+        """Whether nothing has a history at all."""
+        return self._answers[0] is not None and self.listed.is_empty() and not self.is_narrowed and not self.problem
 
     @property
     def has_too_many(self) -> bool:

@@ -45,12 +45,12 @@ MAX_CHARTED_LAYERS: Final = 20_000
 CHARTED: Final = ("layer", "variant", "launch_count", "duration_sum_ns", "share_ratio", "efficiency_ratio", "pass_duration_median_ns")
 NO_KERNEL: Final = "No layer of this run launches such a kernel."
 INSIDE: Final = (
-    '<div class="scroll" tabindex="0"><table><thead><tr><th>Layer</th><th class="n">Time</th><th class="n">Share</th><th class="n">Kernels'
-    '</th><th class="n">Efficiency</th><th>Bound</th></tr></thead><tbody>{}</tbody></table></div>'
+    '<div class="scroll" tabindex="0"><table><thead><tr><th>Layer</th><th class="n">Time</th><th class="n">Share</th>'
+    '<th class="n">Kernels</th><th class="n">Efficiency</th><th>Bound</th></tr></thead><tbody>{}</tbody></table></div>'
 )
 KERNELS: Final = (
-    '<div class="scroll" tabindex="0"><table><thead><tr><th>Kernel</th><th class="n">Launches</th><th class="n">Time</th><th class="n">Share'
-    '</th><th class="n">Efficiency</th><th>Bound</th><th>Look at</th></tr></thead><tbody>{}</tbody></table></div>'
+    '<div class="scroll" tabindex="0"><table><thead><tr><th>Kernel</th><th class="n">Launches</th><th class="n">Time</th>'
+    '<th class="n">Share</th><th class="n">Efficiency</th><th>Bound</th><th>Look at</th></tr></thead><tbody>{}</tbody></table></div>'
 )
 
 

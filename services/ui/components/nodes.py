@@ -64,7 +64,10 @@ def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, An
 
 def _node(node: dict[str, Any]) -> Markup:
     dot = "good" if node["is_serving"] else "bad"
-    head = '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span><strong>{}</strong><span class="note">{}</span></div>'
+    head = (
+        '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span><strong>{}</strong>'
+        '<span class="note">{}</span></div>'
+    )
     parts = [html(head, dot, node["name"], node["health"].lower())]
     if node["problem"]:
         parts.append(html('<p class="problem">{}</p>', node["problem"]))

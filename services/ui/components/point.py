@@ -113,7 +113,10 @@ class PointPanel(Component):
 
 
 TERM: Final = "<div><dt>{}</dt><dd><strong>{}</strong><span>{}</span></dd></div>"
-LEVELS: Final = '<table class="levels"><thead><tr><th>Level</th><th class="n">Byte rate</th><th class="n">Intensity</th><th class="n">Efficiency</th></tr></thead><tbody>{}</tbody></table>'
+LEVELS: Final = (
+    '<table class="levels"><thead><tr><th>Level</th><th class="n">Byte rate</th><th class="n">Intensity</th>'
+    '<th class="n">Efficiency</th></tr></thead><tbody>{}</tbody></table>'
+)
 LEVEL: Final = '<tr><td>{}</td><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
 
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
     from kernalyse.services.ui.view import LiveView
 
-NOTHING: Final = html(
-    '<div class="hero"><h1>Nothing has been measured yet</h1><p>Start a sweep in a terminal; its points appear here while it runs:</p>'
-    "<pre><code>kernalyse bench saxpy</code></pre>"
-    '<p class="note">Or give a kernel of your own: <code>kernalyse bench FILE.cu:KERNEL -p N=1024,2048</code></p></div>'
-)
 MAX_SHOWN_FAILURES: Final = 5
 PROGRESS_STEPS: Final = 1000
 EXPORTS: Final = {
@@ -94,13 +89,7 @@ class RunHeader(LiveChart):
         self._told = told
         if run is None:
             waiting = html('<p class="empty">Waiting for the run.</p>')
-            missing = (
-                html('<p class="problem">This run cannot be shown: {}</p>', problem)
-                if problem
-                else NOTHING
-                if memory is None and overview.is_known
-                else waiting
-            )
+            missing = html('<p class="problem">This run cannot be shown: {}</p>', problem) if problem else waiting
             self._show_parts(is_shown=False)
             self._title.show("")
             self._facts.show(missing)

@@ -56,7 +56,8 @@ class RunList(Component):
         tags = joined(html(' <span class="tag">{}</span>', tag) for tag in told.tags)
         bar = html('<span class="bar" aria-hidden="true"><span style="width:{:.1f}%"></span></span>', (told.progress_ratio or 0) * 100)
         return html(
-            '<li><a href="{href}" class="run-row{mark}"{current} data-run="{run_id}"><span class="run-title" title="{title}">{title}{tags}</span>'
+            '<li><a href="{href}" class="run-row{mark}"{current} data-run="{run_id}">'
+            '<span class="run-title" title="{title}">{title}{tags}</span>'
             '<span class="run-sub">{sub}</span><span class="state {state}">{state}</span>{bar}</a></li>',
             href=self._href(run.run_id),
             mark=" selected" if is_shown else "",

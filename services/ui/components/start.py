@@ -391,7 +391,9 @@ class Repeats(Component):
             classes=("import-head",),
             styles={"flex": "1 1 200px"},
         )
-        return card(pn.FlexBox(title, *buttons, css_classes=["import-line"], gap="6px 10px", sizing_mode="stretch_width"), classes=("again",))
+        return card(
+            pn.FlexBox(title, *buttons, css_classes=["import-line"], gap="6px 10px", sizing_mode="stretch_width"), classes=("again",)
+        )
 
     def _button(self, label: str, run: Run, start: Callable[[AnalyzerClient, Run], Coroutine[Any, Any, Run]]) -> pn.widgets.Button:
         work = partial(start, self.context.client, run)

@@ -45,7 +45,7 @@ MAX_FIXED_PX: Final = 640
 """Of columns beside which long texts take the room that is left: with more, the table is wider than its card and scrolls."""
 
 ASKING: Final = "Asking the analyzer."
-NOTHING: Final = "Nothing has been measured yet. Start with: kernalyse bench saxpy"
+NOTHING: Final = "Nothing has been measured yet."
 NO_MATCH: Final = "No row matches these filters."
 READING: Final = "The trace is being read: its rows appear here."
 OTHER_ROWS: Final = " Sweeps and traces have other rows: choose them under Table."

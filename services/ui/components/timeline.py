@@ -43,16 +43,6 @@ NO_TRACE: Final = (
     "This run has no trace, so nothing tells when its kernels ran: sweeps keep how long each took. Choose a trace, or record one."
 )
 NO_TIMES: Final = "This trace does not tell when its kernels ran (reports of ncu and sums do not). Import one of nsys or of PyTorch."
-WITH_TRACE: Final = html(
-    "<h2>What a trace shows here</h2>"
-    "<p>A row for each stream of a device and for each thread with its ranges and API calls: what ran when, from the whole trace down "
-    "to one launch. Gaps in which a device was idle, and why. "
-    "Of a launch its grid, its layer, the call that launched it and how long it waited. "
-    "Of any stretch how busy the devices were, and with what.</p>"
-    "<p>Record a program that runs on a node, or import a trace of Nsight Systems or PyTorch:</p>"
-    "<pre><code>kernalyse profile -- python train.py\nkernalyse import trace.sqlite\nkernalyse import trace.json</code></pre>"
-    '<p>Both can be done <a href="/start?form=command">on the page Run / Import</a> too.</p>'
-)
 BEING_READ: Final = "The trace is recorded or read; its timeline appears here."
 BEING_WORKED_OUT: Final = "Working out the timeline; of a large trace that takes some seconds the first time."
 AS_PIXELS: Final = "rows with many events show how busy each pixel is (height) and what took most of it (colour)"
@@ -69,6 +59,7 @@ class TimelineChart(Component):
         run: that is shown; None: there is none, or nothing is known of it.
         outline: of its trace; None: nothing of it is there yet.
         match: the one that was jumped to last; None: none of what is searched.
+        has_none: the run has no timeline, or there is no run.
     """
 
     def __init__(self, context: Context, view: TimelineView) -> None:
@@ -76,6 +67,7 @@ class TimelineChart(Component):
         self.view = view
         self.run: Run | None = None
         self.outline: Outline | None = None
+        self.has_none = False
         self.ask = TimelineQuestions(context.client)
         self.figure = TimelineFigure(context.palette, self._moved, self._tapped, self._marked, self._told)
         self._outlines: Question[Outline] = Question(context.wake)
@@ -94,13 +86,12 @@ class TimelineChart(Component):
         self._legend = Legend(view)
         self._download = Download("Timeline", self.figure.bars)
         self._note = Text(classes=("note",), styles={"min-height": "20px"})
-        self._without = Text(classes=("without",))
         self._help = Text(html("<p>{}</p>", HELP), classes=("note",))
         head = pn.FlexBox(
             Text(html("<h2>Timeline</h2>"), sizing_mode=None, styles={"flex": "1"}), self._calls, self._download,
             css_classes=["card-head"], gap="4px 14px", align_items="center", sizing_mode="stretch_width",
         )  # fmt: skip
-        self.layout = card(head, self._note, self._without, self.figure.frame, self._legend, self._help)
+        self.layout = card(head, self._note, self.figure.frame, self._legend, self._help)
 
     def close(self) -> None:
         for question in (self._outlines, self._tile, self._gaps, self._details, self._event):
@@ -284,7 +275,7 @@ class TimelineChart(Component):
         empty = self._empty(problem)
         told = html('<p class="problem">{}</p>', problem) if problem else html("")
         self._note.show(told + html("<p>{}</p>", empty or self._shown_part()))
-        self._without.show(WITH_TRACE if empty in (NO_RUN, NO_TRACE, NO_TIMES) else "")
+        self.has_none = empty in (NO_RUN, NO_TRACE, NO_TIMES)
         for part in (self.figure.frame, self._legend, self._help, self._download):
             if part.visible == bool(empty):
                 part.visible = not empty

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component, card
-from kernalyse.services.ui.components.compare import ComparedTable, CompareFilters, Difference, Pair, SideChoice, Sources, Tiles
+from kernalyse.services.ui.components.base import Component, card, lay_out
+from kernalyse.services.ui.components.compare import NO_PAIR, ComparedTable, CompareFilters, Difference, Pair, SideChoice, Sources, Tiles
 from kernalyse.services.ui.components.compare_charts import ChangeChart, ComparedRoofline, SpeedupChart
+from kernalyse.services.ui.components.first_visit import FirstVisit, has_no_runs
 from kernalyse.services.ui.view import CompareView
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ class ComparePage(Component):
         self._filters = CompareFilters(context, pair)
         self._charts = (SpeedupChart(context, view, pair), ChangeChart(context, view, pair), ComparedRoofline(context, view, pair))
         table = ComparedTable(context, pair)
+        self._first = FirstVisit(context, "compare", lambda: pair.problem == NO_PAIR)
         self._sources = Sources(context, pair)
-        self.parts = (pair, sides, difference, self._tiles, self._filters, *self._charts, table, self._sources)
+        self.parts = (pair, sides, difference, self._tiles, self._filters, *self._charts, table, self._sources, self._first)
         self._grid = pn.Column(*self._charts, css_classes=["charts"], sizing_mode="stretch_width")
-        self.layout = pn.Column(
-            card(sides, difference), self._tiles, self._filters, self._grid, table, self._sources,
-            css_classes=["stage"], sizing_mode="stretch_width",
-        )  # fmt: skip
+        self._sides = card(sides, difference)
+        self._always = [self._tiles.layout, self._filters.layout, self._grid, table.layout, self._sources.layout]
+        self.layout: Any = pn.Column(self._sides, *self._always, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
@@ -47,3 +48,5 @@ class ComparePage(Component):
         classes = ["charts"] if len(drawn) > 1 else ["charts", "of-one"]
         if self._grid.css_classes != classes:
             self._grid.css_classes = classes
+        sides = [] if has_no_runs(self.context) else [self._sides]
+        lay_out(self.context, self.layout, [*sides, *([self._first.layout] if self._first.is_shown else self._always)])

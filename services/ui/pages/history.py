@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
+from kernalyse.services.ui.components.first_visit import FirstVisit
 from kernalyse.services.ui.components.history import Histories, HistoryChart, HistoryFilters, HistoryTable
 from kernalyse.services.ui.view import HistoryView
 
@@ -20,10 +21,12 @@ class HistoryPage(Component):
     def __init__(self, context: Context, view: HistoryView) -> None:
         super().__init__(context)
         histories = Histories(context, view)
-        self.parts = (
-            histories,
-            HistoryFilters(context, histories),
-            HistoryChart(context, view, histories),
-            HistoryTable(context, histories),
-        )
-        self.layout = pn.Column(*self.parts[1:], css_classes=["stage"], sizing_mode="stretch_width")
+        shown = (HistoryFilters(context, histories), HistoryChart(context, view, histories), HistoryTable(context, histories))
+        self._first = FirstVisit(context, "history", lambda: histories.has_none)
+        self.parts = (histories, *shown, self._first)
+        self._always = [part.layout for part in shown]
+        self.layout: Any = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
+
+    def update(self) -> None:
+        super().update()
+        lay_out(self.context, self.layout, [self._first.layout] if self._first.is_shown else self._always)

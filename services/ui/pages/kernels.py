@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import panel as pn
 
 from kernalyse.services.ui.components.base import Component, lay_out
+from kernalyse.services.ui.components.first_visit import FirstVisit
 from kernalyse.services.ui.components.kernel_charts import ChartedRows, HeatmapChart, IntensityChart, PerformanceChart
 from kernalyse.services.ui.components.kernel_detail import Chosen, ClockChart, DistributionChart, Listings, OrderChart, RowHead
 from kernalyse.services.ui.components.kernels import KernelFilters, KernelTable
@@ -32,8 +33,10 @@ class KernelsPage(Component):
         self._intensity, self._performance = IntensityChart(context, view, charted), PerformanceChart(context, view, charted)
         self._head, self._listings = RowHead(context, chosen), Listings(context, chosen)
         self._samples = (OrderChart(context, view, chosen), DistributionChart(context, view, chosen), ClockChart(context, view, chosen))
+        self._first = FirstVisit(context, "kernels")
         self.parts = (
             charted, choices, heatmap, self._intensity, self._performance, table, chosen, self._head, *self._samples, self._listings,
+            self._first,
         )  # fmt: skip
         self._split = pn.Column(self._intensity, self._performance, css_classes=["charts"], sizing_mode="stretch_width")
         self._sample_grid = pn.Column(*self._samples, css_classes=["charts"], sizing_mode="stretch_width")
@@ -52,4 +55,5 @@ class KernelsPage(Component):
         samples = [self._sample_grid] if any(chart.has_rows for chart in self._samples) else []
         listings = [self._listings.layout] if self._listings.has_rows else []
         lay_out(self.context, self._detail, [self._head.layout, *samples, *listings])
-        lay_out(self.context, self.layout, [*self._always, *([self._detail] if self._view.configuration else [])])
+        shown = [*self._always, *([self._detail] if self._view.configuration else [])]
+        lay_out(self.context, self.layout, [self._first.layout] if self._first.is_shown else shown)

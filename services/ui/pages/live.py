@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
+from kernalyse.services.ui.components.first_visit import FirstVisit
 from kernalyse.services.ui.components.live import LiveResults, LiveRoofline, LiveRun, Log, SamplesChart, TelemetryChart
 from kernalyse.services.ui.components.nodes import NodeCards
 from kernalyse.services.ui.components.run_header import RunHeader
@@ -35,13 +36,15 @@ class LivePage(Component):
         self._log = Log(context, view, run)
         self._results = LiveResults(context, self._roofline)
         header = RunHeader(context, view, run, self._roofline)
+        self._first = FirstVisit(context, "live")
         self._run = run
         charts = (self._samples, self._roofline, self._telemetry, self._log)
-        self.parts = (run, *charts, self._results, header, runs, nodes)
+        self.parts = (run, *charts, self._results, header, self._first, runs, nodes)
         grid = pn.Column(*charts, css_classes=["charts"], sizing_mode="stretch_width")
-        stage = pn.Column(header, grid, self._results, css_classes=["stage"], sizing_mode="stretch_width")
+        self._always = [header.layout, grid, self._results.layout]
+        self._stage: Any = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
         aside = pn.Column(runs, nodes, css_classes=["aside"], sizing_mode="stretch_width")
-        self.layout = pn.Column(aside, stage, css_classes=["two"], sizing_mode="stretch_width")
+        self.layout = pn.Column(aside, self._stage, css_classes=["two"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
@@ -57,3 +60,4 @@ class LivePage(Component):
         for part, is_shown in shown.items():
             if part.layout.visible != is_shown:
                 part.layout.visible = is_shown
+        lay_out(self.context, self._stage, [self._first.layout] if self._first.is_shown else self._always)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import panel as pn
 
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, lay_out
+from kernalyse.services.ui.components.first_visit import FirstVisit
 from kernalyse.services.ui.components.hardware import HardwarePanel
 from kernalyse.services.ui.components.point import PointPanel
 from kernalyse.services.ui.components.roofline import PointTable, RooflineChart, RooflineFilters, RooflineRows
@@ -39,14 +40,17 @@ class RooflinePage(Component):
         point = PointPanel(context, chart)
         points = PointTable(context, chart)
         hardware = HardwarePanel(context, rows)
-        self.parts = (runs, choices, chart, point, hardware, points)
+        self._first = FirstVisit(context, "roofline")
+        self.parts = (runs, choices, chart, point, hardware, points, self._first)
         self._point = point
         self._diagnosed = pn.Column(chart, point, css_classes=["diagnosed"], sizing_mode="stretch_width")
-        stage = pn.Column(choices, self._diagnosed, hardware, points, css_classes=["stage"], sizing_mode="stretch_width")
-        self.layout = pn.Column(runs, stage, css_classes=["two"], sizing_mode="stretch_width")
+        self._always = [choices.layout, self._diagnosed, hardware.layout, points.layout]
+        self._stage = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
+        self.layout = pn.Column(runs, self._stage, css_classes=["two"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
+        lay_out(self.context, self._stage, [self._first.layout] if self._first.is_shown else self._always)
         classes = ["diagnosed", "with-point"] if self._point.layout.visible else ["diagnosed"]
         if self._diagnosed.css_classes != classes:
             self._diagnosed.css_classes = classes

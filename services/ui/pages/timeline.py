@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
 from kernalyse.services.ui.components.base import Component, lay_out
+from kernalyse.services.ui.components.first_visit import FirstVisit, has_no_runs
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.components.timeline_panels import ChosenEvent, MarkedStretch, TimelineFilters
 from kernalyse.services.ui.view import TimelineView
@@ -23,11 +24,14 @@ class TimelinePage(Component):
         self._chart = TimelineChart(context, view)
         choices = TimelineFilters(context, self._chart)
         panels = (ChosenEvent(context, self._chart), MarkedStretch(context, self._chart))
-        self.parts = (self._chart, choices, *panels)
+        self._first = FirstVisit(context, "timeline", lambda: self._chart.has_none)
+        self.parts = (self._chart, choices, *panels, self._first)
+        self._always = [choices.layout, self._chart.layout]
         self._panels = pn.Column(*panels, css_classes=["timeline-panels"], sizing_mode="stretch_width")
-        self._always = (choices.layout, self._chart.layout)
-        self._stage = self.layout = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
+        self.layout: Any = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
 
     def update(self) -> None:
         super().update()
-        lay_out(self.context, self._stage, [*self._always, *([self._panels] if self._chart.figure.frame.visible else ())])
+        above = [] if has_no_runs(self.context) else self._always
+        panels = [self._panels] if self._chart.figure.frame.visible else []
+        lay_out(self.context, self.layout, [*above, *([self._first.layout] if self._first.is_shown else panels)])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.pages.timeline import TimelinePage
@@ -77,10 +78,14 @@ async def test_a_window_follows_links_and_is_written_down_where_the_user_moves()
     chart.close()
 
 
-async def test_without_runs_it_says_what_a_trace_shows() -> None:
-    client = Client()
-    page = TimelinePage(Context(client, View(), Browser(), lambda: None), TimelineView())
+async def test_without_a_trace_it_says_what_one_shows() -> None:
+    page = TimelinePage(Context(Client(), View(), Browser(), lambda: None), TimelineView())
     page.update()
-    assert "kernalyse import" in page._chart._without.object
+    assert list(page.layout) == [page._first.layout]
+    page.close()
+    page = TimelinePage(context_of(Client(replace(TRACE, spec=demo_spec()))), TimelineView())
+    page.update()
+    assert page._first.is_shown
+    assert "This run has no trace" in page._chart._note.object
     assert not page._chart.figure.frame.visible
     page.close()

@@ -84,7 +84,8 @@ class HardwarePanel(Component):
         self._title = Text(html("<strong>Hardware</strong>"))
         self.layout = pn.Card(
             self._device, pn.Column(self._form, sizing_mode="stretch_width"), self._problem, buttons,
-            header=self._title, collapsed=True, visible=False, css_classes=["card", "fold", "hardware"], sizing_mode="stretch_width", margin=0,
+            header=self._title, collapsed=True, visible=False, css_classes=["card", "fold", "hardware"],
+            sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import panel as pn
 
 from kernalyse.services.ui.components.base import Component, lay_out
+from kernalyse.services.ui.components.first_visit import FirstVisit
 from kernalyse.services.ui.components.layer_tree import LayerRun, LayerTree, out_of
 from kernalyse.services.ui.components.layers import (
     LayerFilters,
@@ -45,7 +46,8 @@ class LayersPage(Component):
         inside, kernels = LayerText(layers, layers_inside), LayerText(layers, layer_kernels)
         table = LayerTable(context, view, layers)
         self._passes: pn.Column | None = None
-        self.parts = (layers, choices, tree, runners, facts, inside, kernels, kinds, table)
+        self._first = FirstVisit(context, "layers")
+        self.parts = (layers, choices, tree, runners, facts, inside, kernels, kinds, table, self._first)
         of_layer = pn.Column(inside, kernels, css_classes=["of-layer"], sizing_mode="stretch_width")
         self._always = (choices, tree)
         self._of_layers = (runners, facts, of_layer, kinds)
@@ -60,6 +62,7 @@ class LayersPage(Component):
             self._passes = self._made_passes()
         has_layers = self._layers.place is not None and not self._layers.missing
         wanted = [*self._always, *(self._of_layers if has_layers else ()), *([self._passes] if has_passes else ()), self._table]
+        wanted = [self._first] if self._first.is_shown else wanted
         lay_out(self.context, self._stage, [getattr(part, "layout", part) for part in wanted])
 
     def _made_passes(self) -> pn.Column:

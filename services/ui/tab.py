@@ -207,6 +207,7 @@ class Tab:
         self._entries = PAGES if place in PAGES else {place: CHARTS[place.removeprefix("charts/")]}
         self._views = {name: entry.view() for name, entry in self._entries.items()}
         self._pages: dict[str, Component] = {}
+        self._places: dict[str, pn.Column] = {}  # of the pages; those that are not shown are hidden, and need not be drawn again
         self._pace = pace
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
@@ -217,8 +218,8 @@ class Tab:
         self._fault = ""  # of the page that is shown
         self.browser = Browser()
         self.context = Context(client, View(), self.browser, self.wake, uploads)
-        self.main = pn.Column(css_classes=["main"], sizing_mode="stretch_width")
         self._banner = Text(classes=("banner", "bad"))
+        self.main = pn.Column(self._banner, css_classes=["main"], sizing_mode="stretch_width")
         self._palette = self.context.palette
         self._read(place, query)
         self._show_page()
@@ -296,13 +297,18 @@ class Tab:
         if context.palette is not self._palette:
             self._palette = context.palette
             self._close_pages()  # charts and names are drawn in the colours of the other theme
+            self.main[:] = [self._banner]
         page = self._pages.get(self._page)
         if page is None:
             page = self._pages[self._page] = self._entries[self._page].component(context, self._views[self._page])
         self._update_page(page)
-        if len(self.main) < 2 or self.main[1] is not page.layout:
-            self.main[:] = [self._banner, page.layout]
+        if self._page not in self._places:
+            self._places[self._page] = pn.Column(page.layout, sizing_mode="stretch_width")
+            self.main.append(self._places[self._page])
             context.has_new_inputs = True
+        for name, place in self._places.items():
+            if place.visible != (name == self._page):
+                place.visible = name == self._page
         run_ids = context.shown_run_ids()
         run = self.context.memories(run_ids)[0].run if len(run_ids) == 1 else None
         subject = "" if run is None else run.title
@@ -336,6 +342,7 @@ class Tab:
         for page in self._pages.values():
             page.close()
         self._pages.clear()
+        self._places.clear()
 
     def _closed(self, _context: Any) -> None:
         self._is_closed = True

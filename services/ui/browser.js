@@ -5,6 +5,8 @@ export function render({model}) {
   const main = document.getElementById("main")
   let visits = 0
   let wanted = "" // where the user is going
+  const over = new AbortController() // when another takes the place of this one
+  const {signal} = over
 
   // ------------------------------------------------------------ address and history
 
@@ -81,9 +83,9 @@ export function render({model}) {
     }
   }
 
-  addEventListener("popstate", () => visit(here()))
-  document.addEventListener("click", follow)
-  for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf) // opened elsewhere, or copied
+  addEventListener("popstate", () => visit(here()), {signal})
+  document.addEventListener("click", follow, {signal})
+  for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf, {signal}) // opened elsewhere, or copied
   model.on("address", showAddress)
   model.on("title", () => { document.title = model.title })
   const showSubject = () => { root.dataset.subject = model.subject }
@@ -104,7 +106,7 @@ export function render({model}) {
     model.theme = model.theme === "dark" ? "light" : "dark"
     document.cookie = `kernalyse_theme=${model.theme}; Path=/; SameSite=Strict; Max-Age=31536000`
     showTheme()
-  })
+  }, {signal})
   model.on("theme", showTheme)
 
   // ------------------------------------------------------------ what was typed
@@ -123,14 +125,27 @@ export function render({model}) {
     lost.hidden = false
     const again = async () => {
       try {
-        const answer = await fetch("/login", {method: "HEAD", cache: "no-store"})
-        // Files that are being sent are known to this document alone: it stays until they have arrived.
-        if ((answer.ok || answer.status === 401) && dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return wanted ? location.assign(wanted) : location.reload()
+        const answer = await fetch("/assets/tokens.css", {method: "HEAD", cache: "no-store"})
+        if (answer.ok || answer.status === 401) return await comeAnew(wanted || here())
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }
     setTimeout(again, 500)
   })
+
+  // Files that are being sent are known to this document alone: then it stays, and is filled as at first.
+  async function comeAnew(address) {
+    if (dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return address === here() ? location.reload() : location.assign(address)
+    const {pathname, search} = new URL(address, location.href)
+    const answer = await fetch(`${pathname}/${search}`)
+    if (!answer.ok) return location.assign(address) // such as the login form
+    const page = await answer.text()
+    for (const view of [...Bokeh.index.roots]) view.remove()
+    Bokeh.documents.shift()
+    delete root.dataset.ready
+    lost.hidden = true
+    main.replaceChildren(document.createRange().createContextualFragment(page))
+  }
 
   // ------------------------------------------------------------ updates
 
@@ -143,6 +158,7 @@ export function render({model}) {
     })
   })
 
+  model.on("remove", () => over.abort())
   showAddress()
   showSubject()
   model.acknowledged = model.sent

@@ -1,4 +1,5 @@
 // Address, history and links of the dashboard, and word of each update that has been drawn. Its Python side is browser.py.
+const [DRAWN_MS, LONGEST_MS] = [2500, 20_000] // a page that has kept its size for so long is drawn; that it is waited for
 
 export function render({model}) {
   const root = document.documentElement
@@ -94,13 +95,37 @@ export function render({model}) {
 
   // ------------------------------------------------------------ light and dark
 
-  // Pages are drawn anew in the other colours: what is looked at stays where it is.
+  // Pages are drawn anew in the other colours, which takes a while: what is looked at stays where it is, unless somebody moves meanwhile.
+  let keeping = new AbortController()
+  function keepPlace() {
+    const place = scrollY
+    keeping.abort()
+    const {signal: moved} = keeping = new AbortController()
+    main.style.minHeight = `${main.offsetHeight}px`
+    for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, () => keeping.abort(), {signal: moved})
+    let isFirst = true // told of the size as it is
+    let timer = setTimeout(leave, LONGEST_MS)
+    const drawn = new ResizeObserver(() => {
+      if (!isFirst) {
+        clearTimeout(timer)
+        timer = setTimeout(leave, DRAWN_MS)
+      }
+      isFirst = false
+    })
+    drawn.observe(Bokeh.index.roots.find((view) => main.contains(view.el)).el)
+    function leave() {
+      drawn.disconnect()
+      if (keeping.signal !== moved) return
+      main.style.minHeight = ""
+      if (!moved.aborted) scrollTo(0, place)
+      keeping.abort()
+    }
+  }
+
   function showTheme() {
     if (root.dataset.theme === model.theme) return
     root.dataset.theme = model.theme
-    const place = scrollY
-    main.style.minHeight = `${main.offsetHeight}px`
-    setTimeout(() => { main.style.minHeight = ""; scrollTo(0, place) }, 1000)
+    keepPlace()
   }
   document.getElementById("theme")?.addEventListener("click", () => {
     model.theme = model.theme === "dark" ? "light" : "dark"

@@ -117,7 +117,7 @@ class KernelFilters(Filters):
 class ColumnChoice:
     """Which columns a table has, in a card that opens."""
 
-    def __init__(self, view: KernelsView) -> None:
+    def __init__(self, context: Context, view: KernelsView) -> None:
         self._view = view
         self._boxes = pn.widgets.CheckBoxGroup(options={}, inline=True, margin=0, css_classes=["column-boxes"], sizing_mode="stretch_width")
         self._boxes.param.watch(self._choose, "value")
@@ -125,6 +125,7 @@ class ColumnChoice:
         default = pn.widgets.Button(label="as at first", margin=0, on_click=lambda _event: view.param.update(columns=[]))
         buttons = pn.FlexBox(every, default, gap="8px", css_classes=["column-buttons"], sizing_mode="stretch_width")
         self.layout = fold(Text(html("Columns"), sizing_mode=None), buttons, self._boxes)
+        context.keep("columns", self.layout, ("collapsed",))
 
     @property
     def shown(self) -> tuple[TableColumn, ...]:
@@ -154,7 +155,7 @@ class KernelTable(PagedRows):
         table = field(pn.widgets.Select, view.param.table)
         table.param.update(sizing_mode="fixed", width=230)
         self._download = Text(sizing_mode=None)
-        self._columns = ColumnChoice(view)
+        self._columns = ColumnChoice(context, view)
         tools = pn.FlexBox(table, self._download, gap="6px 10px", align_items="end", sizing_mode=None)
         super().__init__(context, view, "kernels", "Rows", (tools,), (self._columns.layout,), self._choose)
         self._page_view = view

@@ -1,10 +1,13 @@
 // Address, history and links of the dashboard, and word of each update that has been drawn. Its Python side is browser.py.
+const [DRAWN_MS, LONGEST_MS] = [2500, 20_000] // a page that has kept its size for so long is drawn; that it is waited for
 
 export function render({model}) {
   const root = document.documentElement
   const main = document.getElementById("main")
   let visits = 0
   let wanted = "" // where the user is going
+  const over = new AbortController() // when another takes the place of this one
+  const {signal} = over
 
   // ------------------------------------------------------------ address and history
 
@@ -87,10 +90,10 @@ export function render({model}) {
   addEventListener("keydown", (event) => {
     const isTaken = event.composedPath().some((element) => element.matches?.("input, select, textarea, dialog[open], details[open], .modal"))
     if (event.key === "Escape" && model.out && !isTaken) visit(model.out)
-  }, true)
-  addEventListener("popstate", () => visit(here()))
-  document.addEventListener("click", follow)
-  for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf) // opened elsewhere, or copied
+  }, {capture: true, signal})
+  addEventListener("popstate", () => visit(here()), {signal})
+  document.addEventListener("click", follow, {signal})
+  for (const kind of ["pointerdown", "contextmenu"]) document.addEventListener(kind, linkOf, {signal}) // opened elsewhere, or copied
   model.on("address", showAddress)
   model.on("title", () => { document.title = model.title })
   const showSubject = () => { root.dataset.subject = model.subject }
@@ -99,19 +102,43 @@ export function render({model}) {
 
   // ------------------------------------------------------------ light and dark
 
-  // Pages are drawn anew in the other colours: what is looked at stays where it is.
+  // Pages are drawn anew in the other colours, which takes a while: what is looked at stays where it is, unless somebody moves meanwhile.
+  let keeping = new AbortController()
+  function keepPlace() {
+    const place = scrollY
+    keeping.abort()
+    const {signal: moved} = keeping = new AbortController()
+    main.style.minHeight = `${main.offsetHeight}px`
+    for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, () => keeping.abort(), {signal: moved})
+    let isFirst = true // told of the size as it is
+    let timer = setTimeout(leave, LONGEST_MS)
+    const drawn = new ResizeObserver(() => {
+      if (!isFirst) {
+        clearTimeout(timer)
+        timer = setTimeout(leave, DRAWN_MS)
+      }
+      isFirst = false
+    })
+    drawn.observe(Bokeh.index.roots.find((view) => main.contains(view.el)).el)
+    function leave() {
+      drawn.disconnect()
+      if (keeping.signal !== moved) return
+      main.style.minHeight = ""
+      if (!moved.aborted) scrollTo(0, place)
+      keeping.abort()
+    }
+  }
+
   function showTheme() {
     if (root.dataset.theme === model.theme) return
     root.dataset.theme = model.theme
-    const place = scrollY
-    main.style.minHeight = `${main.offsetHeight}px`
-    setTimeout(() => { main.style.minHeight = ""; scrollTo(0, place) }, 1000)
+    keepPlace()
   }
   document.getElementById("theme")?.addEventListener("click", () => {
     model.theme = model.theme === "dark" ? "light" : "dark"
     document.cookie = `kernalyse_theme=${model.theme}; Path=/; SameSite=Strict; Max-Age=31536000`
     showTheme()
-  })
+  }, {signal})
   model.on("theme", showTheme)
 
   // ------------------------------------------------------------ what was typed
@@ -130,14 +157,27 @@ export function render({model}) {
     lost.hidden = false
     const again = async () => {
       try {
-        const answer = await fetch("/login", {method: "HEAD", cache: "no-store"})
-        // Files that are being sent are known to this document alone: it stays until they have arrived.
-        if ((answer.ok || answer.status === 401) && dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return wanted ? location.assign(wanted) : location.reload()
+        const answer = await fetch("/assets/tokens.css", {method: "HEAD", cache: "no-store"})
+        if (answer.ok || answer.status === 401) return await comeAnew(wanted || here())
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }
     setTimeout(again, 500)
   })
+
+  // Files that are being sent are known to this document alone: then it stays, and is filled as at first.
+  async function comeAnew(address) {
+    if (dispatchEvent(new Event("kernalyse-reload", {cancelable: true}))) return address === here() ? location.reload() : location.assign(address)
+    const {pathname, search} = new URL(address, location.href)
+    const answer = await fetch(`${pathname}/${search}`)
+    if (!answer.ok) return location.assign(address) // such as the login form
+    const page = await answer.text()
+    for (const view of [...Bokeh.index.roots]) view.remove()
+    Bokeh.documents.shift()
+    delete root.dataset.ready
+    lost.hidden = true
+    main.replaceChildren(document.createRange().createContextualFragment(page))
+  }
 
   // ------------------------------------------------------------ updates
 
@@ -150,6 +190,7 @@ export function render({model}) {
     })
   })
 
+  model.on("remove", () => over.abort())
   showAddress()
   showSubject()
   model.acknowledged = model.sent

@@ -81,6 +81,7 @@ class Context:
         self.client = client
         self.uploads = uploads or Uploads(client)
         self.browser = browser
+        self.secrets: dict[str, str] = {}  # that are typed but not sent; the browser does not keep them
         self._forms: dict[str, tuple[param.Parameterized, tuple[str, ...]]] = {}
         self.view = view
         self.wake = wake
@@ -127,12 +128,13 @@ class Context:
             name: no other form of the dashboard has it.
             names: of the form's parameters.
         """
+        first = {key: getattr(form, key) for key in names}
         found = {**self.browser.found_drafts, **self.browser.drafts}.get(name, {})
         form.param.update(**{key: value for key, value in found.items() if key in names})
         self._forms[name] = (form, tuple(names))
 
         def changed(*_events: Any) -> None:
-            values = {key: getattr(form, key) for key in names if getattr(form, key) != form.param[key].default}
+            values = {key: getattr(form, key) for key in names if getattr(form, key) != first[key]}
             self.browser.drafts = {**self.browser.found_drafts, **self.browser.drafts, name: values}
 
         form.param.watch(changed, list(names))

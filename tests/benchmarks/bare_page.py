@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import panel as pn
+import panel
 from bokeh.plotting import figure
+
+pn: Any = panel  # as its users write it, without types
 
 
 def bare_page() -> Any:

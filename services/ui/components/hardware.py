@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
 
 PLAIN_PATH: Final = "fma"
+TELL_VALIDITY: Final = """
+const input = Bokeh.index.find_one_by_id(cb_obj.id)?.input_el
+if (input) input.ariaInvalid = String(cb_obj.css_classes.includes("invalid"))
+"""
+"""Colours alone do not tell that a field is wrong."""
 
 
 class FormField:
@@ -38,20 +43,20 @@ class FormField:
             sizing_mode="stretch_width",
             margin=0,
         )
+        self.widget.jscallback(css_classes=TELL_VALIDITY)
         self._note = Text(classes=("note",))
         self._shown = field.value  # what the analyzer said last
         self.layout = pn.Column(self.widget, self._note, css_classes=["field"], sizing_mode="stretch_width")
 
-    @property
-    def is_typed(self) -> bool:
-        return bool(self.widget.value != self._shown)
+    def is_typed(self, event: Any) -> bool:
+        """Return whether the event is of somebody who types in this field."""
+        return bool(event.obj is self.widget and event.new != self._shown)
 
     def show(self, field: Field, problem: str, *, keep_typed: bool) -> None:
         """Show what the analyzer says. problem: what is wrong with what was typed; keep_typed: which stays."""
-        if field.value != self._shown:
-            if not keep_typed:
-                self.widget.value = field.value
-            self._shown = field.value
+        self._shown = field.value
+        if not keep_typed and self.widget.value != field.value:
+            self.widget.value = field.value
         self._note.show(html('<span class="problem" role="alert">{}</span>', problem) if problem else field.fallback)
         classes = ["invalid"] if problem else []
         if self.widget.css_classes != classes:
@@ -126,6 +131,7 @@ class HardwarePanel(Component):
         fields = fields_of(hardware, computes, has_one_peak=has_one_peak)
         if [field.name for field in fields] != list(self._fields):
             self._fields = {field.name: FormField(field) for field in fields}
+            self.context.has_new_inputs = True
             self._form[:] = [field.layout for field in self._fields.values()]
             for form_field in self._fields.values():
                 form_field.widget.param.watch(self._typed, ["value", "value_input"])
@@ -148,16 +154,19 @@ class HardwarePanel(Component):
 
     # ------------------------------------------------------------ what is typed
 
-    def _typed(self, _event: Any) -> None:
+    def _typed(self, *events: Any) -> None:
         """The values that somebody types over are those that were shown with the first letter."""
         hardware = None if self._key is None else self._known.answer_to(self._key)
-        if self._etag is None and hardware is not None and any(field.is_typed for field in self._fields.values()):
+        if (
+            self._etag is None
+            and hardware is not None
+            and any(field.is_typed(event) for field in self._fields.values() for event in events)
+        ):
             self._etag = hardware.etag
 
     def _start_over(self) -> None:
+        """Show what counts in the place of what was typed."""
         self._problems, self._etag, self._is_refused, self._made = {}, None, False, None
-        self._fields = {}
-        self._form[:] = []
         self._problem.show("")
         self._note.show("")
 

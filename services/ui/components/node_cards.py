@@ -100,11 +100,11 @@ class NewNode(param.Parameterized):
 
 
 class AddNode(NodePart):
-    """A form that folds. The token is a secret and is not kept by the browser."""
+    """A form that folds. The token is a secret and is not kept by the browser, but in other colours it is still there."""
 
     def __init__(self, context: Context, view: NodesView) -> None:
         super().__init__(context, view)
-        self._typed = NewNode()
+        self._typed = NewNode(token=context.secrets.pop("token of a node", ""))
         context.keep("add_node", self._typed, ("address", "ca_certificate"))
         self._said = Text(html("<span></span>"))
         self._add = pn.widgets.Button(label="Add", color="primary", margin=0, on_click=lambda _: context.carry_out(self._ask()))
@@ -122,6 +122,9 @@ class AddNode(NodePart):
         context.keep("add_node_card", self._card, ("collapsed",))
         self._is_opened = False
         self.layout = self._card
+
+    def close(self) -> None:
+        self.context.secrets["token of a node"] = self._typed.token
 
     def update(self) -> None:
         overview = self.context.overview

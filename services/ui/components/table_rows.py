@@ -57,9 +57,13 @@ def progress_of(runs: Iterable[Run], overview: Overview) -> tuple[object, ...]:
 
 
 class ColumnChoice:
-    """Which columns a table has, in a card that opens."""
+    """Which columns a table has, in a card that opens.
 
-    def __init__(self, view: TableView) -> None:
+    Args:
+        page: that the table is on.
+    """
+
+    def __init__(self, context: Context, view: TableView, page: str) -> None:
         self._view = view
         self._known: tuple[TableColumn, ...] = ()
         self._boxes = pn.widgets.CheckBoxGroup(options={}, inline=True, margin=0, css_classes=["column-boxes"], sizing_mode="stretch_width")
@@ -68,6 +72,7 @@ class ColumnChoice:
         default = pn.widgets.Button(label="as at first", margin=0, on_click=lambda _event: view.param.update(columns=[]))
         buttons = pn.FlexBox(every, default, gap="8px", css_classes=["column-buttons"], sizing_mode="stretch_width")
         self.layout = fold(Text(html("Columns"), sizing_mode=None), buttons, self._boxes)
+        context.keep(f"columns of {page}", self.layout, ("collapsed",))
 
     @property
     def shown(self) -> tuple[TableColumn, ...]:
@@ -101,7 +106,7 @@ class TableRows(PagedRows):
 
     def __init__(self, context: Context, view: TableView, page: str, tools: Sequence[Any]) -> None:
         self._download = Text(sizing_mode=None)
-        self._columns = ColumnChoice(view)
+        self._columns = ColumnChoice(context, view, page)
         row = pn.FlexBox(*tools, self._download, gap="6px 10px", align_items="end", sizing_mode=None)
         super().__init__(context, view, page, "Rows", (row,), (self._columns.layout,), self._choose)
         self._page_view = view

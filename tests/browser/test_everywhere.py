@@ -11,6 +11,7 @@ from playwright.sync_api import Page, TimeoutError, expect
 
 from kernalyse.services.ui.catalog import PAGES
 from kernalyse.services.ui.charts.performance_rows import configuration_key
+from tests.browser.charts import IS_DRAWN
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.browser
 HOSTILE: Final = "<img src=x onerror='window.wasRun=1'><script>window.wasRun=1</script>"
 LONG: Final = "k" * 10_000
 SERIOUS: Final = ("serious", "critical")
-IS_SETTLED: Final = """() => {
-  const words = (root) => [root.textContent, ...[...root.querySelectorAll("*")].map((element) => element.shadowRoot ? words(element.shadowRoot) : "")].join(" ")
-  return document.documentElement.dataset.ready && !/Waiting for|on its way|Working out/.test(words(document.querySelector("main")))
-}"""
 AXE: Final = Axe()
 
 
@@ -55,7 +52,7 @@ def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in
             chosen = configuration_key({"run_id": list_id, "configuration_index": None, "kernel_name": kernel_name})
             compared = f"baseline={list_id}&candidate={list_id}"
             page.goto(f"{visit.dashboard.url}/{name}?runs={run_id}&{compared}&theme={theme}&table=kernels&configuration={chosen}")
-            page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
+            page.wait_for_function(IS_DRAWN, timeout=PATIENCE_MS)
             for width in (2560, 1280, 390):
                 found += [f"{name}, {width} pixels, {theme}: {fault}" for fault in faults(page, width)]
     assert not found, "\n".join(found)
@@ -82,10 +79,10 @@ def faults(page: Page, width: int) -> list[str]:
 @pytest.mark.slow
 def test_runs_that_are_gone_are_said_to_be(visit: Visit, list_id: str) -> None:
     page = visit.open(f"/live?runs={list_id}")
-    page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
+    page.wait_for_function(IS_DRAWN, timeout=PATIENCE_MS)
     visit.dashboard.delete(list_id)
     for name in PAGES:
         page.goto(f"{visit.dashboard.url}/{name}?runs={list_id}")
-        page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
+        page.wait_for_function(IS_DRAWN, timeout=PATIENCE_MS)
     page.goto(f"{visit.dashboard.url}/live?runs={list_id}")
     expect(page.locator(".run-card")).to_contain_text("This run cannot be shown")

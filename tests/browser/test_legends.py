@@ -108,17 +108,17 @@ def test_of_whole_passes(visit: Visit, tmp_path: Path) -> None:
     files = {"first.json": PROFILE, "second.json": other}
     run_ids = [visit.dashboard.import_file(tmp_path / name, content) for name, content in files.items()]
     page = visit.open(f"/layers?runs={','.join(run_ids)}")
-    see_that_entries_hide(page, "passes_legend", "latency", "throughput", "width", "percentiles", "efficiency")
-    see_that_entries_hide(page, "percentiles_legend", "percentiles", "efficiency")
-    see_that_entries_hide(page, "efficiency_legend", "percentiles", "efficiency")
+    see_that_entries_hide(page, "Whole passes", "latency", "throughput", "width", "percentiles", "efficiency")
+    see_that_entries_hide(page, "Percentiles of latency", "percentiles", "efficiency")
+    see_that_entries_hide(page, "Efficiency: throughput for each layer", "percentiles", "efficiency")
 
 
 @pytest.mark.parametrize("color", ["efficiency", "bound", "category"])
 def test_of_a_tree_of_layers(visit: Visit, tmp_path: Path, color: str) -> None:
     page = visit.open(f"/layers?runs={import_net(visit, tmp_path)}&layer_color={color}")
-    see_that_entries_hide(page, "icicle_legend", "icicle")
+    see_that_entries_hide(page, "Model tree", "icicle")
     if color == "category":
-        page.locator("#f-icicle_legend button.series").first.click()
+        legend(page, "Model tree").locator("button[data-series]").first.click()
         page.wait_for_url(re.compile("hidden="))
         page.get_by_label("Colour").select_option("bound")
         page.wait_for_url(lambda url: "hidden=" not in url)  # which was of other names

@@ -50,7 +50,7 @@ def test_points_of_a_trace_are_its_kernels_or_its_layers(visit: Visit, run_id: s
 
 def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/layers?runs={run_id}")
-    row = page.locator("#f-table tbody tr")
+    row = page.locator(".listed .tabulator-row")
     expect(row).to_contain_text("nn.Module: Linear_0")
     expect(row).to_contain_text("100 %")
     expect(page.get_by_role("link", name="Layers")).to_have_attribute("aria-current", "page")

@@ -53,7 +53,7 @@ def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str) -> None:
     row = page.locator(".listed .tabulator-row")
     expect(row).to_contain_text("nn.Module: Linear_0")
     expect(row).to_contain_text("100 %")
-    expect(page.get_by_role("link", name="Layers")).to_have_attribute("aria-current", "page")
+    expect(page.get_by_role("link", name="Layers", exact=True)).to_have_attribute("aria-current", "page")
     see_that_it_fits(page, 1280, 390)
 
 

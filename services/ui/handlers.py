@@ -198,12 +198,14 @@ class _ReportHandler(_FileHandler):
 class ArtifactHandler(_FileHandler):
     """A file that a run left, passed on part by part, as fast as the browser takes it."""
 
+    _has_begun = False  # a part of the file is on its way
+
     async def get(self) -> None:
         run_id, name = self.get_query_argument("run", ""), self.get_query_argument("name", "")
         try:
             await self._pass_on(run_id, name)
         except KernalyseError as error:
-            if self._headers_written:
+            if self._has_begun:
                 self.detach().close()  # what has come must not look like all of the file
                 return
             self.refuse(error)
@@ -218,6 +220,7 @@ class ArtifactHandler(_FileHandler):
             self.set_header("Content-Length", str(size_bytes))
         async with aclosing(self._client.artifact_parts(run_id, name)) as parts:
             async for part in parts:
+                self._has_begun = True
                 self.write(part)
                 await self.flush()
         self.finish()

@@ -25,12 +25,12 @@ class NodesPage(Component):
         self._view = view
         add = AddNode(context, view)
         nodes, facts = NodeList(context, view), NodeFacts(context, view, add.tell)
-        readings = NodeReadings(context, view)
-        charts = [MetricChart(context, view, metric.name, readings) for metric in METRICS]
+        self._readings = readings = NodeReadings(context, view)
+        self._charts: dict[str, MetricChart] = {}  # of figures that some reading has: few machines have all
         runs, devices = NodeRuns(context, view), Devices(context, view)
-        self.parts = (nodes, add, facts, runs, devices, readings, *charts)
-        grid = pn.Column(*charts, css_classes=["charts"], sizing_mode="stretch_width")
-        self._of_node = pn.Column(runs, devices, readings, grid, css_classes=["stage"], sizing_mode="stretch_width")
+        self.parts = (nodes, add, facts, runs, devices, readings)
+        self._grid = pn.Column(css_classes=["charts"], sizing_mode="stretch_width")
+        self._of_node = pn.Column(runs, devices, readings, self._grid, css_classes=["stage"], sizing_mode="stretch_width")
         aside = pn.Column(nodes, add, css_classes=["aside"], sizing_mode="stretch_width")
         stage = pn.Column(facts, self._of_node, css_classes=["stage"], sizing_mode="stretch_width")
         self._stage = stage
@@ -39,6 +39,12 @@ class NodesPage(Component):
 
     def update(self) -> None:
         super().update()
+        for metric in METRICS:
+            if metric.name not in self._charts and any(len(line["time"]) for line in self._readings.lines[metric.name]):
+                chart = self._charts[metric.name] = MetricChart(self.context, self._view, metric.name, self._readings)
+                chart.update()
+                self.parts = (*self.parts, chart)
+        lay_out(self.context, self._grid, [self._charts[metric.name].layout for metric in METRICS if metric.name in self._charts])
         is_any = shown_node(self.context, self._view) is not None
         shown = [self._facts.layout, self._of_node] if is_any else [self._facts.layout]
         lay_out(self.context, self._stage, shown)

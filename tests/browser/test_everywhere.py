@@ -43,18 +43,20 @@ def trace_id(visit: Visit, tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in_a_name(visit: Visit, list_id: str, trace_id: str) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in_a_name(
+    visit: Visit, list_id: str, trace_id: str, name: str
+) -> None:
     found = []
-    page = visit.open(f"/live?runs={list_id}")
-    for name in PAGES:
-        run_id = trace_id if name in ("layers", "timeline") else list_id
-        for theme, kernel_name in (("light", HOSTILE), ("dark", LONG)):
-            chosen = configuration_key({"run_id": list_id, "configuration_index": None, "kernel_name": kernel_name})
-            compared = f"baseline={list_id}&candidate={list_id}"
-            page.goto(f"{visit.dashboard.url}/{name}?runs={run_id}&{compared}&theme={theme}&table=kernels&configuration={chosen}")
-            page.wait_for_function(IS_DRAWN, timeout=PATIENCE_MS)
-            for width in (2560, 1280, 390):
-                found += [f"{name}, {width} pixels, {theme}: {fault}" for fault in faults(page, width)]
+    run_id = trace_id if name in ("layers", "timeline") else list_id
+    page = visit.open(f"/{name}?runs={run_id}")
+    for theme, kernel_name in (("light", HOSTILE), ("dark", LONG)):
+        chosen = configuration_key({"run_id": list_id, "configuration_index": None, "kernel_name": kernel_name})
+        compared = f"baseline={list_id}&candidate={list_id}"
+        page.goto(f"{visit.dashboard.url}/{name}?runs={run_id}&{compared}&theme={theme}&table=kernels&configuration={chosen}")
+        page.wait_for_function(IS_DRAWN, timeout=PATIENCE_MS)
+        for width in (2560, 1280, 390):
+            found += [f"{name}, {width} pixels, {theme}: {fault}" for fault in faults(page, width)]
     assert not found, "\n".join(found)
 
 

@@ -284,6 +284,7 @@ class HeatmapChart(KernelChart):
         super().__init__(context, view, charted, "Heatmap", figure, "cells")
         self._made: heatmap.Heatmap | None = None
         self._at: tuple[int, int] | None = None  # of the cell; None: the keyboard has not been there
+        self._is_walked = False  # the chart has the focus
         self._color_bar: Any = figure.figure.select_one(ColorBar)
         self._axes = {
             name: pn.widgets.Select(label=label, options=[], sizing_mode="fixed", width=150, margin=0)
@@ -327,7 +328,7 @@ class HeatmapChart(KernelChart):
             self._axes[name].param.update(options=list(values), value=axis.name)
         labels = made.scale.labels(charted.metric) if made.scale else dict.fromkeys(heatmap.SCALE_PLACES, "")
         self._color_bar.update(title=charted.metric.title, major_label_overrides=labels)
-        if self._at is not None:
+        if self._is_walked and self._at is not None:
             self._point(self._at if self._at in self._cells() else None)
         return "" if made.scale else missing_text(rows, charted.metric)
 
@@ -355,6 +356,7 @@ class HeatmapChart(KernelChart):
             key: one of STEPS, "choose", "here" where the chart has got the focus, or "away".
         """
         cells = self._cells()
+        self._is_walked = key != "away"
         if key == "away" or not cells:
             self._point(None)
             return

@@ -122,6 +122,7 @@ export function render({model}) {
     }
     within(document.getElementById("main"), ".bk-tab").forEach((tab, at, tabs) => {
       const isActive = tab.classList.contains("bk-active")
+      tab.parentElement.role = "tablist"
       Object.assign(tab, {role: "tab", ariaSelected: String(isActive), tabIndex: isActive ? 0 : -1})
       if (isActive && Date.now() < sender.turnsUntil) tab.focus()
       tab.onkeydown = ({key}) => {

@@ -8,6 +8,7 @@ import logging
 import math
 import signal
 import ssl
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from bokeh.server.tornado import BokehTornado
 from bokeh.server.util import bind_sockets
 from bokeh.settings import settings as bokeh_settings
 from panel.io.application import build_applications
+from panel.io.state import set_curdoc
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError
@@ -85,6 +87,7 @@ class Dashboard:
     def __init__(self, settings: UiSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self._tabs: set[Tab] = set()
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
@@ -157,8 +160,18 @@ class Dashboard:
     # ------------------------------------------------------------ pages
 
     def _open_tab(self) -> Any:
+        """Bokeh 3.10 asks for it on another thread: what a tab stands on belongs to the loop."""
+        document = pn.state.curdoc
+        if threading.get_ident() == self._thread_id:
+            return self._opened(document)
+        return asyncio.run_coroutine_threadsafe(self._opened_on_loop(document), self._loop).result()
+
+    async def _opened_on_loop(self, document: Any) -> Any:
+        with set_curdoc(document):
+            return self._opened(document)
+
+    def _opened(self, document: Any) -> Any:
         self._last_opening_time = self._loop.time()
-        document: Any = pn.state.curdoc
         request = document.session_context.request
         query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
         if handlers.THEME_COOKIE in request.cookies:

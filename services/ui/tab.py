@@ -281,7 +281,8 @@ class Tab:
         if not self._is_closed:
             self._document.add_next_tick_callback(self._update)
 
-    def _update(self) -> None:
+    async def _update(self) -> None:
+        """Run as a coroutine on the loop: Bokeh 3.10 calls what is none on another thread."""
         self._is_scheduled = False
         self._has_news = False
         self._last_update_time = self._loop.time()

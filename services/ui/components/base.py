@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
@@ -39,6 +41,31 @@ class Component(Viewer):
 
     def __panel__(self) -> Viewable:
         return self.layout
+
+
+def on_loop(call: Callable[..., None]) -> Callable[..., None]:
+    """Return a callback for events of Bokeh's own models, which Bokeh 3.10 calls on any thread: pages change on the server's loop alone."""
+
+    @wraps(call)
+    def called(*arguments: Any) -> None:
+        async def entered() -> None:
+            call(*arguments)
+
+        document = pn.state.curdoc
+        if document is None or _is_loop_running():
+            call(*arguments)
+        else:
+            document.add_next_tick_callback(entered)
+
+    return called
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def lay_out(context: Context, column: Any, parts: Sequence[Any]) -> None:

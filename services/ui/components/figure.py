@@ -16,6 +16,7 @@ from bokeh.util.serialization import make_id
 
 from kernalyse.services.ui.charts.elements import Columns, bokeh_theme
 from kernalyse.services.ui.charts.names import FLAT_LENGTH, lie_flat
+from kernalyse.services.ui.components.base import on_loop
 from kernalyse.services.ui.theme import Palette
 
 _rendering: Final = threading.Lock()
@@ -145,7 +146,7 @@ class Figure:
             if new:
                 choose(new[0])
 
-        self._sources[layer].selected.on_change("indices", chosen)
+        self._sources[layer].selected.on_change("indices", on_loop(chosen))
 
     def choose(self, layer: str, column: str, value: str) -> None:
         """Outlines the layer's mark that has the value in the column; none when there is none."""

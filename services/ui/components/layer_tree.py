@@ -16,7 +16,7 @@ from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
 from kernalyse.services.ui import filters
 from kernalyse.services.ui.charts import icicle
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, on_loop
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
@@ -248,8 +248,8 @@ class LayerTree(Component):
         self.view = view
         self._layers = layers or LayerRun(context, view)
         self.figure = Figure("icicle", ICICLE, context.palette, ("boxes", "names"))
-        self.figure.figure.on_event(Tap, self._tapped)
-        self.figure.figure.on_change("inner_width", self._resized)
+        self.figure.figure.on_event(Tap, on_loop(self._tapped))
+        self.figure.figure.on_change("inner_width", on_loop(self._resized))
         self._width_px = FIRST_WIDTH_PX
         self._icicle: icicle.Icicle | None = None
         self._drawn: object = None

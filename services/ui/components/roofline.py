@@ -19,7 +19,7 @@ from kernalyse.services.ui.charts.elements import Columns, empty_columns
 from kernalyse.services.ui.charts.memory_level import drawn_levels, level_note
 from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, point_style, thinned
 from kernalyse.services.ui.client import TablePage
-from kernalyse.services.ui.components.base import Component, card, field
+from kernalyse.services.ui.components.base import Component, card, field, on_loop
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters
@@ -159,10 +159,10 @@ class RooflineChart(Component):
         self.shown: Shown | None = None  # None: no rows have arrived
         self.neighbours: tuple[str, ...] = ()  # keys of points under the last click
         self.figure = Figure("roofline", ROOFLINE, context.palette, LAYERS)
-        self.figure.figure.on_event("tap", self._tapped)
+        self.figure.figure.on_event("tap", on_loop(self._tapped))
         for span in (self.figure.figure.x_range, self.figure.figure.y_range):
-            span.on_change("start", self._moved)
-            span.on_change("end", self._moved)
+            span.on_change("start", on_loop(self._moved))
+            span.on_change("end", on_loop(self._moved))
         self._drawn: object = None
         self._ringed: object = None
         self._file_problems: Question[TablePage] = Question(context.wake)

@@ -14,6 +14,7 @@ from panel.viewable import Child
 
 from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.timeline_rows import Row
+from kernalyse.services.ui.components.base import on_loop
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.theme import Palette
 from kernalyse.services.ui.time_window import MIN_LENGTH_NS, TimeWindow
@@ -105,10 +106,10 @@ class TimelineFigure:
         self._range: Range1d = self.overview.figure.toolbar.tools[0].x_range
         bars.x_range = ruler.x_range = self._range
         for part in (bars, ruler):
-            part.on_event(SelectionGeometry, self._marked)
-        bars.on_event(Tap, lambda event: on_tap(event.x, event.y))
-        self._range.on_change("start", self._moved)
-        self._range.on_change("end", self._moved)
+            part.on_event(SelectionGeometry, on_loop(self._marked))
+        bars.on_event(Tap, on_loop(lambda event: on_tap(event.x, event.y)))
+        self._range.on_change("start", on_loop(self._moved))
+        self._range.on_change("end", on_loop(self._moved))
         pan, _, mark = bars.toolbar.tools[-3:]
         self.frame = Frame(
             overview=self.overview.pane, ruler=self.ruler.pane, bars=self.bars.pane, range_id=self._range.id, pan_id=pan.id,

@@ -11,7 +11,7 @@ from kernalyse.services.ui import theme
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 
 BEST: Final[CeilingChoice] = "best"
-TITLES: Final[dict[CeilingChoice, str]] = {
+CEILING_CHOICES: Final[dict[CeilingChoice, str]] = {
     "best": "best known",
     "datasheet": "datasheet",
     "clock": "at the clock",
@@ -78,7 +78,7 @@ def choice_note(choice: CeilingChoice, rows: pl.DataFrame, has_ceilings: bool) -
     """What to know of ceilings of this choice; has_ceilings: whether any of it are drawn."""
     if not has_ceilings:
         return (
-            "" if choice == BEST else f"No ceilings of this device are known from this source ({TITLES[choice]}): efficiencies are unknown."
+            "" if choice == BEST else f"No ceilings of this device are known from this source ({CEILING_CHOICES[choice]}): efficiencies are unknown."
         )
     clock_hz = highest_clock_hz(rows)
     if choice == "clock" and clock_hz is not None:

@@ -10,7 +10,7 @@ from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES
 
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 
-TITLES: Final[dict[LevelChoice, str]] = {
+LEVEL_CHOICES: Final[dict[LevelChoice, str]] = {
     "auto": "automatic",
     "dram": "DRAM",
     "l2": "L2 cache",

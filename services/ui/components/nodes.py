@@ -16,7 +16,7 @@ from kernalyse.services.ui.memory import Overview
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
 
-NO_NODE = "No node yet. A profiler that is started on this machine with kernalyse up appears by itself."
+NO_NODE_YET = "No node yet. A profiler that is started on this machine with kernalyse up appears by itself."
 
 
 class NodeCards(Component):
@@ -31,7 +31,7 @@ class NodeCards(Component):
     def update(self) -> None:
         overview = self.context.overview
         nodes = _node_cards(overview, self.context.client)
-        waiting = NO_NODE if overview.is_known else "Waiting for the analyzer's list."
+        waiting = NO_NODE_YET if overview.is_known else "Waiting for the analyzer's list."
         self._nodes.show(joined(_node(node) for node in nodes) or html('<p class="empty">{}</p>', waiting))
         notices = [
             html("<li>{}{}</li>", f"{node['name']}: " if len(nodes) > 1 else "", notice) for node in nodes for notice in node["notices"]

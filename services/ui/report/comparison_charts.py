@@ -24,7 +24,7 @@ def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list
     Args:
         tables: comparison, or kernel_comparison and layer_comparison; roofline and ceilings of both runs.
     """
-    return [*_speed_ups(tables), *_changes(tables), *_rooflines(tables, {baseline_run_id: "before", run_id: "after"})]
+    return [*_speed_ups(tables), *_changes(tables), *_compared_rooflines(tables, {baseline_run_id: "before", run_id: "after"})]
 
 
 def _speed_ups(tables: Tables) -> Iterator[Chart]:
@@ -63,7 +63,7 @@ def _with_places(element: hv.Overlay, names: Mapping[int, str]) -> hv.Overlay:
     return element.opts(hv.opts.Overlay(yticks=[*names.items()]))
 
 
-def _rooflines(tables: Tables, sides: Mapping[str, str]) -> Iterator[Chart]:
+def _compared_rooflines(tables: Tables, sides: Mapping[str, str]) -> Iterator[Chart]:
     rows = tables.get("roofline", pl.DataFrame())
     if rows.is_empty():
         return

@@ -46,11 +46,11 @@ def history_charts(rows: pl.DataFrame) -> Iterator[Chart]:
                 xformatter=tick_formatter(theme.PLAIN_TICKS),
             )
         )
-        note = _note(part, len(parts) if number == 0 else 1)
+        note = _history_note(part, len(parts) if number == 0 else 1)
         yield Chart(f"History of {elided(part['label'][0], MAX_TITLE_LENGTH)}", element, "wide", note)
 
 
-def _note(part: pl.DataFrame, chart_count: int) -> str:
+def _history_note(part: pl.DataFrame, chart_count: int) -> str:
     """chart_count: that it speaks for."""
     notes = [JUDGED if part.height >= MIN_JUDGED_RUNS else NOT_JUDGED]
     changes = part.filter(pl.col("verdict").is_not_null())

@@ -18,7 +18,7 @@ ICICLE_PX: Final = 800.0
 """Wide that names are made to fit into: of a printed page, where letters are wider than in a browser."""
 
 LEVEL_PX: Final = 34
-AXIS_PX: Final = 80
+TREE_AXIS_PX: Final = 80
 MAX_VARIANT_COUNT: Final = 4
 
 
@@ -37,7 +37,7 @@ def _icicles(tree: pl.DataFrame) -> Iterator[Chart]:
         drawn = icicle.icicle(rows, "", "efficiency", LIGHT, ICICLE_PX)
         if drawn.placed.is_empty():
             continue
-        element = icicle.icicle_chart(drawn.boxes, drawn.names, LIGHT, AXIS_PX + LEVEL_PX * drawn.level_count).opts(
+        element = icicle.icicle_chart(drawn.boxes, drawn.names, LIGHT, TREE_AXIS_PX + LEVEL_PX * drawn.level_count).opts(
             hv.opts.Overlay(xlim=(0, drawn.span_ns), ylim=(-float(drawn.level_count), 0))
         )
         key = [Key(name, color) for name, color in icicle.legend_of(rows, "efficiency", LIGHT)]

@@ -17,17 +17,17 @@ from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, LAU
 from kernalyse.services.ui.report.document import Chart, Key
 from kernalyse.services.ui.theme import LIGHT, style_of, values_with
 
-NEEDED: Final = {"configurations": ANNOUNCED, "roofline": PLACED, "failures": FAILED, "kernels": LAUNCHED}
+SWEEP_TABLES: Final = {"configurations": ANNOUNCED, "roofline": PLACED, "failures": FAILED, "kernels": LAUNCHED}
 PREFERRED: Final[tuple[MetricName, ...]] = ("flop_rate", "byte_rate", "duration")
 ROW_PX: Final = 30
-AXIS_PX: Final = 170
+HEATMAP_AXIS_PX: Final = 170
 
 
 def performance_charts(tables: Mapping[str, pl.DataFrame]) -> Iterator[Chart]:
     """tables: by their names; none of them may be missing, all may be empty."""
-    if not all(name in tables for name in NEEDED):
+    if not all(name in tables for name in SWEEP_TABLES):
         return
-    announced, placed, failed, kernels = (tables[name].select(columns) for name, columns in NEEDED.items())
+    announced, placed, failed, kernels = (tables[name].select(columns) for name, columns in SWEEP_TABLES.items())
     rows = performance_rows(announced, placed, failed, kernels.filter(pl.col("launch_count") > 0))
     if rows.is_empty():
         return
@@ -52,7 +52,7 @@ def _heatmap(rows: pl.DataFrame, metric: Metric) -> Iterator[Chart]:
     made = heatmap.heatmap(rows, values, axes, metric)
     if made.scale is None:
         return
-    element = heatmap.heatmap_chart(made.cells, made.gaps, made.marks, LIGHT, AXIS_PX + ROW_PX * max(3, len(made.y.places)))
+    element = heatmap.heatmap_chart(made.cells, made.gaps, made.marks, LIGHT, HEATMAP_AXIS_PX + ROW_PX * max(3, len(made.y.places)))
     cells = next(iter(element))
     bar = hv.Store.lookup_options("bokeh", cells, "plot").kwargs["colorbar_opts"]
     cells.opts(clabel=metric.title, colorbar_opts={**bar, "title": metric.title, "major_label_overrides": made.scale.labels(metric)})

@@ -24,21 +24,21 @@ MAX_DEVICE_LANE_COUNT: Final = 18
 MAX_LANE_COUNT: Final = 28
 """Streams and depths of threads. More rows than these and their devices would be lower than letters on a slide."""
 
-AXIS_PX: Final = 60
+TIMELINE_AXIS_PX: Final = 60
 TICK_COUNT: Final = 4  # of time: more lie on each other where a telephone shows the page
 NAMED_PX: Final = 700
 """Wide that names are made to fit into: of a printed page, where letters are wider than in a browser."""
 
-MAX_TITLE_LENGTH: Final = 30
+MAX_ROW_TITLE_LENGTH: Final = 30
 MAX_HOVER_LENGTH: Final = 400
-NEEDED: Final = ("timeline", "gaps", "trace_devices", "trace_processes")
+TRACE_TABLES: Final = ("timeline", "gaps", "trace_devices", "trace_processes")
 
 
 def timeline_charts(tables: Mapping[str, pl.DataFrame]) -> Iterator[Chart]:
     """tables: by their names, of which those of traces may be missing."""
-    if any(name not in tables for name in NEEDED) or tables["timeline"].is_empty():
+    if any(name not in tables for name in TRACE_TABLES) or tables["timeline"].is_empty():
         return
-    tile, gaps, devices, processes = (tables[name] for name in NEEDED)
+    tile, gaps, devices, processes = (tables[name] for name in TRACE_TABLES)
     whole = Outline("", tile, tile, devices, processes).whole
     # From the first event on: a session may have gone on for hours before, and labels have few digits.
     tile, gaps = (frame.with_columns(pl.col("start_ns") - whole.start_ns) for frame in (tile, gaps))
@@ -59,7 +59,7 @@ def timeline_charts(tables: Mapping[str, pl.DataFrame]) -> Iterator[Chart]:
         "Timeline",
         _with_axes(timeline.timeline_chart(LIGHT, layers, texts), rows, whole),
         "wide",
-        _note(drawn, whole, shown.height, lanes.height),
+        _timeline_note(drawn, whole, shown.height, lanes.height),
         _key(drawn, gaps),
     )
 
@@ -78,7 +78,7 @@ def busiest(lanes: pl.DataFrame) -> pl.DataFrame:
 
 def _with_axes(element: hv.Overlay, rows: TimelineRows, whole: TimeWindow) -> hv.Overlay:
     count = len(rows.rows)
-    height_px = AXIS_PX + timeline.ROW_PX * count
+    height_px = TIMELINE_AXIS_PX + timeline.ROW_PX * count
     return element.opts(
         hv.opts.Overlay(
             height=height_px,
@@ -90,13 +90,13 @@ def _with_axes(element: hv.Overlay, rows: TimelineRows, whole: TimeWindow) -> hv
             xticks=TICK_COUNT,
             gridstyle={"grid_line_color": LIGHT.grid, "ygrid_line_color": None},
             xlabel="from the first event on",
-            yticks=[(place + 0.5, elided(row.title, MAX_TITLE_LENGTH)) for place, row in enumerate(rows.rows)],
+            yticks=[(place + 0.5, elided(row.title, MAX_ROW_TITLE_LENGTH)) for place, row in enumerate(rows.rows)],
             xformatter=tick_formatter(theme.DURATION_TICKS),
         )
     )
 
 
-def _note(drawn: timeline.DrawnTile, whole: TimeWindow, shown_count: int, count: int) -> str:
+def _timeline_note(drawn: timeline.DrawnTile, whole: TimeWindow, shown_count: int, count: int) -> str:
     notes = [f"All {theme.duration(whole.length_ns)} of the trace."]
     if drawn.placed["row_index"].has_nulls():
         notes.append("Rows with many events show how busy each pixel is (height) and what took most of it (colour).")

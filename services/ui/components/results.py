@@ -16,7 +16,7 @@ from kernalyse.services.ui.components.table import Column, Rows
 from kernalyse.services.ui.components.text import html
 from kernalyse.services.ui.result_rows import ResultRow
 
-COLUMNS: Final = (
+RESULT_COLUMNS: Final = (
     Column("Run", 90),
     Column("Configuration"),
     Column("Median", 95, is_number=True),
@@ -43,7 +43,7 @@ class Results(Rows):
         self._choose = choose
         self._points: list[str] = []
         super().__init__(
-            COLUMNS, NO_RESULTS, None if choose is None else self._choose_row, hidden_columns=["Run", "Result"], css_classes=["results"]
+            RESULT_COLUMNS, NO_RESULTS, None if choose is None else self._choose_row, hidden_columns=["Run", "Result"], css_classes=["results"]
         )
 
     def show_results(self, rows: Iterable[ResultRow], *, with_run: bool, chosen: str = "") -> None:

@@ -13,7 +13,8 @@ from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.elements import tick_formatter
 from kernalyse.services.ui.charts.names import elided
 from kernalyse.services.ui.charts.timeline_gaps import gap_columns
-from kernalyse.services.ui.charts.timeline_looks import CATEGORIES, CATEGORY_TITLES, Looks, category_code, legend_entries
+from kernalyse.services.ui.charts.timeline_looks import CATEGORIES as EVENT_CATEGORIES
+from kernalyse.services.ui.charts.timeline_looks import CATEGORY_TITLES, Looks, category_code, legend_entries
 from kernalyse.services.ui.charts.timeline_rows import LANE, TimelineRows, timeline_rows
 from kernalyse.services.ui.report.document import Chart, Key
 from kernalyse.services.ui.theme import LIGHT
@@ -108,6 +109,6 @@ def _timeline_note(drawn: timeline.DrawnTile, whole: TimeWindow, shown_count: in
 def _key(drawn: timeline.DrawnTile, gaps: pl.DataFrame) -> list[Key]:
     """Categories and reasons that are there to be seen."""
     words = {category_code(word) for word in drawn.placed.filter(pl.col("track") != "ranges")["category"].to_list()}
-    present = {CATEGORY_TITLES.get(CATEGORIES[code], CATEGORIES[code]) for code in words}
+    present = {CATEGORY_TITLES.get(EVENT_CATEGORIES[code], EVENT_CATEGORIES[code]) for code in words}
     entries = legend_entries(LIGHT, gaps["reason"].unique().to_list())
     return [Key(name, color, symbol) for name, color, symbol in entries if name in present or name.startswith("gap: ")]

@@ -13,19 +13,21 @@ from kernalyse.services.ui.components.kernel_detail import ClockChart, Distribut
 from kernalyse.services.ui.components.layer_tree import LayerTree
 from kernalyse.services.ui.components.layers import LayerKinds
 from kernalyse.services.ui.components.live import LiveRoofline, SamplesChart, TelemetryChart
-from kernalyse.services.ui.components.node_hour import METRIC_BY_NAME, MetricChart
+from kernalyse.services.ui.components.node_devices import METRIC_BY_NAME, MetricChart
 from kernalyse.services.ui.components.passes import MEASURES, PassBars, PassEfficiency, PassPercentiles
 from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.timeline import TimelineChart
-from kernalyse.services.ui.pages.compare import ComparePage
-from kernalyse.services.ui.pages.history import HistoryPage
-from kernalyse.services.ui.pages.kernels import KernelsPage
-from kernalyse.services.ui.pages.layers import LayersPage
-from kernalyse.services.ui.pages.live import LivePage
-from kernalyse.services.ui.pages.nodes import NodesPage
-from kernalyse.services.ui.pages.roofline import RooflinePage
-from kernalyse.services.ui.pages.start import StartPage
-from kernalyse.services.ui.pages.timeline import TimelinePage
+from kernalyse.services.ui.pages import (
+    ComparePage,
+    HistoryPage,
+    KernelsPage,
+    LayersPage,
+    LivePage,
+    NodesPage,
+    RooflinePage,
+    StartPage,
+    TimelinePage,
+)
 from kernalyse.services.ui.view import (
     CompareView,
     HistoryView,

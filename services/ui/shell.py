@@ -1,17 +1,45 @@
-"""The frame of every page, which a browser has at once: scripts, colours and navigation. The page itself follows from the application."""
+"""The frame of every page, which a browser has at once, and how Panel's components look: one style sheet over the colours of tokens.css."""
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import panel as pn
 from bokeh.resources import Resources as BokehResources
 from jinja2 import Environment, Template
 from panel.io.resources import Resources, bundle_resources
+from panel.theme.base import Design, Inherit, Theme
+from panel.viewable import Viewable
 
 from kernalyse.services.ui.catalog import CHARTS, PAGES
-from kernalyse.services.ui.design import ASSET_DIRECTORY, ASSET_URL
+
+ASSET_DIRECTORY: Final = Path(__file__).parent / "assets"
+
+
+def _asset_version() -> str:
+    """Changes with the assets, so that browsers never mix those of two versions."""
+    content = b"".join(path.read_bytes() for path in sorted(ASSET_DIRECTORY.iterdir()))
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+ASSET_URL: Final = f"/assets/{_asset_version()}"
+
+
+class DashboardTheme(Theme):
+    """No colours of its own: tokens.css has those of light and dark, and the browser changes from one to the other."""
+
+    _name = "default"
+
+
+class DashboardDesign(Design):
+    """Panel's own style sheets, then ours."""
+
+    modifiers: ClassVar[dict[type[Viewable], dict[str, Any]]] = {Viewable: {"stylesheets": [Inherit, f"{ASSET_URL}/components.css"]}}
+    _themes: ClassVar[dict[str, type[Theme]]] = {"default": DashboardTheme, "dark": DashboardTheme}
+
 
 NAVIGATION: Final = {name: page.title for name, page in PAGES.items()}
 """The titles of all pages in their order, by the path of the URL."""

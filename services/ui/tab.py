@@ -23,13 +23,12 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import Run, RunState
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.catalog import CHARTS, PAGES
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.components.base import Component
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.design import DashboardDesign
-from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.components.base import Component, Text, html, joined
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.memory import Overview, RunMemory
+from kernalyse.services.ui.shell import DashboardDesign
 from kernalyse.services.ui.theme import PALETTES, Palette
-from kernalyse.services.ui.uploads.uploads import Uploads
+from kernalyse.services.ui.uploads.handlers import Uploads
 from kernalyse.services.ui.view import View, to_query
 
 MAX_UNACKNOWLEDGED: Final = 2
@@ -279,7 +278,7 @@ class Tab:
 
     def _enter_document(self) -> None:
         if not self._is_closed:
-            self._document.add_next_tick_callback(self._update)
+            self._document.add_next_tick_callback(self._update)  # type: ignore[arg-type]  # Bokeh awaits it
 
     async def _update(self) -> None:
         """Run as a coroutine on the loop: Bokeh 3.10 calls what is none on another thread."""

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlencode
 
 import param
 
-from kernalyse.services.ui.table_columns import TABLE_TITLES
+from kernalyse.services.ui.data.table_columns import TABLE_TITLES
 
 MAX_RUNS: Final = 8
 """Runs laid over each other; more than the palette has colours could not be told apart."""

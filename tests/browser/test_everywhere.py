@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, TimeoutError, expect
 
 from kernalyse.services.ui.catalog import PAGES
-from kernalyse.services.ui.charts.performance_rows import configuration_key
+from kernalyse.services.ui.charts.metrics import configuration_key
 from tests.browser.charts import IS_DRAWN
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module

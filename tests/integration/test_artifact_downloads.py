@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from kernalyse.services.core.model import ArtifactStored
-from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.handlers import ArtifactHandler
 from tests.integration.analyzer_under_test import AnalyzerHere, eventually
 from tests.integration.profiler_stand_in import ProfilerStandIn, standing_in, started

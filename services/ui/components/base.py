@@ -1,17 +1,48 @@
-"""What all parts of a page have in common."""
+"""What all parts of a page have in common: text, cards, ticks, dialogs. Text from outside is escaped on its way into HTML."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
+from markupsafe import Markup
 from panel.viewable import Viewable, Viewer
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
+
+
+def html(pattern: str, *values: object, **named: object) -> Markup:
+    """Return the pattern, which is HTML, with the values in its braces; those that are no Markup are escaped."""
+    return Markup(pattern).format(*values, **named)
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    """Return the parts one after the other."""
+    return Markup("").join(parts)
+
+
+class Text(pn.pane.HTML):
+    """HTML that takes no room while it is empty.
+
+    Args:
+        content: made by `html`.
+        classes: of its element.
+    """
+
+    def __init__(self, content: str = "", *, classes: tuple[str, ...] = (), **params: Any) -> None:
+        super().__init__(
+            str(content), css_classes=["text", *classes], visible=bool(content), **{"sizing_mode": "stretch_width", "margin": 0, **params}
+        )
+
+    def show(self, content: str) -> None:  # type: ignore[override]  # Panel's own starts a server
+        """Show the content in the place of what was shown. content: made by `html`, or text, which is escaped."""
+        escaped = str(Markup.escape(content))
+        if escaped != self.object:
+            self.param.update(object=escaped, visible=bool(escaped))
 
 
 class Component(Viewer):
@@ -55,7 +86,7 @@ def on_loop(call: Callable[..., None]) -> Callable[..., None]:
         if document is None or _is_loop_running():
             call(*arguments)
         else:
-            document.add_next_tick_callback(entered)
+            document.add_next_tick_callback(entered)  # type: ignore[arg-type]  # Bokeh awaits it
 
     return called
 
@@ -107,3 +138,28 @@ class Tick(pn.widgets.CheckBoxGroup):
 def field(widget: Any, parameter: Any, **params: Any) -> Any:
     """Return a widget of the parameter that fills the width of its place."""
     return widget.from_param(parameter, sizing_mode="stretch_width", margin=0, min_width=0, **params)
+
+
+class Confirmation:
+    """Asks a question with two answers; the second does it.
+
+    Args:
+        keep: words of the answer that leaves everything as it is.
+        go_on: words of the other.
+        confirmed: called with the other answer.
+    """
+
+    def __init__(self, question: str, consequence: str, keep: str, go_on: str, confirmed: Callable[[], None]) -> None:
+        self.modal = pn.Modal(show_close_button=False)
+        leave = pn.widgets.Button(label=keep, margin=0, on_click=lambda _: self.modal.hide())
+        do = pn.widgets.Button(label=go_on, color="danger", margin=0, on_click=lambda _: self._do(confirmed))
+        self.modal.append(Text(html("<h2>{}</h2><p>{}</p>", question, consequence)))
+        self.modal.append(pn.Row(leave, do, css_classes=["buttons"]))
+
+    def show(self) -> None:
+        """Ask."""
+        self.modal.show()
+
+    def _do(self, confirmed: Callable[[], None]) -> None:
+        self.modal.hide()
+        confirmed()

@@ -14,30 +14,33 @@ from markupsafe import Markup
 
 from kernalyse.services.core.formatting import footnote_lines
 from kernalyse.services.core.model import Run
-from kernalyse.services.ui import filters, theme
-from kernalyse.services.ui.compared_rows import (
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.components.base import Component, Text, card, field, fold, html, joined
+from kernalyse.services.ui.components.filters import Filters
+from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
+from kernalyse.services.ui.components.table import Column, Extent, Heading, PagedRows, extent_of
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.chosen_row import sources_of
+from kernalyse.services.ui.data.compared_rows import (
     Compared,
     ComparedColumn,
+    Fact,
+    FileDifference,
+    SourceLine,
+    chosen_pair,
     columns_of,
     compared,
     disturbances,
+    facts,
     has_layers,
     reason_marks,
+    source_difference,
     table_rows,
     tiles,
 )
-from kernalyse.services.ui.compared_sides import Fact, chosen_pair, facts
-from kernalyse.services.ui.components.base import Component, card, field, fold
-from kernalyse.services.ui.components.filters import Filters
-from kernalyse.services.ui.components.paging import Extent, Heading, PagedRows, extent_of
-from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
-from kernalyse.services.ui.components.table import Column
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.run_cards import run_card
-from kernalyse.services.ui.run_sources import sources_of
-from kernalyse.services.ui.source_difference import FileDifference, SourceLine, source_difference
+from kernalyse.services.ui.data.memory import Overview, RunMemory
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.run_cards import run_card
 from kernalyse.services.ui.view import CompareView
 
 if TYPE_CHECKING:

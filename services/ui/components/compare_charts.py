@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import compare, roofline
 from kernalyse.services.ui.charts.elements import empty_columns
-from kernalyse.services.ui.compared_rows import Compared, verdict_legend, with_shown_verdicts
 from kernalyse.services.ui.components.base import Component
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hideable, series_key
 from kernalyse.services.ui.components.compare import Pair
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.legend import LegendEntry, hideable, series_key
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.compared_rows import Compared, verdict_legend, with_shown_verdicts
 from kernalyse.services.ui.view import CompareView
 
 if TYPE_CHECKING:

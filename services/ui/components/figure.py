@@ -14,8 +14,7 @@ from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 from bokeh.models.tools import SelectTool
 from bokeh.util.serialization import make_id
 
-from kernalyse.services.ui.charts.elements import Columns, bokeh_theme
-from kernalyse.services.ui.charts.names import FLAT_LENGTH, lie_flat
+from kernalyse.services.ui.charts.elements import FLAT_LENGTH, Columns, bokeh_theme, lie_flat
 from kernalyse.services.ui.components.base import on_loop
 from kernalyse.services.ui.theme import Palette
 

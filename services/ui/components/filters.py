@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from kernalyse.services.ui import filters
 from kernalyse.services.ui.components.base import Component, card
+from kernalyse.services.ui.data import filters
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context

@@ -13,12 +13,11 @@ from kernalyse.services.core.errors import HardwareChangedError, KernalyseError
 from kernalyse.services.core.file_formats import FILE_NAME, known_ceiling
 from kernalyse.services.core.model import Hardware, HardwareKey
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component
+from kernalyse.services.ui.components.base import Component, Text, html
 from kernalyse.services.ui.components.roofline import RooflineRows
-from kernalyse.services.ui.components.text import Text, html
-from kernalyse.services.ui.hardware_fields import Compute, Field, fields_of, settings_of
-from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.data.hardware_fields import Compute, Field, fields_of, settings_of
+from kernalyse.services.ui.data.memory import Overview, RunMemory
+from kernalyse.services.ui.data.question import Question
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context

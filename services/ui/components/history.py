@@ -11,20 +11,19 @@ from bokeh.models import DatetimeTicker
 from markupsafe import Markup
 
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import history
 from kernalyse.services.ui.charts.compare import change
 from kernalyse.services.ui.charts.elements import tick_formatter
-from kernalyse.services.ui.client import TablePage
-from kernalyse.services.ui.components.base import Component, field
+from kernalyse.services.ui.components.base import Component, Text, field, html, joined
 from kernalyse.services.ui.components.chart import ChartCard
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters
-from kernalyse.services.ui.components.paging import Heading, PagedRows, extent_of
-from kernalyse.services.ui.components.table import Column
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.names_wanted import is_whole_name, named
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.components.table import Column, Heading, PagedRows, extent_of
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.client import TablePage
+from kernalyse.services.ui.data.names_wanted import is_whole_name, named
+from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.theme import SYMBOLS
 from kernalyse.services.ui.view import HistoryView, to_query
 

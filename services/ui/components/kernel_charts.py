@@ -18,20 +18,28 @@ from panel.viewable import Child
 
 from kernalyse.services.core.disturbance import disturbance_note
 from kernalyse.services.core.model import Filter, FilterOperator, Run, TableQuery
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import heatmap, split
 from kernalyse.services.ui.charts.elements import Columns, tick_formatter
-from kernalyse.services.ui.charts.metrics import METRICS, Metric, metric_of
-from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, LAUNCHED, PLACED, axis_values, performance_rows
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.components.base import Component
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.charts.metrics import (
+    ANNOUNCED,
+    FAILED,
+    LAUNCHED,
+    METRICS,
+    PLACED,
+    Metric,
+    axis_values,
+    metric_of,
+    performance_rows,
+)
+from kernalyse.services.ui.components.base import Component, html
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, progress_of
-from kernalyse.services.ui.components.text import html
-from kernalyse.services.ui.memory import Overview
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.memory import Overview
+from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.view import KernelsView
 
 if TYPE_CHECKING:

@@ -15,19 +15,15 @@ from markupsafe import Markup
 from kernalyse.services.core.statistics import MedianInterval
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import distribution
-from kernalyse.services.ui.charts.performance_rows import configuration_key
+from kernalyse.services.ui.charts.metrics import configuration_key
 from kernalyse.services.ui.charts.roofline import VERIFICATION_TEXTS
-from kernalyse.services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
-from kernalyse.services.ui.components.base import Component, card
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.base import Component, Text, card, html, joined
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
-from kernalyse.services.ui.components.results import efficiency_cell
-from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, choose_href, progress_of
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.row_facts import facts_of
-from kernalyse.services.ui.row_links import RowLink, RowLinks, artifact_href
+from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, choose_href, efficiency_cell, progress_of
+from kernalyse.services.ui.data.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.row_facts import RowLink, RowLinks, artifact_href, facts_of
 from kernalyse.services.ui.view import KernelsView
 
 if TYPE_CHECKING:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import panel as pn
 
 from kernalyse.services.core.model import Run
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.metrics import METRICS
 from kernalyse.services.ui.components.base import field
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.kernel_charts import ChartedRows
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table_rows import TableRows, progress_of
-from kernalyse.services.ui.run_cards import run_card
-from kernalyse.services.ui.table_columns import TableName
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.run_cards import run_card
+from kernalyse.services.ui.data.table_columns import TableName
 from kernalyse.services.ui.theme import CATEGORIES
 from kernalyse.services.ui.view import KernelsView
 

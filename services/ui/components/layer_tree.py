@@ -14,16 +14,14 @@ from kernalyse.services.core.disturbance import disturbance_note
 from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
-from kernalyse.services.ui import filters
 from kernalyse.services.ui.charts import icicle
-from kernalyse.services.ui.components.base import Component, on_loop
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.base import Component, Text, html, joined, on_loop
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.table_rows import REFRESH_INTERVAL_S, progress_of
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.names_wanted import whole
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.view import LayersView, View, changed_href, to_query
 
 if TYPE_CHECKING:

@@ -13,22 +13,20 @@ from markupsafe import Markup
 from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.core.model import ModelRun, Run, SortKey, TableQuery
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import icicle
 from kernalyse.services.ui.charts import layers as layer_charts
-from kernalyse.services.ui.components.base import Component, card, field
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.base import Component, Text, card, field, html, joined
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters, NameInput
 from kernalyse.services.ui.components.kernels import DTYPES, RunChoice
 from kernalyse.services.ui.components.layer_tree import NO_RUN, LayerPlace, LayerRun
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
-from kernalyse.services.ui.components.results import efficiency_cell
-from kernalyse.services.ui.components.table_rows import ASKING, NO_MATCH, REFRESH_INTERVAL_S, TableRows
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.names_wanted import whole
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.table_columns import NAME_COLUMNS, TableName
+from kernalyse.services.ui.components.table_rows import ASKING, NO_MATCH, REFRESH_INTERVAL_S, TableRows, efficiency_cell
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.table_columns import NAME_COLUMNS, TableName
 from kernalyse.services.ui.theme import MARKERS, SYMBOLS
 from kernalyse.services.ui.view import LayersView, View, changed_href, to_query
 

@@ -14,17 +14,15 @@ from markupsafe import Markup
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import roofline, strips, telemetry
-from kernalyse.services.ui.components.base import Component, card
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.base import Component, Text, card, html, joined
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable, series_key
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable, series_key
-from kernalyse.services.ui.components.results import Results
 from kernalyse.services.ui.components.roofline import LIVE_ROOFLINE
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.live_points import LivePoints, rows_but
-from kernalyse.services.ui.memory import NewRows, RunMemory, StripsChange, StripsPosition
-from kernalyse.services.ui.result_rows import result_rows
-from kernalyse.services.ui.sample_strips import LayerChange, LayerPosition
+from kernalyse.services.ui.components.table_rows import Results
+from kernalyse.services.ui.data.live_points import LivePoints, rows_but
+from kernalyse.services.ui.data.memory import NewRows, RunMemory, StripsChange, StripsPosition
+from kernalyse.services.ui.data.roofline_rows import result_rows
+from kernalyse.services.ui.data.sample_strips import LayerChange, LayerPosition
 from kernalyse.services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 from kernalyse.services.ui.view import LiveView
 

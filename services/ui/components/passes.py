@@ -13,18 +13,17 @@ from bokeh.models import AdaptiveTicker
 
 from kernalyse.services.core.disturbance import disturbance_note
 from kernalyse.services.core.model import ModelRun, Run, TableQuery
-from kernalyse.services.ui import filters, theme
-from kernalyse.services.ui.charts import models, passes
+from kernalyse.services.ui import theme
+from kernalyse.services.ui.charts import models
 from kernalyse.services.ui.charts.elements import tick_formatter
-from kernalyse.services.ui.components.base import Component, card, fold
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.base import Component, Text, card, fold, html
+from kernalyse.services.ui.components.chart import ChartCard, Legend, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.layer_tree import LayerRun
-from kernalyse.services.ui.components.legend import Legend, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table_rows import REFRESH_INTERVAL_S
-from kernalyse.services.ui.components.text import Text, html
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.theme import MARKERS, SYMBOLS, Ticks
 from kernalyse.services.ui.view import LayersView
 
@@ -41,7 +40,7 @@ FILTERED: Final = ("model_name", "batch_size", "device_id")
 ASKING: Final = "Asking the analyzer for the passes."
 NO_MATCH: Final = "No pass of a model matches: choose a run of a model, or fewer filters."
 NO_WHISKERS: Final = " Passes of a run that goes on have no whiskers yet."
-NO_PASSES: Final = passes.Passes((), (), {}, {})
+NO_PASSES: Final = models.Passes((), (), {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Measure:
     ticks: Ticks
     height_px: int = 280
 
-    def sides(self, found: passes.Passes) -> passes.Sides:
+    def sides(self, found: models.Passes) -> models.Sides:
         """Return the bars of each run, one for each name."""
         if self.column == "duration_mean_ns":
             return found.latency()
@@ -97,7 +96,7 @@ def _as_bars_of(measure: Measure, figure: Any) -> None:
 
 
 def _empty_percentiles(palette: Palette) -> hv.Overlay:
-    places = tuple(passes.PERCENTILES)
+    places = tuple(models.PERCENTILES)
     return models.line_chart(places, [], "time of a pass", palette, 280, theme.DURATION_TICKS, theme.duration)
 
 
@@ -151,7 +150,7 @@ class PassRows(Component):
             self.missing = NO_MATCH
             return
         run_ids, conditions = tuple(run.run_id for run in runs), filters.query_filters(self.context.view, FILTERED)
-        query = TableQuery("models", run_ids=run_ids, filters=conditions, limit=MAX_ROWS, columns=passes.COLUMNS)
+        query = TableQuery("models", run_ids=run_ids, filters=conditions, limit=MAX_ROWS, columns=models.COLUMNS)
         self._rows.ask(query, partial(self._ask, query), self.layers.progress, REFRESH_INTERVAL_S)
         rows, hidden = self._rows.answer_to(query), self.view.hidden
         made = (id(rows), tuple(run.title for run in runs), tuple(hidden), self._rows.problem)
@@ -159,7 +158,7 @@ class PassRows(Component):
             return
         self._made = made
         self.version += 1
-        self.found = NO_PASSES if rows is None else passes.passes_of(rows, {run.run_id: run.title for run in runs})
+        self.found = NO_PASSES if rows is None else models.passes_of(rows, {run.run_id: run.title for run in runs})
         hidden_runs = hidden_names(self.found.run_ids, hidden) if len(self.found.run_ids) > 1 else set()
         self.shown = self.found.without_runs(hidden_runs)
         self.missing = self._rows.problem or (ASKING if rows is None else "" if self.found.rows else NO_MATCH)
@@ -289,7 +288,7 @@ class PassPercentiles(PassChart):
         lines = found.percentiles()
         entries, drawn = drawn_of(self.rows)
         kept = [line if line.name in drawn else models.Line(line.name, ()) for line in lines]  # colours stay
-        strokes, dots = models.line_columns(tuple(passes.PERCENTILES), kept, self.context.palette, theme.duration)
+        strokes, dots = models.line_columns(tuple(models.PERCENTILES), kept, self.context.palette, theme.duration)
         self.figure.replace("strokes", strokes)
         self.figure.replace("dots", dots)
         values = dots["y"].tolist()

@@ -1,4 +1,4 @@
-"""The roofline of one or several runs: what it stands on, the chart, and the table of its points."""
+"""The roofline of one or several runs: what it stands on, the chart, the table of its points, and the point that is chosen."""
 
 from __future__ import annotations
 
@@ -7,40 +7,49 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 import panel as pn
 import polars as pl
+from markupsafe import Markup
 
-from kernalyse.services.core.model import Filter, LogLevel, TableQuery
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.core.model import Filter, ImportedTrace, LogLevel, Run, SortKey, TableQuery
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import roofline
-from kernalyse.services.ui.charts.ceiling_choice import choice_note
 from kernalyse.services.ui.charts.elements import Columns, empty_columns
-from kernalyse.services.ui.charts.memory_level import drawn_levels, level_note
+from kernalyse.services.ui.charts.roofline_ceilings import choice_note, drawn_levels, level_note
 from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, point_style, thinned
-from kernalyse.services.ui.client import TablePage
-from kernalyse.services.ui.components.base import Component, card, field, on_loop
-from kernalyse.services.ui.components.chart import ChartCard
+from kernalyse.services.ui.components.base import Component, Text, card, field, html, joined, on_loop
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
-from kernalyse.services.ui.components.results import Results
-from kernalyse.services.ui.components.text import Text, html, joined
-from kernalyse.services.ui.diagnosis import point_key, rows_of_point
-from kernalyse.services.ui.memory import RunMemory
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.result_rows import ResultRow, result_rows
-from kernalyse.services.ui.roofline_rows import (
+from kernalyse.services.ui.components.table_rows import Results
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.client import TablePage
+from kernalyse.services.ui.data.diagnosis import Diagnosis, diagnosis, point_key, rows_of_point
+from kernalyse.services.ui.data.memory import RunMemory
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.roofline_rows import (
     COUNTED_TABLE_OF_POINTS,
     TABLE_OF_POINTS,
     HeldRows,
     OfRun,
+    ResultRow,
     Shown,
     held_rows,
     named_ceilings,
+    result_rows,
     rows_of_run,
 )
-from kernalyse.services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, SYMBOLS, Outline
+from kernalyse.services.ui.theme import (
+    CATEGORIES,
+    EFFICIENCY_CATEGORIES,
+    FAILED_MARKERS,
+    IMPLAUSIBLE_MARKER,
+    SYMBOLS,
+    Outline,
+    efficiency_style,
+)
 from kernalyse.services.ui.view import RooflineView
 
 if TYPE_CHECKING:
@@ -48,6 +57,124 @@ if TYPE_CHECKING:
 
     from kernalyse.services.ui.tab import Context
     from kernalyse.services.ui.theme import Palette
+
+
+LONG_TITLE: Final = 120
+"""Characters beyond which a title scrolls, and has to be reached by keyboard."""
+
+GONE: Final = html(
+    '<h2>Point not shown</h2><p class="empty">The chosen point is not among those of these runs and filters, or has not been read yet.</p>'
+)
+
+
+class PointPanel(Component):
+    """What is known of the chosen point; it takes no room while there is none."""
+
+    def __init__(self, context: Context, chart: RooflineChart) -> None:
+        super().__init__(context)
+        self._chart = chart
+        self._occupancy: Question[pl.DataFrame] = Question(context.wake)
+        self._made: object = None
+        self._text = Text(classes=("point",))
+        self.layout = card(self._text, classes=("point-card",))
+        self.layout.visible = False
+
+    def close(self) -> None:
+        self._occupancy.stop()
+
+    def update(self) -> None:
+        shown, key = self._chart.shown, self._chart.view.point
+        revision = self.context.overview.revision
+        made = (id(shown), key, self._chart.neighbours, revision, self._occupancy.answered, self.context.palette)
+        if made == self._made:
+            return
+        self._made = made
+        is_shown = bool(key) and shown is not None
+        if self.layout.visible != is_shown:
+            self.layout.visible = is_shown
+        if shown is not None and is_shown:
+            self._text.show(self._told(rows_of_point(shown.rows, key), shown.placed, key, revision))
+
+    def _told(self, chosen: pl.DataFrame, placed: pl.DataFrame, key: str, revision: int) -> Markup:
+        """chosen: rows of the point, one for each memory level shown; none: it is not shown."""
+        close = html('<a class="close" role="button" aria-label="Close" href="?point=">✕</a>')
+        if chosen.is_empty():
+            return html('<div class="point-head"><div>{}</div>{}</div>', GONE, close)
+        row = chosen.row(0, named=True)
+        memory = next(memory for memory in self._chart.rows.memories if memory.run_id == row["run_id"])
+        told = diagnosis(row, _measurement_of(row, memory), self._occupancy_of(row, revision), in_macs=_is_in_macs(memory.run))
+        run_title = memory.run.title if memory.run else theme.short_run_id(row["run_id"])
+        focus = Markup(' tabindex="0"') if len(told.title) > LONG_TITLE else ""
+        levels = [LEVEL_TITLES.get(level, level) for level in chosen["memory_level"]]
+        neighbours = [other for other in self._chart.neighbours if other != key] if key in self._chart.neighbours else []
+        return joined(
+            (
+                html('<div class="point-head"><h2{}>{}</h2>{}</div><p class="note">{}</p>', focus, told.title, close, run_title),
+                self._verdict(told, is_implausible=bool(row["is_implausible"])),
+                html('<p class="headroom">{}</p>', told.headroom) if told.headroom else Markup(),
+                html('<ul class="hints">{}</ul>', joined(html("<li>{}</li>", hint) for hint in told.hints)) if told.hints else Markup(),
+                _levels(levels, result_rows(chosen)) if chosen.height > 1 else Markup(),
+                html('<dl class="terms">{}</dl>', joined(html(TERM, term.name, term.value, term.meaning) for term in told.terms)),
+                self._close_by(neighbours, placed),
+            )
+        )
+
+    def _verdict(self, told: Diagnosis, *, is_implausible: bool) -> Markup:
+        palette = self.context.palette
+        color = palette.bad if is_implausible else efficiency_style(told.category, palette).color
+        symbol = theme.IMPLAUSIBLE_SYMBOL if is_implausible else Outline.of(told.category).symbol
+        badge = html('<strong class="badge"><span style="color:{}" aria-hidden="true">{}</span> {}</strong> ', color, symbol, told.category)
+        return html('<p class="verdict" role="status">{}{}</p>', badge if told.category else "", told.limit)
+
+    def _close_by(self, neighbours: Sequence[str], placed: pl.DataFrame) -> Markup:
+        found = [(key, rows_of_point(placed, key)) for key in neighbours]
+        links = joined(html('<a href="?{}">{}</a> ', urlencode({"point": key}), rows["label"][0]) for key, rows in found if rows.height)
+        return html('<div class="neighbours"><span class="note">Close by:</span> {}</div>', links) if links else Markup()
+
+    def _occupancy_of(self, row: dict[str, Any], revision: int) -> dict[str, Any] | None:
+        """Of a trace's kernel: its launch configuration that took longest."""
+        if row["configuration_index"] is not None or not row["kernel_name"]:
+            return None
+        subject = (row["run_id"], row["kernel_name"])
+        of_kernel = (Filter("kernel_name", row["kernel_name"]),)
+        query = TableQuery("occupancy", (row["run_id"],), filters=of_kernel, order_by=(SortKey("duration_sum_ns", True),), limit=1)
+
+        async def longest() -> pl.DataFrame:
+            return (await self.context.client.table(query)).rows
+
+        self._occupancy.ask(subject, longest, revision)
+        answer = self._occupancy.answer_to(subject)
+        return None if answer is None or answer.is_empty() else answer.row(0, named=True)
+
+
+TERM: Final = "<div><dt>{}</dt><dd><strong>{}</strong><span>{}</span></dd></div>"
+LEVELS: Final = (
+    '<table class="levels"><thead><tr><th>Level</th><th class="n">Byte rate</th><th class="n">Intensity</th>'
+    '<th class="n">Efficiency</th></tr></thead><tbody>{}</tbody></table>'
+)
+LEVEL: Final = '<tr><td>{}</td><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
+
+
+def _levels(names: Sequence[str], rows: Sequence[ResultRow]) -> Markup:
+    figures = [
+        (theme.byte_rate(row.achieved_bytes_per_s), theme.intensity(row.intensity_flop_per_byte), theme.percent(row.efficiency_ratio))
+        for row in rows
+    ]
+    return html(LEVELS, joined(html(LEVEL, name, *values) for name, values in zip(names, figures, strict=True)))
+
+
+def _measurement_of(row: dict[str, Any], memory: RunMemory) -> dict[str, Any] | None:
+    measurements = memory.table("measurements")
+    if row["configuration_index"] is None or measurements is None:
+        return None
+    found = measurements.filter(pl.col("configuration_index") == row["configuration_index"])
+    return None if found.is_empty() else found.row(-1, named=True)
+
+
+def _is_in_macs(run: Run | None) -> bool:
+    """Operations of an accelerator are counted so."""
+    return run is not None and isinstance(run.spec.work, ImportedTrace) and run.spec.work.format == "commands"
+
 
 LAYERS: Final = ("ceilings", "names", "points", "rings")
 MAX_LISTED_POINTS: Final = 200

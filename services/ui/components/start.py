@@ -14,15 +14,12 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.formatting import duration
 from kernalyse.services.core.model import KernelDefinition, KernelSweep, ModelRun, Node, Run
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.components.base import Component, Tick, card, field
-from kernalyse.services.ui.components.text import Text, html, joined
+from kernalyse.services.ui.components.base import Component, Text, Tick, card, field, html, joined
 from kernalyse.services.ui.components.uploads import FilePicker
-from kernalyse.services.ui.forms.form import BuiltForm, Choice, Form, FormName, Group, Place, SourceKernels, Words
-from kernalyse.services.ui.forms.sweep_form import PARAMETER, SOURCE_ENDING, SweepForm
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.run_cards import run_card
-from kernalyse.services.ui.run_starting import (
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.run_cards import run_card
+from kernalyse.services.ui.data.run_starting import (
     check_run,
     further_budget_ns,
     kernels_of_node,
@@ -31,6 +28,8 @@ from kernalyse.services.ui.run_starting import (
     start_rest,
     start_run,
 )
+from kernalyse.services.ui.forms.form import BuiltForm, Choice, Form, FormName, Group, Place, SourceKernels, Words
+from kernalyse.services.ui.forms.sweep_form import PARAMETER, SOURCE_ENDING, SweepForm
 from kernalyse.services.ui.uploads.given_files import GivenFile
 from kernalyse.services.ui.view import View, to_query
 

@@ -14,18 +14,24 @@ import polars as pl
 from kernalyse.services.core.model import Filter, FilterOperator, Run
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import timeline
-from kernalyse.services.ui.charts.timeline_gaps import gap_columns
-from kernalyse.services.ui.charts.timeline_looks import CATEGORIES, REASONS, Looks, category_title, gap_title, legend_entries
-from kernalyse.services.ui.charts.timeline_rows import TimelineRows, timeline_rows
-from kernalyse.services.ui.components.base import Component, card
-from kernalyse.services.ui.components.download import Download
-from kernalyse.services.ui.components.legend import Legend, LegendEntry, hideable, series_key
-from kernalyse.services.ui.components.text import Text, html
+from kernalyse.services.ui.charts.timeline_rows import (
+    CATEGORIES,
+    REASONS,
+    Looks,
+    TimelineRows,
+    category_title,
+    gap_columns,
+    gap_title,
+    legend_entries,
+    timeline_rows,
+)
+from kernalyse.services.ui.components.base import Component, Text, card, html
+from kernalyse.services.ui.components.chart import Download, Legend, LegendEntry, hideable, series_key
 from kernalyse.services.ui.components.timeline_figure import TimelineFigure
-from kernalyse.services.ui.names_wanted import named
-from kernalyse.services.ui.question import Answer, Question
-from kernalyse.services.ui.time_window import TileRequest, TimeWindow
-from kernalyse.services.ui.timeline_questions import MAX_DETAILED_COUNT, Event, Match, Outline, Tile, TimelineQuestions, event_of
+from kernalyse.services.ui.data.names_wanted import named
+from kernalyse.services.ui.data.question import Answer, Question
+from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
+from kernalyse.services.ui.data.timeline_questions import MAX_DETAILED_COUNT, Event, Match, Outline, Tile, TimelineQuestions, event_of
 from kernalyse.services.ui.view import TimelineView
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.timeline_rows import Row
 from kernalyse.services.ui.components.base import on_loop
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
+from kernalyse.services.ui.data.time_window import MIN_LENGTH_NS, TimeWindow
 from kernalyse.services.ui.theme import Palette
-from kernalyse.services.ui.time_window import MIN_LENGTH_NS, TimeWindow
 
 ASSUMED_WIDTH_PX: Final = 1100
 """Until the browser has told how wide the rows are drawn."""

@@ -12,16 +12,15 @@ from markupsafe import Markup
 
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, card, field
+from kernalyse.services.ui.components.base import Component, Text, card, field, html, joined
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table import Column, Rows
-from kernalyse.services.ui.components.text import Text, html, joined
 from kernalyse.services.ui.components.timeline import TimelineChart
-from kernalyse.services.ui.names_wanted import whole
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.time_window import TimeWindow
-from kernalyse.services.ui.timeline_questions import Event, event_of
+from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.time_window import TimeWindow
+from kernalyse.services.ui.data.timeline_questions import Event, event_of
 from kernalyse.services.ui.view import View, to_query
 
 if TYPE_CHECKING:

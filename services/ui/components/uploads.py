@@ -14,8 +14,7 @@ from markupsafe import Markup
 from panel.viewable import Viewable
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, card
-from kernalyse.services.ui.components.text import Text, html, joined
+from kernalyse.services.ui.components.base import Component, Text, card, html, joined
 from kernalyse.services.ui.uploads.trace_import import ImportState, TraceImport
 from kernalyse.services.ui.view import View, to_query
 

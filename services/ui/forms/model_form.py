@@ -11,6 +11,8 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.ml_models import ARCHITECTURES
 from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, ONNX_ENDING, ModelRun, RunSpec
 from kernalyse.services.ui.forms.form import (
+    FIELD_OF_OPTION,
+    S_PER_NS,
     BuiltForm,
     Choice,
     Choices,
@@ -19,16 +21,18 @@ from kernalyse.services.ui.forms.form import (
     Place,
     PlacedForm,
     Problems,
+    TimeFields,
     Values,
     Words,
     backend_of,
     count_of,
+    measuring_options,
+    measuring_words,
     option,
     option_of_each,
     place_options,
     text_of,
 )
-from kernalyse.services.ui.forms.measuring_fields import FIELD_OF_OPTION, S_PER_NS, TimeFields, measuring_options, measuring_words
 from kernalyse.services.ui.uploads.given_files import GivenFile
 
 MAX_DURATION_S: Final = 6.0  # of sampling whole passes: somebody waits, and on a noisy machine the limit is what ends the run

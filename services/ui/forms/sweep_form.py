@@ -1,4 +1,4 @@
-"""The form for a sweep of kernels: of the node's catalogue, or of a source that was dropped on the page."""
+"""The forms for a sweep of kernels, of the node's catalogue or of a dropped source, and for a measurement of ceilings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import param
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.expressions import parse_expression
-from kernalyse.services.core.model import KernelDefinition, KernelSelection, RunSpec, SearchStrategy
+from kernalyse.services.core.model import CeilingMeasurement, KernelDefinition, KernelSelection, RunSpec, SearchStrategy
 from kernalyse.services.core.request_syntax import (
     SearchOptions,
     SweepOptions,
@@ -23,31 +23,29 @@ from kernalyse.services.core.request_syntax import (
     parse_tie,
 )
 from kernalyse.services.ui.forms.form import (
+    FIELD_OF_OPTION,
+    S_PER_NS,
     BuiltForm,
     Choice,
     Choices,
     Group,
+    MethodFields,
     Place,
     PlacedForm,
     Problems,
+    TimeFields,
     Values,
     Words,
     backend_of,
     count_of,
     lines_of,
+    measuring_options,
+    measuring_words,
     number_of,
     option,
     option_of_each,
     place_options,
     text_of,
-)
-from kernalyse.services.ui.forms.measuring_fields import (
-    FIELD_OF_OPTION,
-    S_PER_NS,
-    MethodFields,
-    TimeFields,
-    measuring_options,
-    measuring_words,
 )
 from kernalyse.services.ui.uploads.given_files import GivenFile
 
@@ -328,3 +326,21 @@ def _command(names: tuple[str, ...], words: SweepOptions, values: Values, place:
         *place_options(values, place),
         *option("--title", text_of(values, "title")),
     )
+
+
+class CeilingsForm(PlacedForm):
+    """Backend and device."""
+
+    key = "ceilings"
+    heading = "Ceilings"
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
+        note = "Memory levels, multiply-adds and tensor cores, as the device itself reaches them. Rooflines use them from then on."
+        return (Group("Where", self.PLACE, note=note),)
+
+    def build(self, values: Values, place: Place) -> BuiltForm:
+        work = CeilingMeasurement(backend_of(values), text_of(values, "device") or None)
+        return BuiltForm(RunSpec(work), {}, command=("kernalyse", "ceilings", *place_options(values, place)))
+
+    def field_of(self, error: KernalyseError) -> str:
+        return "device" if error.subject.startswith("device ") else "backend"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kernalyse.services.core.report import UNKNOWN, DrawingTask, Section
-from kernalyse.services.ui.charts.names import plain
-from kernalyse.services.ui.report.comparison_charts import comparison_charts
+from kernalyse.services.ui.charts.elements import plain
 from kernalyse.services.ui.report.document import Document, FigureTable
-from kernalyse.services.ui.report.run_charts import Tables, run_charts
+from kernalyse.services.ui.report.run_charts import Tables, comparison_charts, run_charts
 
 
 def run_document(task: DrawingTask, tables: Tables) -> Document:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kernalyse.services.core.errors import CancelledError, LimitReachedError, NotFoundError, UnmetConditionError
 from kernalyse.services.core.model import Run
-from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.uploads.trace_import import FileToImport, ImportState, TraceImport
 
 MAX_LISTED: Final = 40

@@ -11,9 +11,9 @@ import pytest
 from bokeh.core.enums import MarkerType
 
 from kernalyse.services.ui.charts import roofline, strips, telemetry
-from kernalyse.services.ui.charts.ceiling_choice import CeilingChoice, at_clock_of, choice_note, held_against
+from kernalyse.services.ui.charts.roofline_ceilings import CeilingChoice, at_clock_of, choice_note, held_against
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.sample_strips import SampleRows
+from kernalyse.services.ui.data.sample_strips import SampleRows
 from kernalyse.services.ui.theme import (
     CATEGORIES,
     DARK,

@@ -14,7 +14,7 @@ from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.compare import ComparedTable, Pair, SideChoice
 from kernalyse.services.ui.components.history import Histories, HistoryTable
-from kernalyse.services.ui.components.paging import Extent, extent_of
+from kernalyse.services.ui.components.table import Extent, extent_of
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.view import CompareView, HistoryView, PagedView, View
 from tests.unit.ui.test_ui_outage import Client, updated

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.model import ImportedTrace, ModelRun, Run, RunSpec, RunState
-from kernalyse.services.ui.compared_sides import chosen_pair, facts
-from kernalyse.services.ui.memory import Overview, RunMemory
+from kernalyse.services.ui.data.compared_rows import chosen_pair, facts
+from kernalyse.services.ui.data.memory import Overview, RunMemory
 
 
 def traced(file_name: str, tool: str, minute: int) -> Run:

@@ -15,11 +15,11 @@ from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.model import NodeHealth, NodeStatus, Run, RunSpec, RunState
 from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.services.ui.browser import Browser
-from kernalyse.services.ui.client import AnalyzerClient
 from kernalyse.services.ui.components.first_visit import EXAMPLES, FUSED, OFFERS, WRITTEN_OUT, FirstVisit
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.tab import Context
+from kernalyse.services.ui.uploads.handlers import Uploads
 from kernalyse.services.ui.uploads.imports import Imports
-from kernalyse.services.ui.uploads.uploads import Uploads
 from kernalyse.services.ui.view import View
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.unit.ui.test_compare_components import TIME, trace

@@ -14,8 +14,8 @@ from kernalyse.services.ui.components.kernel_charts import ChartedRows, HeatmapC
 from kernalyse.services.ui.components.kernel_detail import listing_text
 from kernalyse.services.ui.components.kernels import KernelTable
 from kernalyse.services.ui.components.table_rows import headings_of
+from kernalyse.services.ui.data.table_columns import COLUMNS
 from kernalyse.services.ui.tab import Context
-from kernalyse.services.ui.table_columns import COLUMNS
 from kernalyse.services.ui.view import KernelsView, View
 from tests.unit.ui.test_ui_outage import Client, updated
 

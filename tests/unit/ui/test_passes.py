@@ -7,8 +7,7 @@ import pytest
 
 from kernalyse.services.analyzer.tables.derived import MODELS
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts.models import BAR_WIDTH, bar_columns, line_columns, scatter_columns, top_of
-from kernalyse.services.ui.charts.passes import PERCENTILES, passes_of
+from kernalyse.services.ui.charts.models import BAR_WIDTH, PERCENTILES, bar_columns, line_columns, passes_of, scatter_columns, top_of
 from kernalyse.services.ui.theme import LIGHT
 
 NANO = {

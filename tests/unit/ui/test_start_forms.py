@@ -26,11 +26,10 @@ from kernalyse.services.core.model import (
     SearchStrategy,
 )
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog, source_kernels
-from kernalyse.services.ui.forms.ceilings_form import CeilingsForm
 from kernalyse.services.ui.forms.command_form import CommandForm
 from kernalyse.services.ui.forms.form import BuiltForm, Form, Place, SourceKernels
 from kernalyse.services.ui.forms.model_form import ModelForm, PromptForm
-from kernalyse.services.ui.forms.sweep_form import SweepForm
+from kernalyse.services.ui.forms.sweep_form import CeilingsForm, SweepForm
 from kernalyse.services.ui.uploads.given_files import GivenFile
 
 NODE = Node("n1", "gpu-7", "1", "j", datetime.now(UTC))

@@ -9,13 +9,23 @@ import polars as pl
 import pytest
 
 from kernalyse.services.ui.charts import timeline
-from kernalyse.services.ui.charts.timeline_gaps import gap_columns
-from kernalyse.services.ui.charts.timeline_looks import CATEGORIES, HATCHES, MUTED_CODE, Looks, legend_entries, short_name
-from kernalyse.services.ui.charts.timeline_rows import LANE, MAX_OPEN_ROW_COUNT, TimelineRows, timeline_rows
+from kernalyse.services.ui.charts.timeline_rows import (
+    CATEGORIES,
+    HATCHES,
+    LANE,
+    MAX_OPEN_ROW_COUNT,
+    MUTED_CODE,
+    Looks,
+    TimelineRows,
+    gap_columns,
+    legend_entries,
+    short_name,
+    timeline_rows,
+)
 from kernalyse.services.ui.components.timeline_figure import TimelineFigure
+from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
+from kernalyse.services.ui.data.timeline_questions import event_of
 from kernalyse.services.ui.theme import DARK, LIGHT
-from kernalyse.services.ui.time_window import TileRequest, TimeWindow
-from kernalyse.services.ui.timeline_questions import event_of
 
 SCHEMA = {
     "track": pl.String, "process_id": pl.Int64, "device_index": pl.Int32, "stream_index": pl.Int64, "thread_id": pl.Int64,

@@ -30,22 +30,18 @@ from kernalyse.services.core.model import (
 )
 from kernalyse.services.core.reruns import SPEC_ARTIFACT
 from kernalyse.services.ui.browser import Browser
-from kernalyse.services.ui.chosen_row import Listing
-from kernalyse.services.ui.client import AnalyzerClient, TablePage
 from kernalyse.services.ui.components import compare
+from kernalyse.services.ui.components.base import Text
 from kernalyse.services.ui.components.hardware import HardwarePanel
 from kernalyse.services.ui.components.kernel_detail import Chosen, Listings
 from kernalyse.services.ui.components.live import TelemetryChart
-from kernalyse.services.ui.components.point import PointPanel
-from kernalyse.services.ui.components.roofline import RooflineChart, RooflineRows
-from kernalyse.services.ui.components.text import Text
-from kernalyse.services.ui.diagnosis import point_key
-from kernalyse.services.ui.memory import NodesMemory, RunMemory
-from kernalyse.services.ui.pages.compare import ComparePage
-from kernalyse.services.ui.pages.history import HistoryPage
-from kernalyse.services.ui.pages.live import LivePage
-from kernalyse.services.ui.pages.start import StartPage
-from kernalyse.services.ui.roofline_rows import rows_of_run
+from kernalyse.services.ui.components.roofline import PointPanel, RooflineChart, RooflineRows
+from kernalyse.services.ui.data.chosen_row import Listing
+from kernalyse.services.ui.data.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.data.diagnosis import point_key
+from kernalyse.services.ui.data.memory import NodesMemory, RunMemory
+from kernalyse.services.ui.data.roofline_rows import rows_of_run
+from kernalyse.services.ui.pages import ComparePage, HistoryPage, LivePage, StartPage
 from kernalyse.services.ui.tab import Context, Tab, UpdatePace
 from kernalyse.services.ui.uploads.imports import Imports
 from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState

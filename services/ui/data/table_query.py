@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from kernalyse.services.ui import filters
-from kernalyse.services.ui.names_wanted import named
-from kernalyse.services.ui.table_columns import COLUMNS, NAME_COLUMNS, TableName
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.names_wanted import named
+from kernalyse.services.ui.data.table_columns import COLUMNS, NAME_COLUMNS, TableName
 from kernalyse.services.ui.view import TableView, View, to_query
 
 KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {

@@ -12,8 +12,8 @@ import polars as pl
 from kernalyse.services.core.errors import NotFoundError
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from kernalyse.services.ui.charts.timeline_rows import LANE
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.time_window import TileRequest, TimeWindow
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
 
 OUTLINE_PIXEL_COUNT: Final = 1_000
 MAX_GAP_COUNT: Final = 1_500

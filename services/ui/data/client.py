@@ -26,7 +26,7 @@ from kernalyse.services.core.model import Ceiling, Hardware, HardwareKey, NodeSt
 from kernalyse.services.core.protobuf import decode, encode
 from kernalyse.services.core.report import ReportFormat
 from kernalyse.services.core.rpc import translated_errors
-from kernalyse.services.ui.memory import NodesMemory, RunMemory
+from kernalyse.services.ui.data.memory import NodesMemory, RunMemory
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from kernalyse.v1.table_pb2 import TableChunk

@@ -1,22 +1,155 @@
-"""What the Compare page asks for, and its rows as people read them."""
+"""Two runs side by side: which they are when nobody has chosen, what they differ in, down to lines of their sources, and their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import polars as pl
 
 from kernalyse.services.core.disturbance import comparison_disturbance_notes
 from kernalyse.services.core.formatting import footnote_marks
-from kernalyse.services.core.model import ModelRun, Run, TableQuery
+from kernalyse.services.core.model import ImportedTrace, KernelSweep, ModelRun, Run, RunState, TableQuery
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import compare
 from kernalyse.services.ui.charts.roofline_points import PointsOf
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.components.legend import LegendEntry, hidden_names, hideable
+from kernalyse.services.ui.components.chart import LegendEntry, hidden_names, hideable
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.memory import Overview, RunMemory
 from kernalyse.services.ui.theme import Palette
+
+MAX_NAMED_VALUES: Final = 4
+STARTED: Final = "Started (UTC)"  # differs always, and tells nothing
+
+MEASURED_FACTS: Final[Mapping[str, str]] = {
+    "device_id": "Device",
+    "device_uuid": "Device UUID",
+    "driver_version": "Driver",
+    "toolkit_version": "Toolkit",
+    "backend": "Backend",
+    "compiler_options": "Compiler options",
+    "cache_mode": "Cache",
+    "timing_method": "Timing",
+    "input_distribution": "Inputs",
+    "seed": "Seed",
+}
+"""Columns of table measurements whose values a comparison should name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of what both runs are. Values are text, an en dash where unknown."""
+
+    title: str
+    before: str
+    after: str
+    is_different: bool
+
+
+def chosen_pair(overview: Overview, baseline: str, candidate: str, overlaid: Sequence[str] = ()) -> tuple[Run | None, Run | None]:
+    """Return both runs: those named, else the two that other pages overlay, else the newest and the last one like it.
+
+    Args:
+        baseline, candidate: ids; empty: nobody has chosen.
+        overlaid: ids of the runs of other pages.
+    """
+    runs = {run.run_id: run for run in overview.runs}
+    first, second = (*overlaid, "", "")[:2]
+    after = runs.get(candidate or second) or (None if candidate else _newest(overview.runs, baseline))
+    if baseline or (second and not candidate):
+        return runs.get(baseline or first), after
+    return (None if after is None else _like(after, overview.runs)), after
+
+
+def _newest(runs: Iterable[Run], other_run_id: str) -> Run | None:
+    return next((run for run in runs if run.state.is_final and run.run_id != other_run_id and _can_compare(run)), None)
+
+
+def _can_compare(run: Run) -> bool:
+    """Whether it has something to compare, as far as the list of runs tells: what has failed at its beginning has nothing."""
+    has_results = run.state is RunState.SUCCEEDED or run.completed_configuration_count > run.failed_configuration_count
+    return has_results and (run.is_trace or isinstance(run.spec.work, KernelSweep | ModelRun | ImportedTrace))
+
+
+def _like(candidate: Run, runs: Iterable[Run]) -> Run | None:
+    """The newest of the older runs of the same kind: of the same work if there is one, else of the same tool.
+
+    Another model has hardly a launch in common with this one: rather than with that, variants are compared within their run.
+    """
+    older = [
+        run
+        for run in runs
+        if run.create_time <= candidate.create_time
+        and run.run_id != candidate.run_id
+        and run.is_trace == candidate.is_trace
+        and run.state.is_final
+        and _can_compare(run)
+    ]
+    alike = next((run for run in older if _names(run) == _names(candidate)), None)
+    if alike is None and isinstance(candidate.spec.work, ModelRun) and len(candidate.spec.work.variants) > 1:
+        return candidate
+    return alike or next((run for run in older if _format(run) == _format(candidate)), next(iter(older), None))
+
+
+def _names(run: Run) -> tuple[str, ...]:
+    """What tells one kind of work from another."""
+    match run.spec.work:
+        case KernelSweep(kernels):
+            return tuple(sorted({kernel.kernel_name for kernel in kernels}))
+        case ModelRun(model_name):
+            return (model_name,)
+        case _:
+            return (run.title,)
+
+
+def _format(run: Run) -> str:
+    """Of what was imported: a profile of one tool hardly has a kernel in common with that of another."""
+    return run.spec.work.format if isinstance(run.spec.work, ImportedTrace) else ""
+
+
+def facts(before: RunMemory, after: RunMemory, overview: Overview) -> list[Fact]:
+    """Of both runs, what differs first."""
+    device_names = {
+        (status.node.node_id, device.device_id): device.name
+        for status in overview.nodes
+        if status.node is not None
+        for device in status.node.devices
+    }
+    sides = [_values(memory, device_names) for memory in (before, after)]
+    found = []
+    for title in dict.fromkeys(title for side in sides for title in side):
+        first, second = (side.get(title) or theme.UNKNOWN for side in sides)
+        found.append(Fact(title, first, second, title != STARTED and first != second))
+    return sorted(
+        (fact for fact in found if not fact.before == fact.after == theme.UNKNOWN), key=lambda fact: not fact.is_different
+    )  # stable: the order above within each half
+
+
+def _values(memory: RunMemory, device_names: Mapping[tuple[str, str], str]) -> dict[str, str]:
+    run = memory.run
+    measurements = memory.table("measurements")
+    values: dict[str, str] = {}
+    if run is not None:
+        revision = run.spec.revision
+        values[STARTED] = theme.moment(int((run.start_time or run.create_time).timestamp() * 1e9))
+        values["Commit"] = "" if revision is None else revision.commit[:12] + (" with changes" if revision.is_dirty else "")
+        values["Node"] = run.node_name
+        values["Device name"] = device_names.get((run.node_id, run.device_id or ""), "")
+    for column, title in MEASURED_FACTS.items():
+        values[title] = "" if measurements is None else _listed(measurements[column])
+    points = memory.table("roofline")
+    if points is not None and not values["Device"]:
+        values["Device"] = _listed(points["device_id"])  # traces have points, and no measurements
+    return values
+
+
+def _listed(column: pl.Series) -> str:
+    values = column.drop_nulls().unique().sort().cast(pl.String).to_list()
+    more = f" and {len(values) - MAX_NAMED_VALUES} more" if len(values) > MAX_NAMED_VALUES else ""
+    return ", ".join(value for value in values[:MAX_NAMED_VALUES] if value) + more
+
 
 ALL_DIFFERENCES: Final = ("device", "method", "cache", "inputs")
 """What runs may differ in; the page itself asks before it shows ratios that tell of them too."""
@@ -245,3 +378,72 @@ def _trace_tiles(rows: pl.DataFrame) -> list[dict[str, str]]:
         {"name": "Change", "value": f"{compare.signed_duration(after - before)} ({compare.change(after / before if before else None)})"},
         *({"name": name.capitalize(), "value": theme.count(count)} for name, count in occurrences.items()),
     ]
+
+
+CONTEXT_LINES: Final = 3
+MAX_SHOWN_LINES: Final = 2_000
+"""Of one file: a page with more is slow to lay out, and nobody reads them in a browser."""
+
+MAX_EXACT_LINES: Final = 4_000
+"""Of one file: beyond, lines that come again and again are no anchors any more, else it would take seconds."""
+
+LineKind = Literal["same", "removed", "added", "gap"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """Line numbers begin with 1; None: the side does not have the line."""
+
+    kind: LineKind
+    text: str
+    number_before: int | None = None
+    number_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """What became of one file. lines: changed ones with CONTEXT_LINES around them; none when both are the same."""
+
+    name: str
+    lines: tuple[SourceLine, ...]
+    added_count: int
+    removed_count: int
+    hidden_count: int = 0  # lines beyond MAX_SHOWN_LINES
+
+    @property
+    def is_same(self) -> bool:
+        return not self.added_count and not self.removed_count
+
+
+def source_difference(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[FileDifference, ...]:
+    """Of texts by file name. A single file on each side is one file, whatever it is called."""
+    if len(before) == len(after) == 1 and set(before) != set(after):
+        (old_name, old), (new_name, new) = *before.items(), *after.items()
+        return (_file(f"{old_name} → {new_name}", old, new),)
+    names = sorted({*before, *after})
+    return tuple(_file(name, before.get(name, ""), after.get(name, "")) for name in names)
+
+
+def _file(name: str, before: str, after: str) -> FileDifference:
+    lines = tuple(_lines(before.splitlines(), after.splitlines()))
+    return FileDifference(
+        name,
+        lines[:MAX_SHOWN_LINES],
+        sum(line.kind == "added" for line in lines),
+        sum(line.kind == "removed" for line in lines),
+        max(0, len(lines) - MAX_SHOWN_LINES),
+    )
+
+
+def _lines(before: list[str], after: list[str]) -> Iterator[SourceLine]:
+    is_long = max(len(before), len(after)) > MAX_EXACT_LINES
+    groups = difflib.SequenceMatcher(None, before, after, autojunk=is_long).get_grouped_opcodes(CONTEXT_LINES)
+    for place, group in enumerate(groups):
+        if place:
+            yield SourceLine("gap", "")
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (SourceLine("same", before[i], i + 1, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=True))
+            else:
+                yield from (SourceLine("removed", before[i], i + 1, None) for i in range(i1, i2))
+                yield from (SourceLine("added", after[j], None, j + 1) for j in range(j1, j2))

@@ -16,8 +16,8 @@ import polars as pl
 
 from kernalyse.services.core.model import HardwareKey, NodeStatus, NodeTelemetry, Run, Telemetry
 from kernalyse.services.core.telemetry_history import TelemetryHistory
-from kernalyse.services.ui.made_once import MadeOnce
-from kernalyse.services.ui.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition, SampleStrips
+from kernalyse.services.ui.data.made_once import MadeOnce
+from kernalyse.services.ui.data.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition, SampleStrips
 
 ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
 """Newest rows kept of a table that grows without end. Of samples only what is drawn is kept (see SampleStrips)."""

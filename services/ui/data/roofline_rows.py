@@ -1,24 +1,23 @@
-"""What the Roofline page draws, gathered from the runs that it shows: rows of points and the ceilings of their devices."""
+"""What the Roofline page and tables of results show, gathered from the runs: rows of points and the ceilings of their devices."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from kernalyse.services.core.model import Run
-from kernalyse.services.ui import filters, theme
+from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import roofline
-from kernalyse.services.ui.charts.ceiling_choice import CeilingChoice, at_clock_of, held_against
-from kernalyse.services.ui.charts.elements import Columns
-from kernalyse.services.ui.charts.memory_level import LevelChoice, at_level
-from kernalyse.services.ui.charts.names import OUTSIDE
-from kernalyse.services.ui.charts.roofline_points import PointsOf
-from kernalyse.services.ui.memory import Overview, RunMemory
-from kernalyse.services.ui.result_rows import ResultRow
+from kernalyse.services.ui.charts.elements import OUTSIDE, Columns
+from kernalyse.services.ui.charts.roofline_ceilings import CeilingChoice, LevelChoice, at_clock_of, at_level, held_against
+from kernalyse.services.ui.charts.roofline_points import IDENTITY, PointsOf
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.diagnosis import point_key
+from kernalyse.services.ui.data.memory import Overview, RunMemory
 
 TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
 COUNTED_TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "counted_roofline", "layer": "counted_layer_roofline"}
@@ -126,3 +125,36 @@ def _device_name(run: Run | None, device_id: str, overview: Overview) -> str:
 def _place(run: OfRun) -> str:
     """Where the run's devices are: a host; of an imported run, nobody knows."""
     return theme.short_run_id(run.run_id) if run.run is None or run.run.is_imported else run.run.node_name
+
+
+class ResultRow(NamedTuple):
+    """What is shown of a row of the table roofline."""
+
+    run_id: str
+    label: str
+    duration_median_ns: float | None
+    duration_mean_ns: float | None
+    dtype: str | None
+    achieved_flop_per_s: float | None
+    achieved_bytes_per_s: float | None
+    intensity_flop_per_byte: float | None
+    efficiency_ratio: float | None
+    efficiency_category: str | None
+    bound: str | None
+    verification_state: str | None
+    is_implausible: bool | None
+    implausible_reason: str | None
+    disturbance: str | None
+    point: str = ""  # see point_key; empty: it cannot be chosen
+
+
+_COLUMNS: Final = ResultRow._fields[:-1]
+
+
+def result_rows(roofline: pl.DataFrame, *, with_points: bool = False) -> list[ResultRow]:
+    """Of rows of the table roofline, in their order. with_points: a click on one chooses its point."""
+    rows = [ResultRow(*values) for values in roofline.select(_COLUMNS).iter_rows()]
+    if not with_points:
+        return rows
+    keys = [point_key(row) for row in roofline.select(*IDENTITY).iter_rows(named=True)]
+    return [row._replace(point=key) for row, key in zip(rows, keys, strict=True)]

@@ -12,7 +12,7 @@ import polars as pl
 
 from kernalyse.services.ui.charts import roofline
 from kernalyse.services.ui.charts.elements import Columns
-from kernalyse.services.ui.memory import NewRows, RunMemory
+from kernalyse.services.ui.data.memory import NewRows, RunMemory
 from kernalyse.services.ui.theme import Palette
 
 MAX_PIECES: Final = 32

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernalyse.services.core.model import CommandProfile, ModelRun, Run, RunState
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.memory import Overview
+from kernalyse.services.ui.data.memory import Overview
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from kernalyse.services.core.model import Filter
-from kernalyse.services.ui.names_wanted import is_wanted, named
+from kernalyse.services.ui.data.names_wanted import is_wanted, named
 from kernalyse.services.ui.view import View
 
 

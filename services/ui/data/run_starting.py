@@ -33,7 +33,7 @@ from kernalyse.services.core.reruns import (
     continuation_spec,
     repetition_spec,
 )
-from kernalyse.services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
+from kernalyse.services.ui.data.client import CALL_TIMEOUT_S, AnalyzerClient
 from kernalyse.services.ui.forms.form import SourceKernels
 from kernalyse.services.ui.uploads.given_files import GivenFile
 from kernalyse.v1 import analyzer_service_pb2 as messages

@@ -1,4 +1,4 @@
-"""Everything that is known of one configuration, or of one kernel of a sweep or a trace: asked for when somebody chooses it."""
+"""Everything that is known of one configuration, or of one kernel, its sources included: asked for when somebody chooses it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,44 @@ from typing import Any, Final, Literal
 import polars as pl
 
 from kernalyse.services.core.artifacts import LISTING_TITLES, listing_stem, listing_variant
-from kernalyse.services.core.errors import NotFoundError
-from kernalyse.services.core.model import Filter, SortKey, TableQuery
-from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, KERNEL_SIGN, PLACED, name_digest, performance_rows
-from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.core.errors import ArtifactNotFoundError, KernalyseError, NotFoundError
+from kernalyse.services.core.model import Filter, KernelSweep, ModelRun, Run, RunSpec, SortKey, TableQuery
+from kernalyse.services.core.protobuf import decode_json
+from kernalyse.services.core.reruns import SOURCES_ARTIFACT, SPEC_ARTIFACT
+from kernalyse.services.ui.charts.metrics import ANNOUNCED, FAILED, KERNEL_SIGN, PLACED, name_digest, performance_rows
+from kernalyse.services.ui.data.client import AnalyzerClient
+
+
+@dataclass(frozen=True, slots=True)
+class RunSources:
+    """texts: by file name. missing: why there are none, one sentence; empty where there are."""
+
+    texts: Mapping[str, str]
+    missing: str = ""
+
+
+async def sources_of(client: AnalyzerClient, run: Run) -> RunSources:
+    """What can be had of them."""
+    work = run.spec.work
+    try:
+        if isinstance(work, KernelSweep):
+            return RunSources(await _of_sweep(client, run, work))
+        if isinstance(work, ModelRun):
+            return RunSources(json.loads(await client.artifact(run.run_id, SOURCES_ARTIFACT)))
+    except ArtifactNotFoundError:
+        return RunSources({}, "A model under ONNX Runtime leaves no sources of kernels.")
+    except KernalyseError as error:
+        return RunSources({}, f"The sources of {run.title} cannot be had. {error.message}")
+    return RunSources({}, "Only sweeps of kernels and models on the project's own kernels have sources.")
+
+
+async def _of_sweep(client: AnalyzerClient, run: Run, sweep: KernelSweep) -> Mapping[str, str]:
+    if any(kernel.source is None for kernel in sweep.kernels):
+        kept = decode_json(await client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec).work
+        assert isinstance(kept, KernelSweep)
+        sweep = kept
+    return {kernel.source.file_name: kernel.source.text for kernel in sweep.kernels if kernel.source is not None}
+
 
 MAX_SHOWN_SAMPLES: Final = 20_000
 """What a browser's canvas draws at once without a wait."""

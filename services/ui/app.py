@@ -255,6 +255,7 @@ def _allowed_hosts(host: str, port: int, further: tuple[str, ...]) -> frozenset[
 
 
 def _tls(settings: UiSettings) -> ssl.SSLContext | None:
+    settings.certificate_pair()
     if settings.certificate_file is None or settings.key_file is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,4 +1,4 @@
-"""Charts that visitors would wait for, rendered in the background once the dashboard serves."""
+"""Charts that visitors would wait for, rendered and copied in the background once the dashboard serves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from kernalyse.services.ui.theme import PALETTES
 PAUSE_S: Final = 0.02
 """Between two charts, and between looks at whether somebody is being served: a page comes first."""
 
+IDLE_PAUSE_S: Final = 0.2
+"""Between looks at what has been taken."""
+
 logger = logging.getLogger(__name__)
 
 
 class Preparation:
-    """Renders the charts for each theme, one after the other, in a thread of its own.
+    """Keeps a copy of each chart for each theme, in a thread of its own: the page that is opened next takes it.
 
     Args:
         is_serving: a page is on its way. Called on the thread.
@@ -44,13 +47,18 @@ class Preparation:
     def _run(self) -> None:
         pause_s = PAUSE_S
         try:
-            for palette in PALETTES.values():
-                for chart in RenderedChart.known:
-                    if not self._may_go_on(pause_s):
-                        return
-                    begin_s = time.monotonic()
-                    chart.rendered(palette)
-                    pause_s = max(PAUSE_S, time.monotonic() - begin_s)  # half of the time is left to live pages
+            while self._may_go_on(pause_s):
+                wanted = next(
+                    ((chart, palette) for palette in PALETTES.values() for chart in RenderedChart.known if not chart.is_prepared(palette)),
+                    None,
+                )
+                begin_s = time.monotonic()
+                if wanted is None:
+                    pause_s = IDLE_PAUSE_S
+                    continue
+                chart, palette = wanted
+                chart.prepare(palette)
+                pause_s = max(PAUSE_S, time.monotonic() - begin_s)  # half of the time is left to live pages
         except Exception:
             logger.exception("Not all charts could be prepared; pages render the rest as they need it")
 

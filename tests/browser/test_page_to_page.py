@@ -103,7 +103,7 @@ def test_back_and_forward_show_the_pages_as_they_were(visit: Visit, run_id: str)
     shows(page, "kernels")
     expect(kernel).to_have_value("nothing")
     expect(page.get_by_label("Table", exact=True)).to_have_value("kernels of sweeps")
-    expect(page.locator(".listed")).to_contain_text("No row matches")
+    expect(page.locator(".listed:visible")).to_contain_text("No row matches")
     assert page.evaluate("history.length") == before + 2
     page.go_forward()
     shows(page, "history")

@@ -96,7 +96,7 @@ def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> Non
     choice = page.get_by_label("Ceilings")
     expect(choice).to_have_value("best known")
     expect(efficiency).to_have_text("55.8 %")  # 2.4 of 4.3 TB/s
-    assert solid_ceilings(page) == ["DRAM 4.30 TB/s", "L2 cache 7.50 TB/s", "float32 60.0 Tflop/s"]
+    assert solid_ceilings(page) == ["DRAM 4.30 TB/s", "L2 7.50 TB/s", "float32 60.0 Tflop/s"]
 
     choice.select_option("datasheet")
     expect(efficiency).to_have_text("50.0 %")
@@ -104,7 +104,7 @@ def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> Non
     eventually(lambda: solid_ceilings(page) == ["DRAM 4.80 TB/s", "float32 66.9 Tflop/s"])
 
     choice.select_option("at the clock")
-    eventually(lambda: solid_ceilings(page) == ["DRAM 4.80 TB/s", "L2 cache 7.50 TB/s", "float32 50.7 Tflop/s"])
+    eventually(lambda: solid_ceilings(page) == ["DRAM 4.80 TB/s", "L2 7.50 TB/s", "float32 50.7 Tflop/s"])
     expect(page.locator(".chart-note")).to_contain_text("1.50 GHz, the highest clock of the points")
 
     page.reload()
@@ -179,7 +179,7 @@ def test_points_are_held_against_the_chosen_memory_level(page: Page) -> None:
     level = page.get_by_label("Memory level")
     level.select_option("L2 cache")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
-    eventually(lambda: solid_ceilings(page) == ["L2 cache 7.50 TB/s", "float32 60.0 Tflop/s"])
+    eventually(lambda: solid_ceilings(page) == ["L2 7.50 TB/s", "float32 60.0 Tflop/s"])
     expect(page.locator(".chart-note")).to_contain_text("2 not shown: their bytes at L2 cache are not known.")
     level.select_option("all, side by side")
     eventually(lambda: drawn_count(page, "roofline:points") == 5)

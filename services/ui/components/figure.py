@@ -23,7 +23,9 @@ _rendering: Final = threading.Lock()
 
 
 class RenderedChart:
-    """A chart without rows, rendered once for each palette: HoloViews takes half a second, a copy of the figure a twentieth.
+    """A chart without rows, rendered once for each palette: HoloViews takes half a second, a copy a twentieth.
+
+    A copy is kept for the next who asks.
 
     Args:
         draw: makes it from a palette and the arguments.
@@ -37,18 +39,26 @@ class RenderedChart:
         self._arguments = arguments
         self._adjust = adjust
         self._rendered: dict[Palette, Any] = {}
+        self._spares: dict[Palette, Any] = {}
         self.known.append(self)
 
     def copy(self, palette: Palette) -> Any:
         """Return a figure that belongs to no document yet. Its models have ids of their own: a document may hold several copies."""
+        return self._spares.pop(palette, None) or self._copied(palette)
+
+    def prepare(self, palette: Palette) -> None:
+        """Keep a copy for the next who asks. On any thread."""
+        self._spares[palette] = self._copied(palette)
+
+    def is_prepared(self, palette: Palette) -> bool:
+        """Return whether a copy can be had at once."""
+        return palette in self._spares
+
+    def _copied(self, palette: Palette) -> Any:
         document = Document.from_json(_with_new_ids(self.rendered(palette)))
         figure = document.roots[0]
         document.remove_root(figure)
         return figure
-
-    def is_rendered(self, palette: Palette) -> bool:
-        """Return whether a copy can be had at once."""
-        return palette in self._rendered
 
     def rendered(self, palette: Palette) -> Any:
         """Return the document of the figure as JSON. On any thread."""

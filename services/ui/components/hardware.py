@@ -121,6 +121,7 @@ class HardwarePanel(Component):
         names = {title: key for key, (_, title) in self._choices.items()}
         self._device.param.update(options=names, value=key, visible=len(names) > 1)
         if hardware is None:
+            self._fields, self._form[:] = {}, []
             self._title.show(html('<strong>Hardware</strong> <span class="note">{}</span>', title))
             problem = html('<p class="problem block" role="alert">{}</p>', self._known.problem)
             self._problem.show(problem if self._known.problem else "Asking the analyzer what is known of this device.")

@@ -94,7 +94,7 @@ def test_names_lie_flat_below_a_chart_where_there_is_room(charts: list[RenderedC
     assert axis.major_label_orientation == slant
 
 
-def test_a_page_that_is_opened_while_a_chart_is_rendered_keeps_its_theme(charts: list[RenderedChart]) -> None:
+def test_a_page_that_is_opened_while_a_chart_is_prepared_keeps_its_theme(charts: list[RenderedChart]) -> None:
     page = Document(theme=bokeh_theme(LIGHT))
     with patch_curdoc(page):  # of the whole process, whichever thread renders
         charts[1].rendered(LIGHT)
@@ -105,7 +105,7 @@ def test_charts_are_prepared_for_each_theme_while_nobody_is_served(charts: list[
     is_serving = True
     preparation = Preparation(lambda: is_serving)
     preparation.start()
-    assert not any(chart.is_rendered(LIGHT) for chart in charts)
+    assert not any(chart.is_prepared(LIGHT) for chart in charts)
     is_serving = False
     try:
         deadline = time.monotonic() + 60
@@ -117,4 +117,4 @@ def test_charts_are_prepared_for_each_theme_while_nobody_is_served(charts: list[
 
 
 def _are_rendered(charts: list[RenderedChart]) -> bool:
-    return all(chart.is_rendered(palette) for chart in charts for palette in PALETTES.values())
+    return all(chart.is_prepared(palette) for chart in charts for palette in PALETTES.values())

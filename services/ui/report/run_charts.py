@@ -1,19 +1,18 @@
-"""Which charts a document has, of the tables of a run or of two that are compared: the chart functions of the dashboard's pages."""
+"""Which charts a run has, of its tables: the same chart functions that the dashboard's pages draw with."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import holoviews as hv
 import polars as pl
 
-from kernalyse.services.core.disturbance import comparison_disturbance_notes, disturbance_note
+from kernalyse.services.core.disturbance import disturbance_note
 from kernalyse.services.core.ml_models import layers_note
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts import compare, heatmap, history, icicle, layers, roofline, split, strips, telemetry, timeline
+from kernalyse.services.ui.charts import heatmap, history, icicle, layers, roofline, split, strips, telemetry, timeline
 from kernalyse.services.ui.charts.elements import elided, tick_formatter
 from kernalyse.services.ui.charts.layers import Stretch, stacked_bars
 from kernalyse.services.ui.charts.metrics import (
@@ -42,44 +41,8 @@ from kernalyse.services.ui.charts.timeline_rows import (
 from kernalyse.services.ui.data.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
 from kernalyse.services.ui.data.time_window import TimeWindow
 from kernalyse.services.ui.data.timeline_questions import OUTLINE_PIXEL_COUNT, Outline
-from kernalyse.services.ui.report.document import Chart, FigureTable, Key
+from kernalyse.services.ui.report.document import Chart, Key
 from kernalyse.services.ui.theme import CATEGORIES, LIGHT, MARKERS, SYMBOLS, style_of, values_with
-
-MIN_CHARACTERS: Final = 5
-MAX_CHARACTERS: Final = 70
-
-
-def column_characters(table: FigureTable, room: int) -> list[int]:
-    """As wide as their cells and headings. Where that is too wide together, headings are wrapped, then the widest columns give way.
-
-    Args:
-        room: characters of all columns together.
-    """
-    cells = [max((len(" ".join(row[place].split())) for row in table.rows), default=0) for place in range(len(table.headings))]
-    words = [max(map(len, heading.split()), default=0) for heading in table.headings]
-    counts = [_bounded(max(cell, len(heading))) for cell, heading in zip(cells, table.headings, strict=True)]
-    if sum(counts) > room:
-        counts = [_bounded(max(cell, word)) for cell, word in zip(cells, words, strict=True)]
-    while sum(counts) > room and max(counts) > MIN_CHARACTERS:
-        counts[counts.index(max(counts))] -= 1
-    return counts
-
-
-def _bounded(count: int) -> int:
-    return min(MAX_CHARACTERS, max(MIN_CHARACTERS, count))
-
-
-def cell_text(cell: str, character_count: int, max_line_count: int) -> str:
-    """What there is room for in so many lines: a long cell loses its middle."""
-    text = elided(cell, character_count * max_line_count)
-    if len(textwrap.wrap(text, character_count)) <= max_line_count:
-        return text
-    return elided(cell, character_count * max_line_count * 3 // 4)  # words that are not broken leave room at the ends of lines
-
-
-def cell_lines(cell: str, character_count: int, max_line_count: int) -> list[str]:
-    return textwrap.wrap(cell_text(cell, character_count, max_line_count), character_count) or [""]
-
 
 METRIC: Final = "duration_median_ns"
 MAX_TITLE_LENGTH: Final = 60
@@ -403,64 +366,6 @@ def _key(drawn: timeline.DrawnTile, gaps: pl.DataFrame) -> list[Key]:
     present = {CATEGORY_TITLES.get(EVENT_CATEGORIES[code], EVENT_CATEGORIES[code]) for code in words}
     entries = legend_entries(LIGHT, gaps["reason"].unique().to_list())
     return [Key(name, color, symbol) for name, color, symbol in entries if name in present or name.startswith("gap: ")]
-
-
-NAME_LENGTH: Final = 44
-"""A page has more room than the dashboard has on a telephone."""
-
-
-def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list[Chart]:
-    """Those that there are rows for.
-
-    Args:
-        tables: comparison, or kernel_comparison and layer_comparison; roofline and ceilings of both runs.
-    """
-    return [*_speed_ups(tables), *_changes(tables), *_compared_rooflines(tables, {baseline_run_id: "before", run_id: "after"})]
-
-
-def _speed_ups(tables: Tables) -> Iterator[Chart]:
-    rows = tables.get("comparison", pl.DataFrame())
-    shown = rows if rows.is_empty() else compare.charted(rows)
-    if shown.is_empty():
-        return
-    points, whiskers, names = compare.speedup_columns(shown, LIGHT, NAME_LENGTH)
-    element = compare.speedup_chart(points, whiskers, LIGHT, compare.chart_height_px(len(names)))
-    note = "Above ×1 the judged run is faster; whiskers are the interval of the ratio. Hollow: undecided."
-    sides = (rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", ""))
-    note = " ".join((note, *comparison_disturbance_notes(*sides)))
-    key = [Key(*entry) for entry in compare.legend_of(shown, LIGHT)]
-    yield Chart("Speed-up of each configuration", _with_places(element, names), "wide", note + _left_out(rows, shown.height), key)
-
-
-def _changes(tables: Tables) -> Iterator[Chart]:
-    for table_name, name, title in (
-        ("kernel_comparison", "kernel_name", "Kernels that changed most"),
-        ("layer_comparison", "layer", "Layers that changed most"),
-    ):
-        rows = tables.get(table_name, pl.DataFrame())
-        if rows.is_empty():
-            continue
-        bars, names = compare.change_columns(rows, name, LIGHT, NAME_LENGTH)
-        element = compare.change_chart(bars, LIGHT, compare.chart_height_px(len(names)))
-        note = "Device time of the second trace less that of the first: bars to the left take less time now."
-        yield Chart(title, _with_places(element, names), "wide", note + _left_out(rows, len(names)))
-
-
-def _left_out(rows: pl.DataFrame, shown_count: int) -> str:
-    return f" The {shown_count} that changed most, of {rows.height}." if rows.height > shown_count else ""
-
-
-def _with_places(element: hv.Overlay, names: Mapping[int, str]) -> hv.Overlay:
-    return element.opts(hv.opts.Overlay(yticks=[*names.items()]))
-
-
-def _compared_rooflines(tables: Tables, sides: Mapping[str, str]) -> Iterator[Chart]:
-    rows = tables.get("roofline", pl.DataFrame())
-    if rows.is_empty():
-        return
-    newest = roofline.newest_rows(rows).with_columns(run_id=pl.col("run_id").replace(dict(sides))).sort("run_id", descending=True)
-    if not roofline.drawable(newest).is_empty():
-        yield roofline_of(newest, tables.get("ceilings", pl.DataFrame()), "Rooflines of both runs", "run_id")
 
 
 Tables = Mapping[str, pl.DataFrame]

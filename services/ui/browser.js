@@ -23,7 +23,11 @@ export function render({model}) {
     if (address.pathname + address.search === here()) return
     const before = new URL(location.href)
     if (stepOf(address) === stepOf(before)) history.replaceState(null, "", address)
-    else history.pushState(null, "", address)
+    else {
+      const left = new URL(model.left || here(), location.href) // its last filters may not have been shown here yet
+      if (left.pathname === before.pathname && left.pathname !== address.pathname) history.replaceState(null, "", left)
+      history.pushState(null, "", address)
+    }
     if (address.pathname !== before.pathname) {
       scrollTo(0, 0)
       main.focus({preventScroll: true})

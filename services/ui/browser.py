@@ -13,6 +13,7 @@ class Browser(pn.custom.JSComponent):
     """The browser's end of a tab, without anything to see. Panel's Location listens to no step back."""
 
     address = param.String(doc="Path and query of the view shown.")
+    left = param.String(doc="Path and query of the view that was left: a step back leads to it.")
     title = param.String(doc="Of the window.")
     subject = param.String(doc="Of the run that is shown; names files that are saved.")
     links = param.Dict(default={}, doc="Where the navigation leads, by the page's name.")

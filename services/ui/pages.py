@@ -376,7 +376,7 @@ IMPORT_BUTTONS: Final = [
 
 
 class StartPage(Component):
-    """Lays out what the page shows; only the form of the chosen tab is brought up to date."""
+    """Lays out what the page shows. A form is shown when its tab is chosen first, and stays: what is clicked on is never drawn anew."""
 
     def __init__(self, context: Context, view: StartView) -> None:
         super().__init__(context)
@@ -385,13 +385,12 @@ class StartPage(Component):
         self._repeats = Repeats(context, starter)
         self._imports = ImportList(context)
         self._forms = {form.key: FormCard(context, form(), starter, self._said) for form in FORMS}
-        titles = [form.heading for form in FORMS]
-        layouts = [self._forms[form.key].layout for form in FORMS]
         self._names = [*self._forms, "import"]
+        self._layouts = [*(form.layout for form in self._forms.values()), self._import_card()]
+        self._places: list[Any] = [pn.Column(sizing_mode="stretch_width") for _ in self._names]
+        self._fill()
         self._tabs = pn.Tabs(
-            *zip(titles, layouts, strict=True),
-            ("Import a trace", self._import_card()),
-            dynamic=True,
+            *zip((*(form.heading for form in FORMS), "Import a trace"), self._places, strict=True),
             active=self._names.index(view.form),
             css_classes=["start-tabs"],
             sizing_mode="stretch_width",
@@ -412,10 +411,17 @@ class StartPage(Component):
         if self._view.form in self._forms:
             self._forms[self._view.form].update()
         self._imports.update()
+        self._fill()
         active = self._names.index(self._view.form)
         if self._tabs.active != active:
+            self._tabs.active = active
+
+    def _fill(self) -> None:
+        """Last: what is changed in the update in which it is first shown loads its styles from elsewhere."""
+        at = self._names.index(self._view.form)
+        if not self._places[at].objects:
+            self._places[at].append(self._layouts[at])
             self.context.has_new_inputs = True
-            self._tabs.active = active  # last: what is changed in the update in which it is first shown loads its styles from elsewhere
 
     def _turned(self, event: Any) -> None:
         self._view.form = self._names[event.new]

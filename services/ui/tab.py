@@ -249,6 +249,8 @@ class Tab:
         parts = urlsplit(event.new[0])
         page = parts.path.strip("/")
         if page in self._views:
+            if page != self._page:
+                self.browser.left = self._address(self._page)
             self._read(page, {"theme": self.context.view.theme, **dict(parse_qsl(parts.query))})  # a link without one leaves the colours
             self.wake()
 

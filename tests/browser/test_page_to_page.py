@@ -164,7 +164,7 @@ def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id
         nothing_is_left_of_others(page)
     assert "not sent yet" not in str(page.evaluate("JSON.stringify(sessionStorage)"))
     go(page, "start")
-    form = page.locator(".start-form")
+    form = page.locator(".start-form:visible")
     form.get_by_label("N", exact=True).wait_for()  # until the node has told of its kernels the form still grows
     form.get_by_label("Only where").fill("N > 7")
     old = form.get_by_label("Only where").element_handle()

@@ -67,7 +67,7 @@ def trace(note: str) -> bytes:
 @pytest.mark.slow
 def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
     page = visit.open("/start")
-    panel = page.locator(".start-form")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Kernel", exact=True).select_option("saxpy")
     panel.get_by_label("N", exact=True).fill("2**10..2**12")
     panel.get_by_label("Only where").fill("M > 1")
@@ -87,14 +87,14 @@ def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
     assert isinstance(sweep, KernelSweep)
     assert [axis.values for axis in sweep.axes] == [(1024, 2048, 4096)]
     page.go_back()
-    expect(page.locator(".start-form").get_by_label("N", exact=True)).to_have_value("2**10..2**12")
+    expect(page.locator(".start-form:visible").get_by_label("N", exact=True)).to_have_value("2**10..2**12")
 
 
 @pytest.mark.slow
 def test_a_dropped_source_offers_its_kernels(visit: Visit) -> None:
     page = visit.open("/start?form=import")
     drop(page, ("<img src=x onerror=window.pwned=1>.cu", SOURCE.encode()), ("factor.h", b"#define FACTOR 2.0f\n"))
-    panel = page.locator(".start-form")
+    panel = page.locator(".start-form:visible")
     expect(page.get_by_role("tab", name="Kernel sweep")).to_have_attribute("aria-selected", "true")
     expect(panel.get_by_label("Kernel", exact=True)).to_have_value("scale")
     expect(panel.locator(".outcome")).to_contain_text("alpha: taken to be 1.0")
@@ -111,7 +111,7 @@ def test_a_dropped_source_offers_its_kernels(visit: Visit) -> None:
 
 def test_a_command_runs_with_the_files_that_were_given(visit: Visit) -> None:
     page = visit.open("/start?form=command")
-    panel = page.locator(".start-form")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Command", exact=True).fill("sh job.sh 'two words'")
     drop(page, ("job.sh", b"#!/bin/sh\necho given: $1\n"))
     expect(panel.locator(".chip")).to_contain_text("job.sh")
@@ -126,14 +126,14 @@ def test_a_command_runs_with_the_files_that_were_given(visit: Visit) -> None:
 @pytest.mark.slow
 def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) -> None:
     page = visit.open("/start?form=model")
-    panel = page.locator(".start-form")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Variant").select_option("both in turns, compared")
     expect(panel.locator(".command-line")).to_contain_text("kernalyse model gpt-nano --variant baseline --variant fused")
     work = started(visit, page).spec.work
     assert isinstance(work, ModelRun)
     assert work.variants == ("baseline", "fused")
     page = visit.open("/start?form=model")
-    panel = page.locator(".start-form")
+    panel = page.locator(".start-form:visible")
     own = save_model(tmp_path / "own.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs={"x": [1, 4]}, outputs={"y": [1, 4]})
     drop(page, (own.name, own.read_bytes()))
     expect(panel.get_by_label("Model", exact=True)).to_contain_text("own.onnx: your file")
@@ -142,7 +142,7 @@ def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) 
     assert isinstance(work, ModelRun)
     assert (work.model_name, bool(work.bundle_digest)) == ("own.onnx", True)
     page = visit.open("/start?form=prompt")
-    panel = page.locator(".start-form")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Text").fill("The quick brown fox")
     expect(panel.locator(".outlook")).to_contain_text("At most 10 s of sampling")
     work = started(visit, page).spec.work

@@ -59,7 +59,7 @@ const within = (root, wanted) => [...root.querySelectorAll("*")].flatMap((one) =
 export function render({model}) {
   const root = Object.assign(document.createElement("div"), {className: "pickers"})
   const over = new AbortController()
-  const on = (name, listener) => document.addEventListener(name, listener, {signal: over.signal})
+  const on = (name, listener) => document.addEventListener(name, (event) => root.checkVisibility() && listener(event), {signal: over.signal})
   const formOf = ({name}) => model.form === "command" ? "command" : model.kinds.find(([ending]) => new RegExp(ending, "i").test(name))?.[1] ?? "import"
 
   function take(form, files) {

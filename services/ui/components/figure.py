@@ -117,13 +117,8 @@ class Figure:
             source.name = f"{name}:{layer}"
         self._set_spans: dict[str, tuple[float, float]] = {}
         self._slant = self.figure.xaxis[0].major_label_orientation
-        self.pane = pn.pane.Bokeh(self.figure, sizing_mode="stretch_width", margin=0)
-
-    def set_visible(self, is_visible: bool) -> None:
-        """Show the figure, or take it away. The pane reads this from the figure when its own value becomes the default again."""
-        if self.pane.visible != is_visible:
-            self.figure.visible = is_visible
-            self.pane.visible = is_visible
+        pane = pn.pane.Bokeh(self.figure, sizing_mode="stretch_width", margin=0)
+        self.pane = pn.Column(pane, sizing_mode="stretch_width")  # is hidden in its place: the pane would take over the figure's settings
 
     def replace(self, layer: str, columns: Columns) -> None:
         source = self._sources[layer]

@@ -129,14 +129,16 @@ class HardwarePanel(Component):
         computes, has_one_peak = self._computes(key, hardware)
         self._title.show(html('<strong>Hardware</strong> <span class="note">{} · {}</span>', title, _summary(hardware, computes)))
         fields = fields_of(hardware, computes, has_one_peak=has_one_peak)
-        if [field.name for field in fields] != list(self._fields):
+        are_new = [field.name for field in fields] != list(self._fields)
+        if are_new:
             self._fields = {field.name: FormField(field) for field in fields}
+        for field in fields:
+            self._fields[field.name].show(field, self._problems.get(field.name, ""), keep_typed=self._etag is not None)
+        if are_new:  # what is changed in the update in which it is first shown loads its styles from elsewhere
             self.context.has_new_inputs = True
             self._form[:] = [field.layout for field in self._fields.values()]
             for form_field in self._fields.values():
                 form_field.widget.param.watch(self._typed, ["value", "value_input"])
-        for field in fields:
-            self._fields[field.name].show(field, self._problems.get(field.name, ""), keep_typed=self._etag is not None)
         query = urlencode({"node": key.node_id, "device": key.device_id, "run": key.run_id, "dtype": computes[0][0] if computes else ""})
         self._download.show(html('<a class="button" href="/download/{0}?{1}" download="{0}">Download {0}</a>', FILE_NAME, query))
         if self._known.problem:

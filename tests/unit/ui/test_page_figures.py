@@ -66,13 +66,6 @@ def test_a_copy_is_drawn_as_what_was_rendered(charts: list[RenderedChart]) -> No
         assert {model.id for model in root.references()} == ids_of(document.roots[0])
 
 
-def test_a_figure_that_was_taken_away_before_anybody_saw_it_can_be_shown(charts: list[RenderedChart]) -> None:
-    figure = Figure("one", charts[0], LIGHT, LAYERS)
-    for is_visible in (False, True, False, True):
-        figure.set_visible(is_visible)
-        assert (figure.pane.visible, figure.figure.visible) == (is_visible, is_visible)
-
-
 def test_other_names_at_the_same_places_take_the_place_of_those_before(charts: list[RenderedChart]) -> None:
     figure = Figure("one", charts[0], LIGHT, LAYERS)
     axis = figure.figure.xaxis[0]

@@ -30,19 +30,10 @@ def private_directory() -> Iterator[Path]:
             monkeypatch.setenv(variable, str(directory / name))
         for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
             monkeypatch.delenv(variable)
-        _share_charts(directory / "cache" / "kernalyse")
         try:
             yield directory
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _share_charts(cache_directory: Path) -> None:
-    """Of all dashboards that tests start: else each would render its empty charts anew, for seconds."""
-    shared = Path(tempfile.gettempdir()) / f"kernalyse-tests-charts-{os.getuid()}"
-    shared.mkdir(mode=0o700, exist_ok=True)
-    cache_directory.mkdir(mode=0o700)
-    (cache_directory / "empty_charts").symlink_to(shared)
 
 
 def know_ceilings(directory: Path, ceilings_file: Path) -> None:

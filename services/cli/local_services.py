@@ -15,8 +15,9 @@ from urllib.parse import quote
 from kernalyse.services.cli.analyzer_client import AnalyzerClient
 from kernalyse.services.cli.options import Server
 from kernalyse.services.cli.session import START_TIMEOUT_S, Child, connect_node, describe_exit, read_token, service_endpoint, stop_children
+from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.errors import UnavailableError
-from kernalyse.services.core.model import KernelSelection, KernelSweep, MeasuringOptions, Run, RunSpec
+from kernalyse.services.core.model import Run
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, ProfilerSettings, UiSettings, data_directory, find_service
 
 POLL_S: Final = 0.2
@@ -192,24 +193,3 @@ class LocalServices:
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-# ---------------------------------------------------------------- demo sweep
-# Several kinds of kernel, measured in about a minute on two cores.
-
-MIN_DURATION_NS: Final = 500_000_000
-MAX_DURATION_NS: Final = 2_500_000_000
-"""Limits of one configuration, a point every second or two: longer is dull to watch, shorter gives wide intervals."""
-
-KERNELS: Final = (
-    "matmul_tiled", "saxpy", "stream_triad", "transpose_naive", "transpose_tiled", "softmax", "layernorm", "reduce_sum", "matmul_naive",
-)  # fmt: skip
-
-
-def demo_spec() -> RunSpec:
-    """Return a run that sweeps each demo kernel over the sizes of its catalog definition."""
-    sweep = KernelSweep(
-        kernels=tuple(KernelSelection(name) for name in KERNELS),
-        measuring=MeasuringOptions(min_duration_ns=MIN_DURATION_NS, max_duration_ns=MAX_DURATION_NS),
-    )
-    return RunSpec(sweep, title="Demo sweep")

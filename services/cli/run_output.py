@@ -15,7 +15,7 @@ from kernalyse.services.cli.table_files import write_text
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, disturbance_note
 from kernalyse.services.core.formatting import UNKNOWN, duration, giga, layer_label, median_with_interval, percentage
 from kernalyse.services.core.model import CommandProfile, LogLevel, Run, RunState, StopReason, TableChunk
-from kernalyse.services.ui.charts.names import OUTSIDE
+from kernalyse.services.ui.charts.elements import OUTSIDE
 
 if TYPE_CHECKING:
     import polars as pl

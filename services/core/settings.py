@@ -256,6 +256,9 @@ class UiSettings(ServiceSettings):
     analyzer_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")
     allowed_hosts: tuple[str, ...] = Field((), description="Further host names (with port) under which browsers may reach the dashboard.")
+    allowed_frame_ancestors: tuple[str, ...] = Field(
+        (), description="Origins of other sites, as https://wiki.example.org, whose pages may show charts in frames, by links made for it."
+    )
     update_interval_s: float = Field(0.1, ge=0.05, le=5, description="Seconds between updates of a page while the server keeps up.")
 
 

@@ -2,16 +2,19 @@
 
 The token is given once, in the URL or a form; the browser then keeps the id of a session, signed with a key that is derived
 from the token, which ends after some weeks. Requests that name another host, or come from a page of another origin, are
-refused before anything else.
+refused before anything else. A link to one chart, signed with the same key, shows that chart and nothing else until it ends:
+pages of other sites show charts by such links, if the setting allowed_frame_ancestors names these sites.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -29,6 +32,35 @@ SESSION_AGE_DAYS: Final = 30
 SESSION_ID_BYTES: Final = 18
 LOGIN_PATH: Final = "/login"
 MAX_FORM_BYTES: Final = 16_384
+LINK_PATHS: Final = "/charts/"
+LINK_FILES: Final = ("/static/", "/assets/")
+"""What every chart is drawn with."""
+
+MAX_LINK_DAYS: Final = 366
+MAX_LINK_LENGTH: Final = 2_000
+"""Of the address: it stands in a cookie too, which browsers keep up to 4 KiB."""
+
+LINK_ENDED: Final = "This link has ended, or a part of it is missing. In the dashboard the chart's menu makes a new one."
+NO_LINK: Final = (
+    "This chart has not been opened by a link that was made for it, or this browser has not kept the link's cookie. The chart's menu in "
+    "the dashboard makes such links; on pages of other sites they work where the dashboard is served over TLS (setting "
+    "ui.certificate_file)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A signed link to one chart. address: path and query. until_s: when it ends, seconds since the epoch."""
+
+    address: str
+    until_s: float
+
+    def leads_to(self, request: HTTPServerRequest) -> bool:
+        """Return whether it shows what is asked for: its chart, the chart's socket, or a file that all charts are drawn with."""
+        path, _, query = self.address.partition("?")
+        if request.path.startswith(LINK_FILES) or request.path == f"{path}/ws":
+            return True
+        return request.path.rstrip("/") == path and request.query == query
 
 
 class Access:
@@ -39,10 +71,19 @@ class Access:
         hosts: "host:port" values that the header Host may have, in small letters.
         is_secure: pages are served over TLS.
         clock: seconds since the epoch.
+        frame_ancestors: origins of other sites whose pages may show this one.
     """
 
-    def __init__(self, token: str, hosts: frozenset[str], is_secure: bool, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        token: str,
+        hosts: frozenset[str],
+        is_secure: bool,
+        clock: Callable[[], float] = time.time,
+        frame_ancestors: tuple[str, ...] = (),
+    ) -> None:
         self._token = token
+        self.frame_ancestors = frame_ancestors
         self._hosts = hosts
         self.is_secure = is_secure
         self._clock = clock
@@ -81,6 +122,56 @@ class Access:
         value = cookies[name].value
         return decode_signed_value(self._signing_key, name, value, max_age_days=SESSION_AGE_DAYS, clock=self._clock) is not None
 
+    # ------------------------------------------------------------ links to one chart
+
+    def new_link(self, address: str, days: float) -> str:
+        """Return the signature that lets a chart be seen without a session.
+
+        Args:
+            address: path and query.
+            days: until it ends.
+        """
+        said = json.dumps([address, self._clock() + days * 86_400])
+        return create_signed_value(self._signing_key, "link", said, clock=self._clock).decode()
+
+    def read_link(self, signature: str) -> Link | None:
+        """Return the link if this service has signed it and it has not ended."""
+        said = decode_signed_value(self._signing_key, "link", signature, max_age_days=MAX_LINK_DAYS, clock=self._clock)
+        link = None if said is None else Link(*json.loads(said))
+        return link if link is not None and link.until_s > self._clock() else None
+
+    def has_link(self, request: HTTPServerRequest) -> bool:
+        """Return whether a link whose cookie the browser shows leads to what is asked for."""
+        return any(link is not None and link.leads_to(request) for link in map(self.read_link, self._link_cookies(request)))
+
+    def link_cookie(self, request: HTTPServerRequest, signature: str, link: Link) -> str:
+        """Return the header that lets the browser keep the link, also within pages of other sites where that can be."""
+        name = f"{self._link_cookie_name(request)}{hashlib.sha256(link.address.encode()).hexdigest()[:12]}"
+        is_trusted = self.is_secure or urlsplit(f"//{request.host}").hostname in ("localhost", "127.0.0.1", "::1")
+        where = "SameSite=None; Secure; Partitioned" if is_trusted else "SameSite=Strict"
+        return f"{name}={signature}; Path=/; HttpOnly; Max-Age={max(0, int(link.until_s - self._clock()))}; {where}"
+
+    def _link_cookie_name(self, request: HTTPServerRequest) -> str:
+        return self.cookie_name(request).replace("session", "link") + "_"
+
+    def _link_cookies(self, request: HTTPServerRequest) -> Iterator[str]:
+        start = self._link_cookie_name(request)
+        for part in request.headers.get("Cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name.startswith(start):
+                yield value.strip('"')
+
+    def why_not_framed(self, request: HTTPServerRequest) -> str:
+        """Return why the page that shows this one in a frame may not; empty: it may, or the browser has not told which page it is."""
+        around = urlsplit(request.headers.get("Referer", ""))
+        origin = f"{around.scheme}://{around.netloc}".lower()
+        if request.headers.get("Sec-Fetch-Dest") != "iframe" or not around.netloc:
+            return ""
+        own = {f"{'https' if self.is_secure else 'http'}://{host}" for host in self._hosts}
+        if origin in own or origin in self.frame_ancestors:
+            return ""
+        return f"Pages of {origin} may not show this dashboard. Add it to the setting ui.allowed_frame_ancestors."
+
     def is_token(self, given: str) -> bool:
         return tokens_equal(self._token, given)
 
@@ -99,9 +190,10 @@ class Gate(Router):
         may_pass = (
             access.is_host_allowed(request)
             and access.is_origin_allowed(request)
-            and access.has_session(request)
+            and (access.has_session(request) or access.has_link(request))
             and request.path not in ("/", LOGIN_PATH)
-            and "token" not in request.query_arguments
+            and not {"token", "link"} & request.query_arguments.keys()
+            and not access.why_not_framed(request)
         )
         delegate: HTTPMessageDelegate | None = (self._pages if may_pass else self._gate).find_handler(request, **kwargs)
         return delegate
@@ -124,14 +216,21 @@ class _GateHandler(RequestHandler):
             self._refuse(f"This dashboard does not answer to the name {self.request.host!r}. Add it to the setting ui.allowed_hosts.")
         elif not self._access.is_origin_allowed(self.request):
             self._refuse("Pages of other sites may not use this dashboard.")
+        elif reason := self._access.why_not_framed(self.request):
+            self._refuse(reason)
 
     def get(self) -> None:
         target = _without_token(self.request)
         token = self.get_query_argument("token", None)
+        link = self.get_query_argument("link", None)
         if token is not None:
             self._log_in(token, target)
+        elif link is not None:
+            self._open_link(link)
         elif self._access.has_session(self.request):
             self.redirect(target, status=303)
+        elif self.request.headers.get("Sec-Fetch-Dest") == "iframe":
+            self._refuse(NO_LINK)
         else:
             self._show_form("" if target == "/live" else target)
 
@@ -159,12 +258,22 @@ class _GateHandler(RequestHandler):
         )
         self.redirect(target, status=303)
 
+    def _open_link(self, signature: str) -> None:
+        link = self._access.read_link(signature)
+        if link is None:
+            self._refuse(LINK_ENDED)
+            return
+        self.add_header("Set-Cookie", self._access.link_cookie(self.request, signature, link))
+        self.redirect(_local(link.address), status=303)
+
     def _show_form(self, target: str, problem: str = "") -> None:
         self.set_status(401)
         self.finish(_form().render(target=target or "/live", problem=problem))
 
     def _refuse(self, sentence: str) -> None:
+        """Answer with the sentence, which pages of all sites may show: there is nothing in it to click on."""
         self.set_status(403)
+        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors *")
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(sentence + "\n")
 
@@ -183,4 +292,4 @@ def _local(target: str) -> str:
 
 @cache
 def _form() -> Template:
-    return Environment(autoescape=True).from_string((Path(__file__).parent / "templates" / "login.html").read_text())
+    return Environment(autoescape=True).from_string((Path(__file__).parent / "assets" / "login.html").read_text())

@@ -1,56 +1,61 @@
-"""The dashboard's server: pages, assets and downloads behind the gate, one analyzer client for all tabs."""
+"""The dashboard's server: pages and files behind the gate, one analyzer client for all tabs."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
-import hashlib
-import io
-import json
 import logging
 import math
 import signal
+import ssl
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 import panel as pn
-import polars as pl
+from bokeh.server.server import BaseServer
+from bokeh.server.tornado import BokehTornado
+from bokeh.server.util import bind_sockets
 from bokeh.settings import settings as bokeh_settings
-from tornado.web import RequestHandler, StaticFileHandler
+from panel.io.application import build_applications
+from panel.io.state import set_curdoc
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
-from kernalyse.services.core import file_formats
-from kernalyse.services.core.errors import InvalidSettingError, KernalyseError, NotFoundError
-from kernalyse.services.core.model import HardwareKey
+from kernalyse.services.core.errors import InvalidSettingError
 from kernalyse.services.core.rpc import read_or_create_token
 from kernalyse.services.core.settings import UiSettings, advertised
+from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate
-from kernalyse.services.ui.allocation import give_back_soon
-from kernalyse.services.ui.artifact_download import ArtifactHandler
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.exports import PATTERN, ExportHandler
-from kernalyse.services.ui.kept_charts import chart_directory, take_kept
-from kernalyse.services.ui.page_handler import use_page_handlers
-from kernalyse.services.ui.pages.compare import ComparePage
-from kernalyse.services.ui.pages.history import HistoryPage
-from kernalyse.services.ui.pages.kernels import KernelsPage
-from kernalyse.services.ui.pages.layers import LayersPage
-from kernalyse.services.ui.pages.live import LivePage
-from kernalyse.services.ui.pages.nodes import NodesPage
-from kernalyse.services.ui.pages.roofline import RooflinePage
-from kernalyse.services.ui.pages.shell import ASSET_DIRECTORY, PageBase, apply_theme, fill_document
-from kernalyse.services.ui.pages.start import StartPage
-from kernalyse.services.ui.pages.timeline import TimelinePage
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.preparation import Preparation
-from kernalyse.services.ui.session import BrowserSession, UpdatePace
-from kernalyse.services.ui.state import TABLE_TITLES, ViewState, from_query
-from kernalyse.services.ui.table_query import table_query
-from kernalyse.services.ui.theme import ThemeName
-from kernalyse.services.ui.uploads.uploads import Uploads
+from kernalyse.services.ui.shell import PLACES, DashboardDesign, frame_of
+from kernalyse.services.ui.tab import Tab, UpdatePace, template_of
+from kernalyse.services.ui.uploads.handlers import Uploads
 
-THEME_COOKIE: Final = "kernalyse_theme"
+LARGE_BYTES: Final = 128 * 1024
+ARENA_COUNT: Final = 1
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
+
+
+def give_back_soon() -> None:
+    """Columns of live charts are made anew ten times a second: glibc would keep what they once took, for each thread.
+
+    Does nothing where the C library is another one.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in ((_TRIM_THRESHOLD, LARGE_BYTES), (_MMAP_THRESHOLD, LARGE_BYTES), (_ARENA_MAX, ARENA_COUNT)):
+            mallopt(parameter, value)
+
+
 HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
 
@@ -60,18 +65,6 @@ OPENING_S: Final = 1.0
 UNUSED_SESSION_LIFETIME_MS: Final = 15_000
 
 logger = logging.getLogger(__name__)
-
-PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
-    LivePage,
-    RooflinePage,
-    KernelsPage,
-    LayersPage,
-    TimelinePage,
-    ComparePage,
-    HistoryPage,
-    NodesPage,
-    StartPage,
-)
 
 
 async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = None) -> None:
@@ -113,108 +106,101 @@ class Dashboard:
     def __init__(self, settings: UiSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._sessions: set[BrowserSession] = set()
+        self._thread_id = threading.get_ident()
+        self._tabs: set[Tab] = set()
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
         self._uploads = Uploads(self.client)
-        self._server: Any = None
+        self._server: BaseServer | None = None
+        self._http: HTTPServer | None = None
         self._heartbeat: asyncio.Task[None] | None = None
-        self._asset_version = _asset_version()
         self._last_opening_time = -math.inf
-        self._preparation = Preparation(chart_directory(), self._is_serving)
+        self._preparation = Preparation(self._is_serving)
 
     def start(self) -> str:
-        """Binds and serves; answers with the real address.
+        """Bind and serve; return the real address.
 
         Raises:
             InvalidSettingError: see serve.
         """
-        host, port = _host_and_port(self._settings)
-        _refuse_open_address(self._settings)
+        settings = self._settings
+        host, port = _host_and_port(settings)
+        _refuse_open_address(settings)
         # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
-        take_kept(chart_directory())
-        use_page_handlers()
+        pn.config.design = DashboardDesign
+        handlers.use_page_handlers(settings.allowed_frame_ancestors)
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
-            self._server = pn.io.server.get_server(
-                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES},
-                port=port,
-                address=host,
-                websocket_origin=["*"],
-                location=False,
-                show=False,
-                start=False,
-                unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
-                extra_patterns=[
-                    (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_DIRECTORY)}),
-                    (rf"/download/{file_formats.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
-                    (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
-                    (PATTERN, ExportHandler, {"client": self.client}),
-                    *self._uploads.patterns(),
-                    (r"/download/artifact", ArtifactHandler, {"client": self.client}),
-                ],
-                **_tls_options(self._settings),
-            )
+            sockets, port = bind_sockets(host, port)
         except OSError as error:
             raise InvalidSettingError(
                 "setting ui.address",
-                found=f"{self._settings.address}: {error.strerror or error}",
+                found=f"{settings.address}: {error.strerror or error}",
                 expected="an address of this machine that is free",
                 remedy="Stop the program that uses it, or choose another.",
             ) from error
-        port = self._server.port
-        access = Access(
-            self._settings.token(), _allowed_hosts(host, port, self._settings.allowed_hosts), self._settings.certificate_file is not None
+        hosts = _allowed_hosts(host, port, settings.allowed_hosts)
+        is_secure = settings.certificate_file is not None
+        access = Access(settings.token(), hosts, is_secure, frame_ancestors=settings.allowed_frame_ancestors)
+        pages = BokehTornado(
+            build_applications({f"/{place}": self._open_tab for place in PLACES}, location=False),
+            extra_websocket_origins=["*"],
+            extra_patterns=[*handlers.patterns(self.client, access), *self._uploads.patterns()],
+            unused_session_lifetime_milliseconds=UNUSED_SESSION_LIFETIME_MS,
         )
-        # Bokeh's own hooks for access leave its static files open; the router sees every request.
-        self._server._http.request_callback = Gate(self._server._tornado, access)
+        # Bokeh's own hooks for access leave its static files open; the gate sees every request.
+        self._http = HTTPServer(Gate(pages, access), ssl_options=_tls(settings))
+        self._http.add_sockets(sockets)
+        self._server = BaseServer(IOLoop.current(), pages, self._http)
         self._server.start()
         self.client.start()
-        # The first page loads what the others stand on: better here than under the first visitor.
-        LivePage(self.client, ViewState())
+        frame_of(PLACES[0], "light")  # the first page loads what the others stand on: better here than under the first visitor
         # What was loaded so far stays: without it a full collection takes a fifth of the time, and no page waits a quarter second.
         gc.collect()
         gc.freeze()
         self._heartbeat = self._loop.create_task(self._beat())
         self._preparation.start()
-        return f"{self._settings.address.rpartition(':')[0]}:{port}"
+        return f"{settings.address.rpartition(':')[0]}:{port}"
 
     def stop(self) -> None:
+        """End all sessions, and what goes on in the background."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._preparation.stop()
-        self._server.unlisten()
-        self._server.stop()
+        if self._server is not None and self._http is not None:
+            self._http.stop()
+            self._server.stop()
         self._uploads.close()
         self.client.stop()
 
     # ------------------------------------------------------------ pages
 
-    def _opener(self, page_class: type[PageBase]) -> Any:
-        def open_page() -> None:
-            self._open_page(page_class)
+    def _open_tab(self) -> Any:
+        """Bokeh 3.10 asks for it on another thread: what a tab stands on belongs to the loop."""
+        document = pn.state.curdoc
+        if threading.get_ident() == self._thread_id:
+            return self._opened(document)
+        return asyncio.run_coroutine_threadsafe(self._opened_on_loop(document), self._loop).result()
 
-        return open_page  # Panel takes plain functions only, no partials; None leaves the document as it was made
+    async def _opened_on_loop(self, document: Any) -> Any:
+        with set_curdoc(document):
+            return self._opened(document)
+
+    def _opened(self, document: Any) -> Any:
+        self._last_opening_time = self._loop.time()
+        request = document.session_context.request
+        query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
+        if handlers.THEME_COOKIE in request.cookies:
+            query.setdefault("theme", request.cookies[handlers.THEME_COOKIE])
+        tab = Tab(document, self.client, request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
+        self._tabs.add(tab)
+        return template_of(tab)
 
     def _is_serving(self) -> bool:
         return self._loop.time() - self._last_opening_time < OPENING_S
-
-    def _open_page(self, page_class: type[PageBase]) -> None:
-        self._last_opening_time = self._loop.time()
-        document: Any = pn.state.curdoc
-        request = document.session_context.request
-        arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
-        cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
-        state: ViewState = from_query(arguments, cookie_theme)
-        page = StartPage(self.client, state, self._uploads) if page_class is StartPage else page_class(self.client, state)
-        apply_theme(document, page.palette)
-        session = BrowserSession(document, page, self._pace, self._sessions.discard)
-        page.on_wake = session.wake
-        self._sessions.add(session)
-        fill_document(document, page, session.bridge, session.first_fragments, self._asset_version)
 
     # ------------------------------------------------------------ news
 
@@ -222,72 +208,19 @@ class Dashboard:
         """On the client's thread: one wake-up of the loop, however much arrives before it."""
         if not self._is_wake_due:
             self._is_wake_due = True
-            self._loop.call_soon_threadsafe(self._wake_sessions)
+            self._loop.call_soon_threadsafe(self._wake_tabs)
 
-    def _wake_sessions(self) -> None:
+    def _wake_tabs(self) -> None:
         self._is_wake_due = False
-        for session in tuple(self._sessions):
-            session.wake()
+        for tab in tuple(self._tabs):
+            tab.wake()
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
-                self._wake_sessions()
-
-
-class _DownloadHandler(RequestHandler):
-    """A table as CSV: the rows that the Kernels page shows, all of them."""
-
-    def initialize(self, client: AnalyzerClient) -> None:
-        self._client = client
-
-    async def get(self, table_name: str) -> None:
-        state = from_query({**parse_qs(self.request.query), "table": [table_name]})
-        try:
-            answer = await self._client.table(table_query(state, limit=0))
-        except KernalyseError as error:
-            self.set_status(502)
-            self.set_header("Content-Type", "text/plain; charset=utf-8")
-            self.finish(error.message + "\n")
-            return
-        text = await asyncio.to_thread(_csv, answer.rows)
-        self.set_header("Content-Type", "text/csv; charset=utf-8")
-        self.set_header("Content-Disposition", f'attachment; filename="{table_name}.csv"')
-        self.finish(text)
-
-
-class _HardwareDownloadHandler(RequestHandler):
-    """What is known of a device, as the file that tools for lists of operations read."""
-
-    def initialize(self, client: AnalyzerClient) -> None:
-        self._client = client
-
-    async def get(self) -> None:
-        key = HardwareKey(*(self.get_query_argument(name, "") for name in ("node", "device", "run")))
-        try:
-            hardware = await self._client.hardware(key)
-        except KernalyseError as error:
-            self.set_status(404 if isinstance(error, NotFoundError) else 502)
-            self.set_header("Content-Type", "text/plain; charset=utf-8")
-            self.finish(error.message + "\n")
-            return
-        members = file_formats.to_roofline_config(hardware, self.get_query_argument("dtype", ""))
-        self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.set_header("Content-Disposition", f'attachment; filename="{file_formats.FILE_NAME}"')
-        self.finish(json.dumps(members, indent=4) + "\n")
-
-
-def _csv(rows: pl.DataFrame) -> bytes:
-    """Text that a spreadsheet would take for a formula gets an apostrophe: names come from users."""
-    texts = [name for name, kind in rows.schema.items() if kind == pl.String]
-    safe = rows.with_columns(
-        pl.when(pl.col(name).str.contains(r"^[=+\-@\t\r]")).then("'" + pl.col(name)).otherwise(pl.col(name)).alias(name) for name in texts
-    )
-    buffer = io.BytesIO()
-    safe.write_csv(buffer)
-    return buffer.getvalue()
+                self._wake_tabs()
 
 
 def _analyzer_endpoint(settings: UiSettings) -> Endpoint:
@@ -321,13 +254,10 @@ def _allowed_hosts(host: str, port: int, further: tuple[str, ...]) -> frozenset[
     return frozenset({*own, *(name.lower() for name in further)})
 
 
-def _tls_options(settings: UiSettings) -> dict[str, Any]:
-    if settings.certificate_pair() == (None, None):
-        return {}
-    return {"ssl_certfile": str(settings.certificate_file), "ssl_keyfile": str(settings.key_file)}
-
-
-def _asset_version() -> str:
-    """Changes with the assets, so that browsers never mix those of two versions."""
-    content = b"".join(path.read_bytes() for path in sorted(ASSET_DIRECTORY.iterdir()))
-    return hashlib.sha256(content).hexdigest()[:12]
+def _tls(settings: UiSettings) -> ssl.SSLContext | None:
+    settings.certificate_pair()
+    if settings.certificate_file is None or settings.key_file is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(settings.certificate_file, settings.key_file)
+    return context

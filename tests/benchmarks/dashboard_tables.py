@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -26,11 +26,11 @@ from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, MEASUREMENTS
 from kernalyse.services.core.model import Filter, FilterOperator, ImportedTrace, Run, RunSpec, RunState, SortKey, TableQuery
 from kernalyse.services.core.protobuf import encode
-from kernalyse.services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED
-from kernalyse.services.ui.pages.kernel_charts import MAX_CHARTED_ROWS
-from kernalyse.services.ui.state import ViewState
-from kernalyse.services.ui.table_columns import COLUMNS
-from kernalyse.services.ui.table_query import table_query
+from kernalyse.services.ui.charts.metrics import ANNOUNCED, FAILED, PLACED
+from kernalyse.services.ui.components.kernel_charts import MAX_CHARTED_ROWS
+from kernalyse.services.ui.data.table_columns import COLUMNS
+from kernalyse.services.ui.data.table_query import table_query
+from kernalyse.services.ui.view import TableView, View
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from tests.benchmarks.warm_tables import timed
 from tests.integration.analyzer_under_test import AnalyzerProcess
@@ -40,7 +40,7 @@ MEASUREMENT_COUNT: Final = 1_000_000
 RUN_COUNT: Final = 500
 GOAL_S: Final = 1.0
 REPEATS: Final = 5
-KERNELS_OF_ALL: Final = table_query(ViewState(table="kernels"))
+KERNELS_OF_ALL: Final = table_query("kernels", View(), TableView())
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 KERNEL_NAMES: Final = tuple(f"{kind}_{tile}" for kind in ("matmul", "softmax", "layernorm", "saxpy") for tile in range(25))
 DTYPES: Final = ("float32", "float16", "bfloat16")
@@ -128,14 +128,18 @@ def fill(directory: Path, measurement_count: int, run_count: int) -> None:
 def questions(measurement_count: int) -> Iterator[tuple[str, TableQuery]]:
     """What the page asks, of all runs and of the newest."""
     shown = tuple(column.name for column in COLUMNS["measurements"] if column.is_default)
-    bare = ViewState()
-    yield "first page", table_query(bare, shown)
-    yield "a page far on", table_query(ViewState(row=measurement_count * 9 // 10), shown)
-    yield "slowest first", table_query(ViewState(sort="duration_median_ns", descending=True), shown)
-    yield "by name, far on", table_query(ViewState(sort="label", row=measurement_count // 2), shown)
-    yield "search matmul_1", table_query(ViewState(kernel="matmul_1"), shown)
-    yield "search, fastest first", table_query(ViewState(kernel="MATMUL", sort="duration_median_ns", dtype="float16"), shown)
-    yield "all columns", table_query(bare, tuple(column.name for column in COLUMNS["measurements"]))
+    every = tuple(column.name for column in COLUMNS["measurements"])
+
+    def query(view: View | None = None, columns: tuple[str, ...] = shown, **page: Any) -> TableQuery:
+        return table_query("measurements", view or View(), TableView(**page), columns)
+
+    yield "first page", query()
+    yield "a page far on", query(row=measurement_count * 9 // 10)
+    yield "slowest first", query(sort="duration_median_ns", descending=True)
+    yield "by name, far on", query(sort="label", row=measurement_count // 2)
+    yield "search matmul_1", query(View(kernel="matmul_1"))
+    yield "search, fastest first", query(View(kernel="MATMUL", dtype="float16"), sort="duration_median_ns")
+    yield "all columns", query(columns=every)
     yield "kernels of all runs", KERNELS_OF_ALL
     runs = (run_id(0),)
     for name, columns in (("configurations", ANNOUNCED), ("roofline", PLACED), ("failures", FAILED)):

@@ -89,7 +89,7 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._check(request.url))
         page.goto(f"{self.dashboard.url}{path}")
-        page.wait_for_selector(".shell[data-ready]")
+        page.wait_for_selector("[data-ready]")
         return page
 
     def _check(self, url: str) -> None:

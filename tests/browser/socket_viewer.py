@@ -59,7 +59,7 @@ def log_in(address: str, token: str) -> str:
 
 def session_token(page: str) -> str:
     """Of the Bokeh session that a page's HTML belongs to."""
-    found = re.search(r'data-session="([^"]+)"', page)
+    found = re.search(r'"token":"([^"]+)"', page)
     assert found is not None
     return found[1]
 
@@ -91,7 +91,7 @@ class SocketViewer:
 
     async def watch(self) -> None:
         """Until cancelled."""
-        page = await asyncio.to_thread(ask, f"http://{self._address}/live", Cookie=self._cookie)
+        page = await asyncio.to_thread(ask, f"http://{self._address}/live/", Cookie=self._cookie)
         socket = await open_socket(self._address, self._cookie, session_token(page.text))
         async with socket:
             with suppress(asyncio.CancelledError):
@@ -143,14 +143,14 @@ async def all_served(viewers: list[SocketViewer], watching: list[asyncio.Task[No
 
 
 def _bridge_id(content: Any) -> str:
-    """Of the Bridge in a serialized document, wherever it lies."""
+    """Of the Browser in a serialized document, wherever it lies."""
     waiting = [content]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
-            if str(value.get("name", "")).rpartition(".")[2] == "Bridge" and "id" in value:
+            if {"links", "address"} <= set(value.get("attributes") or ()) and "id" in value:
                 return str(value["id"])
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-    raise AssertionError("the document has no bridge")
+    raise AssertionError("the document has no Browser")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -30,7 +32,7 @@ def test_seed_002_the_dashboard_opens_itself_in_the_default_browser(dashboard: D
 
 
 @pytest.mark.parametrize(
-    "path", ["/live", "/roofline", "/kernels", "/static/js/bokeh.min.js", "/assets/shell.js", "/download/kernels.csv", "/live/metadata"]
+    "path", ["/live", "/roofline", "/kernels", "/static/js/bokeh.min.js", "/assets/tokens.css", "/download/kernels.csv", "/live/metadata"]
 )
 def test_nothing_is_served_without_the_cookie(dashboard: Dashboard, path: str) -> None:
     assert ask(dashboard.url + path).status == 401
@@ -45,7 +47,7 @@ def test_the_token_is_taken_once_and_leaves_the_url(dashboard: Dashboard) -> Non
     assert "SameSite=Strict" in cookie
     assert dashboard.ui.token not in cookie
     name_and_value = cookie.partition(";")[0]
-    assert ask(f"{dashboard.url}/assets/shell.js", Cookie=name_and_value).status == 200
+    assert ask(f"{dashboard.url}/assets/tokens.css", Cookie=name_and_value).status == 200
 
 
 def test_a_wrong_token_is_refused(dashboard: Dashboard) -> None:
@@ -78,7 +80,7 @@ def test_a_socket_needs_cookie_and_origin(dashboard: Dashboard) -> None:
 async def sockets_need_cookie_and_origin(dashboard: Dashboard) -> None:
     address = dashboard.ui.address
     cookie = log_in(address, dashboard.ui.token)
-    token = session_token(ask(f"{dashboard.url}/live", Cookie=cookie).text)
+    token = session_token(ask(f"{dashboard.url}/live/", Cookie=cookie).text)
     for wrong_cookie, origin, status in (("", dashboard.url, 401), (cookie, "http://evil.example", 403)):
         with pytest.raises(InvalidStatus) as refused:
             await open_socket(address, wrong_cookie, token, Origin=origin)
@@ -88,35 +90,86 @@ async def sockets_need_cookie_and_origin(dashboard: Dashboard) -> None:
 
 
 @contextmanager
-def page_around(url: str) -> Iterator[str]:
-    """A page on another port of the same host that frames `url`; its address."""
+def page_around(*urls: str) -> Iterator[int]:
+    """A page on another port of the same host that frames the URLs; its port."""
 
     class Framing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            self.wfile.write(f"<!doctype html><title>other</title><iframe src='{url}'></iframe>".encode())
+            frames = "".join(f'<iframe src="{url}" width="900" height="600"></iframe>' for url in urls)
+            self.wfile.write(f"<!doctype html><title>other</title>{frames}".encode())
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Framing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
+        yield server.server_port
         server.shutdown()
 
 
 @pytest.mark.slow
-def test_pages_cannot_be_framed_by_another_port_of_the_same_host(dashboard: Dashboard, browser: Browser) -> None:
+def test_pages_cannot_be_framed_by_another_port_of_the_same_host_and_the_frame_says_so(dashboard: Dashboard, browser: Browser) -> None:
     cookie = log_in(dashboard.ui.address, dashboard.ui.token)
     for page_name in ("live", "roofline", "nodes"):
         assert ask(f"{dashboard.url}/{page_name}", Cookie=cookie).headers["Content-Security-Policy"] == "frame-ancestors 'self'"
     page = browser.new_page()
     page.goto(f"{dashboard.url}/live?token={dashboard.ui.token}")
-    expect(page.locator(".shell[data-ready]")).to_be_attached()
-    with page_around(f"{dashboard.url}/live") as around, page.expect_console_message(lambda said: "frame-ancestors" in said.text):
-        page.goto(around)
+    expect(page.locator("[data-ready]")).to_be_attached()
+    with page_around(f"{dashboard.url}/live") as port:
+        page.goto(f"http://127.0.0.1:{port}/")
+        refusal = f"Pages of http://127.0.0.1:{port} may not show this dashboard. Add it to the setting ui.allowed_frame_ancestors."
+        expect(page.frame_locator("iframe").locator("body")).to_have_text(refusal)
+    page.close()
+
+
+@contextmanager
+def dashboard_framed_by(port: int, dashboard: Dashboard, token_file: Path) -> Iterator[ServiceProcess]:
+    """A dashboard whose charts may be shown by pages of localhost at the port; its own pages are those of 127.0.0.1, another site."""
+    token_file.write_text(dashboard.ui.token)
+    token_file.chmod(0o600)
+    origin = f"http://localhost:{port}"
+    arguments = ("--analyzer-token-file", str(token_file), "--allowed-frame-ancestors", origin)
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
+        try:
+            yield services.start("ui", "--analyzer-address", dashboard.analyzer_address, *arguments)
+        finally:
+            services.stop_all()
+
+
+@pytest.mark.slow
+def test_pages_of_a_site_that_is_allowed_show_a_chart_by_its_link_and_nothing_else(
+    dashboard: Dashboard, browser: Browser, tmp_path: Path
+) -> None:
+    run = dashboard.start_sweep("saxpy", seconds=0.1)
+    eventually(lambda: dashboard.run(run.run_id).state.is_final)
+    urls: list[str] = []
+    page = browser.new_page()
+    with page_around() as port, dashboard_framed_by(port, dashboard, tmp_path / "analyzer-token") as ui:
+        url, address = f"http://{ui.address}", f"/charts/samples?runs={run.run_id}"
+        cookie = log_in(ui.address, ui.token)
+        said = json.loads(ask(f"{url}/link?{urlencode({'address': address})}", Cookie=cookie).text)
+        urls += [said["link"], f"{url}{address}", f"{url}{address}&link=changed"]
+        page.goto(f"http://localhost:{port}/")
+        page.set_content("".join(f'<iframe src="{one}" width="900" height="500"></iframe>' for one in urls))
+        expect(page.frame_locator("iframe >> nth=0").get_by_role("heading", name="Samples")).to_be_visible()
+        expect(page.frame_locator("iframe >> nth=1").locator("body")).to_contain_text("has not been opened by a link")
+        expect(page.frame_locator("iframe >> nth=2").locator("body")).to_contain_text("This link has ended")
+        kept = ask(said["link"]).headers["Set-Cookie"].partition(";")[0]
+        found = {path: ask(url + path, Cookie=kept).status for path in (address, "/static/js/bokeh.min.js", "/assets/tokens.css")}
+        assert set(found.values()) == {200}
+        for path in (
+            "/live",
+            "/charts/samples",
+            f"/charts/roofline?runs={run.run_id}",
+            "/link?address=/charts/samples",
+            "/download/kernels.csv",
+        ):
+            assert ask(url + path, Cookie=kept).status == 401
+        assert ask(f"{url}/link?address=/live", Cookie=cookie).status == 400
     page.close()
 
 
@@ -140,10 +193,10 @@ def test_two_dashboards_of_one_host_are_both_left_open(dashboard: Dashboard, sec
     page = browser.new_page()
     for ui in (dashboard.ui, second_ui):
         page.goto(f"http://{ui.address}/nodes?token={ui.token}")
-        expect(page.locator(".shell[data-ready]")).to_be_attached()
+        expect(page.locator("[data-ready]")).to_be_attached()
     for ui in (dashboard.ui, second_ui):
         page.goto(f"http://{ui.address}/nodes")
-        expect(page.locator(".shell[data-ready]")).to_be_attached()
+        expect(page.locator("[data-ready]")).to_be_attached()
     names = {cookie.get("name") for cookie in page.context.cookies()}
     assert names == {f"kernalyse_session_{ui.address.rpartition(':')[2]}" for ui in (dashboard.ui, second_ui)}
     page.close()

@@ -26,9 +26,11 @@ from kernalyse.services.core.model import (
     Verdict,
 )
 from kernalyse.services.core.protobuf import encode
+from kernalyse.services.ui.theme import short_run_id
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually
 from tests.history_files import history_files
 from tests.integration.profiler_stand_in import configuration, measurement
 from tests.unit.run_results import results_of
@@ -66,23 +68,23 @@ def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(vi
     before, after = measured(visit, BEFORE, "as is"), measured(visit, AFTER, "to be")
     page = visit.open("/compare")
     # The newest run, and the last one before it of the same kernels.
-    expect(page.get_by_label("Baseline (as is)")).to_have_value(before.run_id)
-    expect(page.get_by_label("Candidate (to be)")).to_have_value(after.run_id)
-    rows = page.locator("#f-table tbody tr")
+    expect(page.get_by_label("Baseline (as is)")).to_have_value(re.compile(f"^as is .*{short_run_id(before.run_id)}$"))
+    expect(page.get_by_label("Candidate (to be)")).to_have_value(re.compile(f"^to be .*{short_run_id(after.run_id)}$"))
+    rows = page.locator(".listed .tabulator-row")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("undecided")
     expect(rows).to_contain_text(["note 1", "note 1"])
-    expect(page.locator("#f-table .note").first).to_have_text(re.compile("^Note 1: .*a single process each cannot decide"))
+    expect(page.locator(".listed .note p").first).to_have_text(re.compile("^Note 1: .*a single process each cannot decide"))
     eventually(lambda: drawn_count(page, "speedups:points") == 2)
-    eventually(lambda: drawn_count(page, "roofline:moves") in (0, 2))  # none where no work of the kernel is known
-    difference = page.locator("#f-sources .diff")
+    eventually(lambda: drawn_count(page, "compared_roofline:moves") in (0, 2))  # none where no work of the kernel is known
+    difference = page.locator(".sources .diff")
     expect(difference.locator("tr.removed")).to_have_count(2)
     expect(difference.locator("tr.added").first).to_contain_text("<script>alert(1)</script>")
     expect(difference.locator("tr.added").nth(1).locator(".number").nth(1)).to_have_text("3")
-    page.get_by_label("Swap baseline and candidate").click()
+    page.get_by_role("button", name="Swap").click()
     page.wait_for_url(re.compile(f"baseline={after.run_id}&candidate={before.run_id}"))
-    page.locator("[data-set=verdict]").select_option("SLOWER")
-    expect(page.locator("#f-table")).to_contain_text("No row matches")
+    page.get_by_label("Verdict").select_option("slower")
+    expect(page.locator(".listed")).to_contain_text("No row matches")
 
 
 def test_what_blocks_in_turns_say_stands_beside_the_ratio_of_the_medians(visit: Visit, tmp_path: Path) -> None:
@@ -101,9 +103,12 @@ def test_what_blocks_in_turns_say_stands_beside_the_ratio_of_the_medians(visit: 
     path.write_text(results_document(results))
     run_id = visit.dashboard.import_file(path)
     page = visit.open(f"/compare?baseline={run_id}&candidate={run_id}")
-    cells = page.locator("#f-table tbody tr td")
+    cells = page.locator(".listed .tabulator-row .tabulator-cell:not([tabulator-field=_index])")
     expect(cells.first).to_contain_text("to_be")
-    headings = [text.rstrip(" ↑↓") for text in page.locator("#f-table thead th").all_inner_texts()]
+    headings = [
+        text.rstrip(" ↑↓")
+        for text in page.locator(".listed .tabulator-col:not([tabulator-field=_index]) .tabulator-col-title").all_inner_texts()
+    ]
     told = dict(zip(headings, cells.all_inner_texts(), strict=True))
     assert (told["Before"], told["After"]) == ("105 µs", "30.0 µs")
     assert (told["Change in turns"], told["Change of these medians"]) == ("-73.33 %", "-71.43 %")
@@ -120,14 +125,14 @@ def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Vis
     path.write_text(json.dumps(document))
     second = visit.dashboard.import_file(path)
     page = visit.open(f"/compare?baseline={first}&candidate={second}")
-    refusal = page.get_by_role("alert").filter(has_text="differ in device")
-    expect(refusal).to_contain_text("Compare anyway")
-    expect(page.locator("#f-difference tr.different", has_text="Driver")).to_contain_text("560.1")
-    expect(page.locator("#f-tiles")).to_be_hidden()
-    refusal.get_by_role("button").click()
-    expect(page.locator("#f-tiles")).to_contain_text("-20.00 %")
+    expect(page.get_by_role("alert").filter(has_text="differ in device")).to_be_visible()
+    expect(page.get_by_role("button", name="Compare anyway")).to_be_visible()
+    expect(page.locator(".differences tr.different", has_text="Driver")).to_contain_text("560.1")
+    expect(page.locator(".tiles")).to_be_hidden()
+    page.get_by_role("button", name="Compare anyway").click()
+    expect(page.locator(".tiles")).to_contain_text("-20.00 %")
     page.wait_for_url(re.compile("allow=device"))
-    expect(page.locator("#f-sources")).to_contain_text("Only sweeps of kernels and models on the project's own kernels have sources")
+    expect(page.locator(".sources")).to_contain_text("Only sweeps of kernels and models on the project's own kernels have sources")
 
 
 @pytest.mark.slow
@@ -137,18 +142,18 @@ def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visi
     name = "nightly"
     run_ids = [visit.dashboard.import_file(path) for path in history_files(tmp_path, medians.tolist(), name)]
     page = visit.open(f"/history?kernel={name}&theme=dark")
-    row = page.locator("#f-series tbody tr")
+    row = page.locator(".listed .tabulator-row")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("regression +1")
     eventually(lambda: drawn_count(page, "history:runs") == 14)
     assert drawn_count(page, "history:bands") == 2
-    change = page.locator("#f-changes li")
+    change = page.locator(".changes li")
     expect(change).to_contain_text("0000000000")
     see_that_it_fits(page, 390, 1280)
-    page.locator("[data-set=metric]").select_option("achieved_bytes_per_s")
+    page.get_by_label("Figure").select_option("Byte rate (B/s)")
     page.wait_for_url(re.compile("metric=achieved_bytes_per_s"))
     expect(change).to_contain_text("regression -1")
     change.get_by_role("link", name="Compare").click()
     page.wait_for_url(re.compile(f"/compare\\?.*baseline={run_ids[8]}&candidate={run_ids[9]}"))
-    expect(page.locator("#f-table tbody tr")).to_have_count(1)
+    expect(page.locator(".listed .tabulator-row")).to_have_count(1)
     see_that_it_fits(page, 390, 1280)

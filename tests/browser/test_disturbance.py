@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from kernalyse.services.analyzer.export.results import results_document
 from kernalyse.services.core.model import Ceiling, CeilingsMeasured, RunState, StateChanged
+from tests.browser.charts import column
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import eventually
@@ -25,7 +26,7 @@ CEILINGS: Final = (
     Ceiling(DEVICE, "float32", "flop_per_s", 60e9, "fma", "measured", host_busy_ratio=BUSY_RATIO),
 )
 TOLD: Final = "host 98 % busy"
-NAMES_OF_CEILINGS: Final = "() => Array.from(Bokeh.documents[0].get_model_by_name('roofline:names').data.text, text => text.trim())"
+LAYERS_OF_NAMES: Final = {"live": "live_roofline:names", "roofline": "roofline:names"}
 OF_CEILINGS: Final = "ceilings of a host 98 % busy"
 
 
@@ -50,20 +51,30 @@ def busy_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize("page_name", ["live", "roofline"])
 def test_rooflines_mark_points_and_ceilings_of_a_busy_host(visit: Visit, busy_run_id: str, page_name: str) -> None:
     page = visit.open(f"/{page_name}?runs={busy_run_id}")
-    expect(page.locator("#f-roofline_note")).to_contain_text(f"⚠ 2 of 2 disturbed: {TOLD}, {OF_CEILINGS}.")
-    row = page.locator("#f-results tbody tr").filter(has_text="saxpy")
+    expect(
+        page.locator(".card.chart", has_text="Arithmetic")
+        .or_(page.locator(".card.chart", has_text="Roofline"))
+        .locator(".chart-note")
+        .first
+    ).to_contain_text(f"⚠ 2 of 2 disturbed: {TOLD}, {OF_CEILINGS}.")
+    row = page.locator(".results .tabulator-row").filter(has_text="saxpy")
     expect(row).to_contain_text("⚠ disturbed")
     expect(row).to_contain_text(f"{TOLD}; {OF_CEILINGS}")
-    eventually(lambda: page.evaluate(NAMES_OF_CEILINGS) == ["DRAM 11.5 GB/s ⚠ busy", "float32 60.0 Gflop/s ⚠ busy"])
+    eventually(
+        lambda: (
+            [text.strip() for text in column(page, LAYERS_OF_NAMES[page_name], "text")] == ["DRAM 11.5 GB/s ⚠", "float32 60.0 Gflop/s ⚠"]
+        )
+    )
     see_that_it_fits(page, 390, 1280)
 
 
 def test_the_kernels_page_marks_rows_and_charts_of_a_busy_host(visit: Visit, busy_run_id: str) -> None:
     page = visit.open(f"/kernels?runs={busy_run_id}")
-    for note in ("#f-heat_note", "#f-split_note"):
-        expect(page.locator(note)).to_contain_text(f"⚠ 2 of 2 disturbed: {TOLD}")
-    row = page.locator("#f-table tbody tr").filter(has_text="saxpy")
+    for chart in ("Heatmap", "Arithmetic intensity", "Performance"):
+        note = page.locator(".card.chart", has=page.get_by_role("heading", name=chart, exact=True)).locator(".chart-note")
+        expect(note).to_contain_text(f"⚠ 2 of 2 disturbed: {TOLD}")
+    row = page.locator(".listed .tabulator-row").filter(has_text="saxpy")
     expect(row.locator(".problem")).to_have_text(TOLD)
-    row.locator("td").first.click()
-    expect(page.locator("#f-detail")).to_contain_text(f"Disturbed by{TOLD}")
+    row.locator(".tabulator-cell:visible").first.click()
+    expect(page.locator(".detail.text")).to_contain_text(f"Disturbed by{TOLD}")
     see_that_it_fits(page, 390, 1280)

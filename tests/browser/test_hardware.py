@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,13 +12,16 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually
 from tests.unit.analyzer.readers.test_commands import CONFIG, CONV, MM, MUL
 
 pytestmark = pytest.mark.browser
 
 BANDWIDTH: Final = "Memory bandwidth"
+MEMORY_THRESHOLD: Final = "Memory inefficient threshold"
+PEAK: Final = "Peak compute, every data type"
 MM_BYTES_PER_S: Final = 15.8e9  # of CONFIG's 50 GB/s: 31.6 %
 
 
@@ -29,19 +34,25 @@ def run_id(visit: Visit, tmp_path: Path) -> str:
 
 def opened(visit: Visit, run_id: str) -> Page:
     page = visit.open(f"/roofline?runs={run_id}")
-    page.locator("#f-hardware summary").click()
+    page.locator(".hardware").get_by_role("button", name="Hardware").click()
     expect(page.get_by_label(BANDWIDTH)).to_be_visible()
     return page
 
 
 def efficiency(page: Page) -> Locator:
-    return page.locator("#f-results tbody tr", has_text="ID_MM").locator(".meter").locator("..")
+    return page.locator(".results .tabulator-row", has_text="ID_MM").locator(".tabulator-cell:has(.meter)")
 
 
-def apply(page: Page, **typed: str) -> None:
-    for name, text in typed.items():
-        page.locator(f"#f-hardware [name={name}]").fill(text)
-    page.locator("#f-hardware button[type=submit]").click()
+def field(page: Page, label: str) -> Locator:
+    """Return a field with what is said below it."""
+    return page.locator(".hardware .field", has=page.get_by_label(label))
+
+
+def apply(page: Page, typed: Mapping[str, str]) -> None:
+    """Type into the fields with these labels, and apply it."""
+    for label, text in typed.items():
+        page.locator(".hardware").get_by_label(label).fill(text)
+    page.locator(".hardware").get_by_role("button", name=re.compile("Apply|Save mine all the same")).click()
 
 
 @pytest.mark.slow
@@ -52,14 +63,14 @@ def test_real_time_configuration_and_config_persistence(visit: Visit, run_id: st
     expect(efficiency(first)).to_have_text("31.6 %")
 
     for text in ("0", "inf"):  # what else is refused, tests of fields say
-        apply(first, bandwidth=text)
-        expect(first.locator("#hw-bandwidth-note")).to_contain_text(f"Found '{text}'")
+        apply(first, {BANDWIDTH: text})
+        expect(field(first, BANDWIDTH)).to_contain_text(f"Found '{text}'")
         expect(first.get_by_label(BANDWIDTH)).to_have_attribute("aria-invalid", "true")
-    apply(first, memory_threshold="101")
-    expect(first.locator("#hw-memory_threshold-note")).to_contain_text("a percentage over 0 and at most 100")
+    apply(first, {MEMORY_THRESHOLD: "101"})
+    expect(field(first, MEMORY_THRESHOLD)).to_contain_text("a percentage over 0 and at most 100")
     expect(efficiency(second)).to_have_text("31.6 %")  # nothing of that was applied
 
-    apply(first, bandwidth="0.02 TB/s", memory_threshold="80", peak="64")
+    apply(first, {BANDWIDTH: "0.02 TB/s", MEMORY_THRESHOLD: "80", PEAK: "64"})
     for page in (first, second):
         expect(efficiency(page)).to_have_text("79.0 %")
         expect(page.get_by_label(BANDWIDTH)).to_have_value("20")
@@ -76,16 +87,16 @@ def test_two_people_editing_peaks_at_once(visit: Visit, run_id: str) -> None:
     """Who was second sees both values before anything of the other's is lost."""
     first, second = opened(visit, run_id), opened(visit, run_id)
     second.get_by_label(BANDWIDTH).fill("25")
-    apply(first, bandwidth="40")
+    apply(first, {BANDWIDTH: "40"})
     expect(efficiency(second)).to_have_text("39.5 %")
     expect(second.get_by_label(BANDWIDTH)).to_have_value("25")  # what was typed stays
 
-    apply(second)
-    refusal = second.locator("#f-hardware .problem.block")
+    apply(second, {})
+    refusal = second.locator(".hardware .problem.block")
     expect(refusal).to_contain_text("40 GB/s")
     expect(refusal).to_contain_text("this edit has 25 GB/s")
     expect(efficiency(first)).to_have_text("39.5 %")
-    apply(second)
+    apply(second, {})
     for page in (first, second):
         expect(efficiency(page)).to_have_text("63.2 %")
 
@@ -103,11 +114,11 @@ def test_auto_reload(visit: Visit, tmp_path: Path) -> None:
 
     run_id = send(CONV, MUL)
     roofline, live, kernels = (visit.open(f"/{name}?runs={run_id}") for name in ("roofline", "live", "kernels"))
-    for page, rows in ((roofline, "#f-results"), (live, "#f-results"), (kernels, "#f-table")):
-        expect(page.locator(f"{rows} tbody tr")).to_have_count(2)
+    for page, rows in ((roofline, ".results"), (live, ".results"), (kernels, ".listed")):
+        expect(page.locator(f"{rows} .tabulator-row")).to_have_count(2)
     assert send(CONV | {"name": "renamed"}, MUL, MM) == run_id
-    for page, rows in ((roofline, "#f-results"), (live, "#f-results"), (kernels, "#f-table")):
-        expect(page.locator(f"{rows} tbody tr")).to_have_count(3)
+    for page, rows in ((roofline, ".results"), (live, ".results"), (kernels, ".listed")):
+        expect(page.locator(f"{rows} .tabulator-row")).to_have_count(3)
         expect(page.locator(rows)).to_contain_text("renamed")
 
 
@@ -115,7 +126,7 @@ def test_operations_without_a_place_are_told_on_the_page_with_the_reason(visit: 
     without = {name: value for name, value in MM.items() if name != "input_mat2"}
     wrong = [MUL | {"name": "<b>odd</b>", "data_type": "INT3"}, without]
     page = visit.open(f"/roofline?runs={visit.dashboard.import_file(tmp_path / 'commands.json', [CONV, *wrong])}")
-    told = page.locator("#f-file_problems")
+    told = page.locator(".file-problems")
     expect(told).to_contain_text("Wrong or missing in the file: 2.")
     expect(told.locator("li")).to_have_count(2)
     expect(told).to_contain_text("operation 1 (<b>odd</b>, ID_MUL): data type INT3: the bytes of a number are not known")
@@ -123,4 +134,4 @@ def test_operations_without_a_place_are_told_on_the_page_with_the_reason(visit: 
     see_that_it_fits(page, 390)
     whole = visit.open(f"/roofline?runs={visit.dashboard.import_file(tmp_path / 'whole.json', [CONV, MUL | {'data_type': 'INT4'}])}")
     eventually(lambda: drawn_count(whole, "roofline:points") == 2)
-    expect(whole.locator("#f-file_problems")).to_be_empty()
+    expect(whole.locator(".file-problems")).to_be_empty()

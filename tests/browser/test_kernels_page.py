@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from kernalyse.services.core.model import Run, RunState
+from tests.browser.charts import column, drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually, settled
 
 pytestmark = pytest.mark.browser
 
@@ -25,11 +26,9 @@ KERNELS: Final = [
 ]
 
 
-def column(page: Page, source: str, name: str) -> list[Any]:
-    values: list[Any] = page.evaluate(
-        "([source, name]) => Array.from(Bokeh.documents[0].get_model_by_name(source).data[name])", [source, name]
-    )
-    return values
+def card(page: Page, title: str) -> Locator:
+    """Return the card of a chart."""
+    return page.locator(".card").filter(has=page.get_by_role("heading", name=title, exact=True)).last
 
 
 @pytest.fixture
@@ -53,14 +52,14 @@ def test_seed_000_performance_heatmap_of_kernels_over_models_tells_exact_values_
     page.wait_for_url(re.compile("heat_y=dtype"))
     eventually(lambda: "kernel Kernel B, dtype float16" in column(page, "heatmap:cells", "place"))
     page.get_by_label("Charts show").select_option("Efficiency")
-    expect(page.locator("#f-heat_note")).to_contain_text("ceilings of its device are not known")
+    expect(card(page, "Heatmap").locator(".chart-note")).to_contain_text("ceilings of its device are not known")
     assert page.evaluate("window.pwned") is None
 
 
 def test_the_heatmap_is_read_and_chosen_from_by_keyboard(page: Page) -> None:
-    heat, said = page.get_by_role("application", name="Heatmap"), page.locator("#heat-cell")
-    page.locator("#f-heat_axes select").last.focus()
-    while not heat.evaluate("heat => heat === document.activeElement"):
+    heat, said = page.get_by_role("application", name="Heatmap"), card(page, "Heatmap").get_by_role("status")
+    page.get_by_label("Y axis").focus()
+    while not heat.evaluate("heat => heat === heat.getRootNode().activeElement"):
         page.keyboard.press("Tab")
     expect(said).to_contain_text("kernel Kernel A, model modelX: 100 Tflop/s")  # the best one
     assert column(page, "heatmap:pointed", "left") == [1 - 0.48]
@@ -76,7 +75,7 @@ def test_the_heatmap_is_read_and_chosen_from_by_keyboard(page: Page) -> None:
     assert "configuration=" not in page.url
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"configuration=.*\.2"))
-    expect(page.locator("#f-detail")).to_contain_text("Kernel B")
+    expect(page.locator(".detail.text")).to_contain_text("Kernel B")
     expect(heat).to_be_focused()
     page.keyboard.press("Tab")
     expect(said).to_be_empty()
@@ -89,32 +88,35 @@ def test_seed_000_split_charts_and_interactive_filtering_by_batch_size_dtype_and
     assert (labels[0][:15], labels[1][:13]) == ("Kernel A M=1024", "Kernel B M=64")
     assert column(page, "intensity:bars", "label") == labels
     assert column(page, "performance:bars", "top")[:2] == [100e12, 80.5e12]
-    expect(page.locator("#f-split_note")).to_contain_text(re.compile("Without a bar, for want of room: Kernel C13, .*, Kernel C25[.]"))
+    expect(card(page, "Performance").locator(".chart-note")).to_contain_text(
+        re.compile("Without a bar, for want of room: Kernel C13, .*, Kernel C25[.]")
+    )
     # Of one configuration nothing varies that a heatmap could lay out.
     for name, value, cell_count, bar_count in (("Batch size", "64", 2, 2), ("Data type", "float16", 0, 1)):
-        page.locator("#f-filters").get_by_label(name).select_option(value)
+        page.locator(".filters").get_by_label(name).select_option(value)
         eventually(lambda wanted=cell_count: drawn_count(page, "heatmap:cells") == wanted)  # type: ignore[misc]
         eventually(lambda wanted=bar_count: drawn_count(page, "performance:bars") == wanted)  # type: ignore[misc]
-    expect(page.locator("#f-heat_note")).to_contain_text("A heatmap needs something that varies")
-    expect(page.locator("#f-table tbody tr")).to_have_count(1)
-    page.locator("#f-filters").get_by_label("Model").select_option("modelX")
-    expect(page.locator("#f-split_note")).to_contain_text("No configuration of these runs matches the filters")
+    expect(card(page, "Heatmap").locator(".chart-note")).to_contain_text("A heatmap needs something that varies")
+    expect(page.locator(".listed .tabulator-row")).to_have_count(1)
+    page.locator(".filters").get_by_label("Model").select_option("modelX")
+    expect(card(page, "Performance").locator(".chart-note")).to_contain_text("No configuration of these runs matches the filters")
 
 
 @pytest.mark.slow
 def test_a_table_is_paged_sorted_and_given_other_columns(page: Page) -> None:
-    rows = page.locator("#f-table tbody tr")
+    rows = page.locator(".listed .tabulator-row")
     expect(rows).to_have_count(25)
-    page.get_by_role("spinbutton", name="Page").fill("2")
+    page.get_by_label("Page", exact=True).fill("2")
+    page.keyboard.press("Enter")
     expect(rows).to_have_count(5)
-    expect(page.locator("#f-pager")).to_contain_text("26 to 30 of 30")
-    page.get_by_role("button", name="First rows").click()
-    expect(page.get_by_role("spinbutton", name="Page")).to_have_value("1")
+    expect(page.locator(".listed .pager")).to_contain_text("26 to 30 of 30")
+    page.get_by_role("link", name="First rows").click()
+    expect(page.get_by_label("Page", exact=True)).to_have_value("1")
     page.get_by_label("Rows at once").select_option("50")
     expect(rows).to_have_count(30)
     page.get_by_text("Columns", exact=True).click()
     page.get_by_role("button", name="all", exact=True).click()
-    expect(page.locator("thead")).to_contain_text("Toolkit")
+    expect(page.locator(".listed .tabulator-header")).to_contain_text("Toolkit")
 
 
 @pytest.fixture
@@ -127,16 +129,16 @@ def swept(visit: Visit) -> Run:
 @pytest.mark.slow
 def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Visit, swept: Run) -> None:
     page = visit.open(f"/kernels?runs={swept.run_id}")
-    page.locator("#f-table").get_by_role("button", name="saxpy N=262144").click()
+    page.locator(".listed").get_by_role("link", name="saxpy N=262144").click()
     page.wait_for_url(re.compile(rf"configuration={swept.run_id}\.1"))
-    detail = page.locator("#f-detail")
+    detail = page.locator(".detail.text")
     expect(detail.get_by_role("heading")).to_have_text("saxpy N=262144")
     expect(detail).to_contain_text("hot: what the launch before left in the caches")
-    expect(page.locator("#f-samples_note")).to_contain_text("its 95 % interval")
+    expect(card(page, "Samples of the chosen row").locator(".chart-note")).to_contain_text("its 95 % interval")
     assert drawn_count(page, "order:samples") >= 2
-    expect(page.locator("#f-listing")).to_contain_text("saxpy")
+    expect(page.locator(".listing")).to_contain_text("saxpy")
     with page.expect_download() as download:
-        page.locator("#f-listings").get_by_role("link", name="Download").click()
+        page.locator(".listings").get_by_role("link", name="Download").click()
     assert "saxpy" in download.value.path().read_text()
     assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == (
         f"/roofline?runs={swept.run_id}&point={swept.run_id}.1"
@@ -144,9 +146,9 @@ def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Vi
     see_that_it_fits(page, 390)
 
     again = visit.open(page.url.removeprefix(visit.dashboard.url))
-    expect(again.locator("#f-detail").get_by_role("heading")).to_have_text("saxpy N=262144")
-    again.locator("#f-detail").get_by_role("button", name="Close").click()
-    expect(again.locator(".detail")).to_be_hidden()
+    expect(again.locator(".detail.text").get_by_role("heading")).to_have_text("saxpy N=262144")
+    again.locator(".detail.text").get_by_role("button", name="Close").click()
+    expect(again.locator(".detail")).to_have_count(0)
 
 
 @pytest.mark.slow
@@ -154,33 +156,35 @@ def test_a_kernel_of_a_sweep_leads_to_its_configurations_and_to_its_history(visi
     again = visit.dashboard.start_sweep("saxpy", seconds=0.05, sizes=(65_536, 262_144))
     eventually(lambda: visit.dashboard.run(again.run_id).state is RunState.SUCCEEDED)
     page = visit.open(f"/kernels?runs={swept.run_id}&table=kernels")
-    page.locator("#f-table").get_by_role("button", name="saxpy", exact=True).press("Enter")
+    rows = page.locator(".listed .tabulator-row")
+    settled(rows.count)  # the table is drawn anew when the first rows have come
+    rows.get_by_role("link", name="saxpy", exact=True).press("Enter")
     page.wait_for_url(re.compile(rf"configuration={swept.run_id}\.k"))
-    detail = page.locator("#f-detail")
+    detail = page.locator(".detail.text")
     expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy")
     for told in ("Best configuration", "Configurations2", "times as long", "half of them at least"):
         expect(detail.locator(".facts")).to_contain_text(told)
-    expect(page.locator(".of-samples")).to_be_hidden()  # they are those of its configurations
-    expect(page.locator("#f-listing")).to_contain_text("saxpy")
+    expect(card(page, "Samples of the chosen row")).to_be_hidden()  # they are those of its configurations
+    expect(page.locator(".listing")).to_contain_text("saxpy")
     configurations = detail.locator("tbody tr")
     expect(configurations).to_have_count(2)
-    assert detail.locator(".facts dd").first.inner_text() == f"saxpy {configurations.first.locator('button').inner_text()}"
+    assert detail.locator(".facts dd").first.inner_text() == f"saxpy {configurations.first.locator('a').inner_text()}"
     assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == f"/roofline?runs={swept.run_id}&kernel=%22saxpy%22"
     assert detail.get_by_role("link", name="On the timeline").count() == 0  # sweeps tell how long, not when
     see_that_it_fits(page, 390, 1280)
 
-    configurations.get_by_role("button", name="N=262144").press("Enter")
+    configurations.get_by_role("link", name="N=262144").press("Enter")
     expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy N=262144")
-    detail.get_by_role("button", name="Its kernel").click()
+    detail.get_by_role("link", name="Its kernel").click()
     expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy")
     detail.get_by_role("link", name="All its configurations").click()
-    expect(page.locator("#f-table tbody tr")).to_have_count(2)
-    expect(page.locator("#f-table")).to_contain_text("saxpy N=65536")
+    expect(page.locator(".listed .tabulator-row")).to_have_count(2)
+    expect(page.locator(".listed")).to_contain_text("saxpy N=65536")
     detail.get_by_role("link", name="Its history").click()
-    expect(page.locator("#f-series tbody tr", has_text="saxpy N=65536")).to_have_count(1)
+    expect(page.locator(".listed .tabulator-row", has_text="saxpy N=65536")).to_have_count(1)
 
 
 def test_a_choice_that_is_gone_is_said_in_a_sentence(visit: Visit) -> None:
     page = visit.open("/kernels?configuration=no-such-run.3")
-    expect(page.locator("#f-detail")).to_contain_text("no-such-run")
-    expect(page.locator("#f-detail .problem")).to_be_visible()
+    expect(page.locator(".detail.text")).to_contain_text("no-such-run")
+    expect(page.locator(".detail.text .problem")).to_be_visible()

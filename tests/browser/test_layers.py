@@ -6,13 +6,13 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.charts import SOURCE, column, drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
 from tests.unit.compat.test_model_dashboards import PROFILE
 
@@ -44,75 +44,82 @@ def import_net(visit: Visit, directory: Path) -> str:
 
 def click_box(page: Page, place: int) -> None:
     """In the middle of a box of the icicle."""
-    page.evaluate("document.querySelector('.layers .chart').scrollIntoView()")
+    page.get_by_role("heading", name="Model tree").scroll_into_view_if_needed()
     x, y = page.evaluate(
-        """place => {
-          const figure = Bokeh.documents[0].get_model_by_name("icicle")
-          const view = Bokeh.index.find_one(figure)
-          const {left, right, top, bottom} = Bokeh.documents[0].get_model_by_name("icicle:boxes").data
-          const box = view.canvas_view.el.getBoundingClientRect()
-          const x = view.frame.x_scale.compute((left[place] + right[place]) / 2)
-          return [box.x + x, box.y + view.frame.y_scale.compute((top[place] + bottom[place]) / 2)]
-        }""",
+        f"""place => {{
+          const source = ({SOURCE})("icicle:boxes")
+          const isIcicle = ({{model}}) => model.type === "Figure" && model.renderers.some(({{data_source}}) => data_source === source)
+          const find = (view) => isIcicle(view) ? view : [...view.children()].map(find).find((found) => found)
+          const view = [...Bokeh.index].map(find).find((found) => found)
+          const [left, right, top, bottom] = ["left", "right", "top", "bottom"].map((name) => source.get_column(name)[place])
+          const box = view.el.getBoundingClientRect()
+          const x = view.frame.x_scale.compute((left + right) / 2)
+          return [box.x + x, box.y + view.frame.y_scale.compute((top + bottom) / 2)]
+        }}""",
         place,
     )
     page.mouse.click(x, y)
 
 
+def card(page: Page, title: str) -> Locator:
+    """The card with this heading."""
+    return page.locator(".card").filter(has=page.get_by_role("heading", name=title, exact=True))
+
+
 @pytest.mark.slow
 def test_a_layer_is_looked_into_and_left_by_click_key_and_button(visit: Visit, trace_id: str) -> None:
     page = visit.open(f"/layers?runs={trace_id}")
-    crumbs = page.locator("#f-crumbs")
+    crumbs = page.get_by_role("navigation", name="Layers around the one shown")
     eventually(lambda: drawn_count(page, "icicle:boxes") == 3)
     click_box(page, 1)
     page.wait_for_url(re.compile("layer=.*Attention_0"))
     expect(crumbs.locator("[aria-current]")).to_have_text("Attention_0")
-    facts = page.locator("#f-layer_facts")
+    facts = page.locator(".card").filter(has_text="Its point under the roofline")
     for figure in ("60.0 µs", "75.0 %", "67.1 Mflop", "memory"):
         expect(facts).to_contain_text(figure)
     page.keyboard.press("Escape")
     expect(crumbs.locator("[aria-current]")).to_have_text("Net_0")
-    page.locator("#f-layer_parts").get_by_role("button", name="Head_0").press("Enter")
+    card(page, "Layers inside").get_by_role("link", name="Head_0").press("Enter")
     expect(crumbs.locator("[aria-current]")).to_have_text("Head_0")
     page.go_back()
     expect(crumbs.locator("[aria-current]")).to_have_text("Net_0")
     page.go_forward()
     expect(crumbs.locator("[aria-current]")).to_have_text("Head_0")
-    crumbs.get_by_role("button", name="All layers").click()
+    crumbs.get_by_role("link", name="All layers").click()
     page.wait_for_url(lambda url: "layer=" not in url)
     page.set_viewport_size({"width": 390, "height": 844})
-    eventually(lambda: page.evaluate("document.querySelector('main').scrollWidth") <= 390)
+    eventually(lambda: page.evaluate("document.documentElement.scrollWidth") <= 390)
     gone = visit.open(f"/layers?runs={trace_id}&layer=gone")
-    expect(gone.locator("#f-crumbs")).to_contain_text("no layer gone")
+    expect(gone.locator(".crumbs")).to_contain_text("no layer gone")
 
 
 def test_kernels_lead_to_their_layers_and_layers_to_their_kernels(visit: Visit, trace_id: str) -> None:
     page = visit.open(f"/layers?runs={trace_id}")
-    kernels = page.locator("#f-layer_kernels tbody tr")
+    kernels = card(page, "Its kernels").locator("tbody tr")
     expect(kernels).to_have_count(2)
     expect(kernels.nth(1)).to_contain_text(HOSTILE)  # as text
-    kernels.first.get_by_role("button", name="its layers").click()
+    kernels.first.get_by_role("link", name="its layers").click()
     page.wait_for_url(re.compile("kernel=%22gemm_a%22"))
-    expect(page.locator("#f-kernel_layers")).to_contain_text("2 launches in 1 layer,")
+    runners = card(page, 'Layers that run "gemm_a"')
+    expect(runners).to_contain_text("2 launches in 1 layer,")
     eventually(lambda: min(column(page, "icicle:boxes", "fill_alpha")) < 0.5)  # the head runs none
-    page.locator("#f-kernel_layers").get_by_role("button", name="nn.Module: Attention_0").click()
-    expect(page.locator("#f-crumbs [aria-current]")).to_have_text("Attention_0")
+    runners.get_by_role("link", name="nn.Module: Attention_0").click()
+    expect(page.locator(".crumbs [aria-current]")).to_have_text("Attention_0")
     expect(kernels).to_have_count(1)
-    expect(page.locator("#f-table tbody tr").first).to_contain_text("gemm_a")
+    expect(page.locator(".listed .tabulator-row").first).to_contain_text("gemm_a")
     kernels.get_by_role("link", name="roofline").click()
     page.wait_for_url(re.compile(r"/roofline\?.*kernel=%22gemm_a%22"))
-    page.wait_for_selector(".shell[data-ready]")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
 
 
 def test_the_download_of_a_table_holds_what_the_table_shows(visit: Visit, trace_id: str) -> None:
     page = visit.open(f"/layers?runs={trace_id}&table=layer_kernels")
-    rows = page.locator("#f-table tbody tr")
+    rows = page.locator(".listed .tabulator-row")
     eventually(lambda: rows.count() > 2)
-    page.get_by_label("Part of a layer's name").fill("head")
+    page.get_by_label("Layer", exact=True).press_sequentially("head")
     expect(rows).to_have_count(1)
     with page.expect_download() as download:
-        page.locator("#f-download").get_by_role("link").click()
+        page.get_by_role("link", name="Download CSV").click()
     (row,) = csv.DictReader(io.StringIO(Path(download.value.path()).read_text()))
     assert (row["layer_path"], row["kernel_name"]) == ("nn.Module: Net_0 / nn.Module: Head_0", HOSTILE)
 
@@ -139,20 +146,13 @@ def test_the_page_says_that_the_sum_of_layers_is_not_a_pass(visit: Visit, tmp_pa
     told = (
         "Layers are timed one by one, in passes of their own: 500 µs together, ×0.391 of the 1.28 ms that a complete pass takes without it."
     )
-    for note in ("#f-icicle_note", "#f-layers_note"):
-        expect(page.locator(note)).to_contain_text(f"{told} Shares are of their sum, not of the pass.")
-    facts = page.locator("#f-layer_facts")
+    for title in ("Model tree", "Time by kind of layer"):
+        expect(card(page, title)).to_contain_text(f"{told} Shares are of their sum, not of the pass.")
+    facts = page.locator(".card").filter(has_text="Its point under the roofline")
     expect(facts).to_contain_text("Share of all layers100 %")
     expect(facts).to_contain_text("Whole pass1.28 ms")
-    expect(page.locator("#f-table thead")).to_contain_text("Share of all layers")
-    page.locator("#f-row_choice select").select_option("models")
-    expect(page.locator("#f-table thead")).to_contain_text("Sum of its layers")
-    expect(page.locator("#f-table thead")).to_contain_text("Tokens/s of median")
+    expect(page.locator(".listed .tabulator-header")).to_contain_text("Share of all layers")
+    page.get_by_label("Table", exact=True).select_option("whole passes")
+    expect(page.locator(".listed .tabulator-header")).to_contain_text("Sum of its layers")
+    expect(page.locator(".listed .tabulator-header")).to_contain_text("Tokens/s of median")
     see_that_it_fits(page, 390, 1280)
-
-
-def column(page: Page, source: str, name: str) -> list[Any]:
-    values: list[Any] = page.evaluate(
-        "([source, name]) => Array.from(Bokeh.documents[0].get_model_by_name(source).data[name])", [source, name]
-    )
-    return values

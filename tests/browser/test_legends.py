@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from kernalyse.services.core.model import RunState
+from tests.browser.charts import column
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import Dashboard
-from tests.browser.test_kernels_page import column
 from tests.browser.test_layers import import_net
 from tests.browser.test_live import eventually
 from tests.unit.compat.test_model_dashboards import PROFILE
@@ -31,20 +32,27 @@ def sweeps(dashboard: Dashboard) -> list[str]:
     return [run.run_id for run in runs]
 
 
+SEEN: Final = """(chart) => new Set(Bokeh.documents.flatMap((shown) => shown.roots().flatMap((root) => [...root.references()])))
+  .values().filter(({visible, data_source}) => visible && data_source?.name?.startsWith(chart + ":"))
+  .reduce((sum, {data_source}) => sum + data_source.length, 0)"""
+
+
 def seen_count(page: Page, chart: str) -> int:
     """Rows of all layers of the chart that are not hidden."""
-    count: int = page.evaluate(
-        """(chart) => Bokeh.documents[0].roots().flatMap((root) => root.renderers ?? [])
-          .filter(({visible, data_source}) => visible && data_source.name.startsWith(chart + ":"))
-          .reduce((sum, {data_source}) => sum + data_source.length, 0)""",
-        chart,
-    )
+    count: int = page.evaluate(SEEN, chart)
     return count
 
 
-def see_that_entries_hide(page: Page, legend: str, *charts: str) -> None:
-    """The first entry, by mouse and by keyboard."""
-    entry = page.locator(f"#f-{legend} button.series").first
+def legend(page: Page, title: str) -> Locator:
+    """Return the card with this title, that has a legend."""
+    return (
+        page.locator(".card", has=page.get_by_role("heading", name=title, exact=True)).filter(has=page.locator("button[data-series]")).last
+    )
+
+
+def see_that_entries_hide(page: Page, title: str, *charts: str) -> None:
+    """The first entry of the legend in the card of this title, by mouse and by keyboard."""
+    entry = legend(page, title).locator("button[data-series]").first
     expect(entry).to_have_attribute("aria-pressed", "true")
     eventually(lambda: all(seen_count(page, chart) > 0 for chart in charts))
     before = [seen_count(page, chart) for chart in charts]
@@ -61,33 +69,37 @@ def see_that_entries_hide(page: Page, legend: str, *charts: str) -> None:
 @pytest.mark.slow
 def test_of_a_run_that_is_over(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/live?runs={sweeps[0]}")
-    expect(page.locator("#f-results tbody tr")).to_have_count(2)
+    expect(page.locator(".results .tabulator-row")).to_have_count(2)
     eventually(lambda: len(column(page, "samples:medians", "label")) == 2)
-    see_that_entries_hide(page, "legend", "samples", "roofline")
-    see_that_entries_hide(page, "telemetry_legend", "telemetry")
+    see_that_entries_hide(page, "Roofline", "samples", "live_roofline")
+    see_that_entries_hide(page, "Telemetry", "telemetry")
 
 
 @pytest.mark.slow
 def test_of_kernels_and_of_samples(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/kernels?runs={sweeps[0]}&configuration={sweeps[0]}.0")
-    see_that_entries_hide(page, "split_legend", "intensity", "performance")
-    see_that_entries_hide(page, "samples_legend", "order", "distribution")
-    for entry in page.locator("#f-split_legend button.series").all():
-        entry.click()
-    expect(page.locator("#f-split_note")).to_contain_text("The legend hides all")
+    for title in ("Arithmetic intensity", "Performance"):
+        see_that_entries_hide(page, title, "intensity", "performance")
+    see_that_entries_hide(page, "Samples of the chosen row", "order", "distribution")
+    for name in ("elementwise", "reduction"):
+        legend(page, "Performance").get_by_role("button", name=name).click()
+    expect(legend(page, "Performance").locator(".chart-note")).to_contain_text("The legend hides all")
 
 
 def test_of_two_runs(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/compare?baseline={sweeps[0]}&candidate={sweeps[1]}&allow=method")
-    see_that_entries_hide(page, "verdict_legend", "speedups")
-    see_that_entries_hide(page, "roofline_legend", "roofline")
+    for title, chart in (("Speed-up", "speedups"), ("Roofline, before and after", "compared_roofline")):
+        see_that_entries_hide(page, title, chart)
+    card = page.locator(".chart", has=page.get_by_role("heading", name="Roofline, before and after"))
     for name in ("before", "after"):
-        page.locator("#f-roofline_legend").get_by_role("button", name=name).click()
-    expect(page.locator("#f-roofline_legend")).to_be_visible()  # or nobody could show them again
+        card.get_by_role("button", name=name).click()
+    expect(card.get_by_role("button", name="before")).to_be_visible()  # or nobody could show them again
 
 
 def test_of_a_node(visit: Visit) -> None:
-    see_that_entries_hide(visit.open("/nodes"), "node_legend", "utilization", "memory")
+    page = visit.open("/nodes")
+    for title in ("Utilization", "Memory used"):
+        see_that_entries_hide(page, title, "node_utilization", "node_memory")
 
 
 @pytest.mark.slow
@@ -96,17 +108,17 @@ def test_of_whole_passes(visit: Visit, tmp_path: Path) -> None:
     files = {"first.json": PROFILE, "second.json": other}
     run_ids = [visit.dashboard.import_file(tmp_path / name, content) for name, content in files.items()]
     page = visit.open(f"/layers?runs={','.join(run_ids)}")
-    see_that_entries_hide(page, "passes_legend", "latency", "throughput", "width", "percentiles", "efficiency")
-    see_that_entries_hide(page, "percentiles_legend", "percentiles", "efficiency")
-    see_that_entries_hide(page, "efficiency_legend", "percentiles", "efficiency")
+    see_that_entries_hide(page, "Whole passes", "latency", "throughput", "width", "percentiles", "efficiency")
+    see_that_entries_hide(page, "Percentiles of latency", "percentiles", "efficiency")
+    see_that_entries_hide(page, "Efficiency: throughput for each layer", "percentiles", "efficiency")
 
 
 @pytest.mark.parametrize("color", ["efficiency", "bound", "category"])
 def test_of_a_tree_of_layers(visit: Visit, tmp_path: Path, color: str) -> None:
     page = visit.open(f"/layers?runs={import_net(visit, tmp_path)}&layer_color={color}")
-    see_that_entries_hide(page, "icicle_legend", "icicle")
+    see_that_entries_hide(page, "Model tree", "icicle")
     if color == "category":
-        page.locator("#f-icicle_legend button.series").first.click()
+        legend(page, "Model tree").locator("button[data-series]").first.click()
         page.wait_for_url(re.compile("hidden="))
         page.get_by_label("Colour").select_option("bound")
         page.wait_for_url(lambda url: "hidden=" not in url)  # which was of other names
@@ -124,9 +136,9 @@ def test_of_a_timeline(visit: Visit, tmp_path: Path) -> None:
         strings={1: "gemm", 2: "forward"},
     )
     page = visit.open(f"/timeline?runs={visit.dashboard.import_file(path)}")
-    gaps = page.locator("#f-legend button.series", has_text="gap:").first
+    gaps = legend(page, "Timeline").locator("button[data-series]", has_text="gap:").first
     eventually(lambda: len(column(page, "timeline:gaps", "left")) > 5)
-    see_that_entries_hide(page, "legend", "timeline")
+    see_that_entries_hide(page, "Timeline", "timeline")
     gaps.click()
     eventually(lambda: not column(page, "timeline:gaps", "left"))
     assert column(page, "timeline:events", "left")
@@ -138,15 +150,15 @@ def test_what_is_hidden_stays_hidden_while_rows_arrive(visit: Visit) -> None:
     sizes = tuple(range(65_536, 65_536 * 7, 65_536))
     run = visit.dashboard.start_sweep(*KERNELS, title="hidden from", seconds=0.4, sizes=sizes)
     expect(page.locator("h1")).to_have_text("hidden from")
-    page.locator("#f-legend").get_by_role("button", name="elementwise").click()
+    legend(page, "Roofline").get_by_role("button", name="elementwise").click()
     page.wait_for_url(re.compile("hidden=elementwise"))
-    expect(page.locator("#f-results tbody tr").nth(3)).to_be_visible()  # measured and listed, yet not drawn
+    expect(page.locator(".results .tabulator-row").nth(3)).to_be_visible()  # measured and listed, yet not drawn
     assert "saxpy" not in drawn_kernels(page)
-    eventually(lambda: len(column(page, "roofline:points", "label")) == len(sizes))
+    eventually(lambda: len(column(page, "live_roofline:points", "label")) == len(sizes))
     assert drawn_kernels(page) == {"reduce_sum"}
     assert min(column(page, "samples:finished", "configuration")) == len(sizes)
     eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
 
 
 def drawn_kernels(page: Page) -> set[str]:
-    return {label.split()[0] for source in ("samples:medians", "roofline:points") for label in column(page, source, "label")}
+    return {label.split()[0] for source in ("samples:medians", "live_roofline:points") for label in column(page, source, "label")}

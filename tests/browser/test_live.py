@@ -8,9 +8,10 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from kernalyse.services.core.model import RunState
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import MANY_SIZES, Dashboard
 from tests.service_processes import ServiceProcesses
@@ -18,13 +19,6 @@ from tests.service_processes import ServiceProcesses
 pytestmark = pytest.mark.browser
 
 EVIL_TITLE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
-
-
-def drawn_count(page: Page, source: str) -> int:
-    count: int = page.evaluate(
-        "name => { const source = Bokeh.documents[0].get_model_by_name(name); return Object.values(source.data)[0].length }", source
-    )
-    return count
 
 
 def settled(read: Callable[[], int]) -> int:
@@ -61,8 +55,8 @@ def delete_all_runs(dashboard: Dashboard) -> None:
 def test_without_runs_the_page_says_how_to_start(visit: Visit) -> None:
     delete_all_runs(visit.dashboard)
     page = visit.open("/live")
-    expect(page.locator("#f-run")).to_contain_text("kernalyse bench saxpy")
-    expect(page.locator("#f-nodes")).to_contain_text("serving")
+    expect(page.locator(".first-visit")).to_contain_text("kernalyse bench saxpy")
+    expect(page.locator(".node")).to_contain_text("serving")
 
 
 @pytest.mark.slow
@@ -74,11 +68,11 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
     eventually(lambda: drawn_count(page, "samples:finished") > 0)
     first = drawn_count(page, "samples:finished")
     eventually(lambda: drawn_count(page, "samples:finished") > first)
-    eventually(lambda: drawn_count(page, "roofline:points") >= 2)
+    eventually(lambda: drawn_count(page, "live_roofline:points") >= 2)
     eventually(lambda: drawn_count(page, "telemetry:host_busy") >= 2)
     assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
-    expect(page.locator("#activity")).to_contain_text("saxpy")
-    expect(page.locator("#f-results tbody tr").first).to_contain_text("saxpy N=")
+    expect(page.locator(".facts > div", has_text="Now")).to_contain_text("saxpy")
+    expect(page.locator(".results .tabulator-row").first).to_contain_text("saxpy N=")
 
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Keep it running").click()
@@ -93,11 +87,11 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
 
 @pytest.mark.slow
 def test_a_late_page_starts_from_memory_and_its_link_shows_the_same(visit: Visit) -> None:
-    run_id = visit.open("/live").locator(".run-row").first.get_attribute("data-value")
+    run_id = visit.open("/live").locator(".run-row").first.get_attribute("data-run")
     page = visit.open(f"/live?runs={run_id}&theme=dark")
     eventually(lambda: drawn_count(page, "samples:finished") > 0)
     assert f"runs={run_id}" in page.url
-    expect(page.locator(".shell")).to_have_attribute("data-theme", "dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
 @pytest.mark.slow
@@ -105,23 +99,23 @@ def test_a_run_gets_tags_and_notes_and_is_deleted_when_somebody_means_it(visit: 
     run = visit.dashboard.start_sweep("saxpy", title="short-lived", seconds=0.05)
     eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
     page = visit.open(f"/live?runs={run.run_id}")
-    menu = page.locator("#run-notes")
-    menu.locator("summary").click()
+    menu = page.locator(".run-card .fold")
+    unfold = menu.get_by_role("button", name="Tags and notes")
+    unfold.click()
     menu.get_by_role("textbox", name="Tags").fill("nightly, <b>bold</b>, nightly")
     menu.get_by_role("textbox", name="Notes").fill("clocks were locked")
     menu.get_by_role("button", name="Save").click()
     expect(page.locator(".run-name .tag")).to_have_text(["nightly", "<b>bold</b>"])
-    expect(page.locator("#f-run .note.lines")).to_have_text("clocks were locked")
-    expect(menu).not_to_have_attribute("open", "")
+    expect(page.locator(".run-card .note.lines")).to_have_text("clocks were locked")
+    expect(menu.get_by_role("button", name="Save")).to_be_hidden()
     expect(page.locator(".run-row.selected .tag")).to_have_text(["nightly", "<b>bold</b>"])
 
-    menu.locator("summary").click()
+    unfold.click()
     menu.get_by_role("button", name="Delete the run").click()
     page.get_by_role("button", name="Keep it", exact=True).click()
     assert visit.dashboard.run(run.run_id).tags == ("nightly", "<b>bold</b>")
-    menu.locator("summary").click()
     menu.get_by_role("button", name="Delete the run").click()
-    page.locator("#delete-dialog").get_by_role("button", name="Delete the run").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete the run", exact=True).click()
     expect(page.locator("h1")).not_to_have_text("short-lived")
     assert run.run_id not in [other.run_id for other in visit.dashboard.runs()]
     assert run.run_id not in page.url
@@ -131,9 +125,9 @@ def test_a_run_gets_tags_and_notes_and_is_deleted_when_somebody_means_it(visit: 
 def test_the_theme_is_kept_in_url_and_cookie(visit: Visit) -> None:
     page = visit.open("/live")
     page.get_by_role("button", name="Switch between light and dark").click()
-    page.wait_for_selector('.shell[data-theme="dark"][data-ready]')
-    assert "theme=dark" in page.url
-    expect(visit.open("/kernels").locator(".shell")).to_have_attribute("data-theme", "dark")
+    page.wait_for_selector('html[data-theme="dark"]')
+    page.wait_for_url(re.compile("theme=dark"))
+    expect(visit.open("/kernels").locator("html")).to_have_attribute("data-theme", "dark")
 
 
 @pytest.mark.parametrize("path", ["/live", "/roofline", "/kernels"])
@@ -154,27 +148,27 @@ def test_roofline_filters_points_and_keeps_them_in_the_url(visit: Visit, finishe
     page = visit.open(f"/roofline?runs={finished_run_id}")
     eventually(lambda: drawn_count(page, "roofline:points") > 0)
     assert drawn_count(page, "roofline:ceilings") >= 2
-    page.get_by_role("searchbox").fill("no such kernel")
+    page.get_by_label("Kernel", exact=True).fill("no such kernel")
     eventually(lambda: drawn_count(page, "roofline:points") == 0)
     page.wait_for_url(re.compile("kernel=no"))
-    page.get_by_role("searchbox").fill("SAXPY")
+    page.get_by_label("Kernel", exact=True).fill("SAXPY")
     eventually(lambda: drawn_count(page, "roofline:points") > 0)
 
 
 @pytest.mark.slow
 def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit, finished_run_id: str) -> None:
     page = visit.open(f"/kernels?runs={finished_run_id}")
-    rows = page.locator("#f-table tbody tr")
+    rows = page.locator(".listed .tabulator-row")
     expect(rows.first).to_contain_text("saxpy")
-    page.get_by_role("button", name="Median").click()
-    expect(page.locator('th[aria-sort="ascending"]')).to_contain_text("Median")
-    page.get_by_role("searchbox").fill("nothing like it")
-    expect(page.locator("#f-table")).to_contain_text("No row matches")
-    page.get_by_role("searchbox").fill("")
+    page.get_by_role("link", name="Sort by Median", exact=True).click()
+    expect(page.get_by_role("link", name="Median, ascending")).to_be_visible()
+    page.get_by_role("textbox", name="Kernel").fill("nothing like it")
+    expect(page.locator(".listed")).to_contain_text("No row matches")
+    page.get_by_role("textbox", name="Kernel").fill("")
     expect(rows.first).to_contain_text("saxpy")
-    page.locator("#f-columns summary").click()
+    page.get_by_text("Columns", exact=True).click()
     page.get_by_label("Cache", exact=True).check()
-    expect(page.locator("thead")).to_contain_text("Cache")
+    expect(page.locator(".listed .tabulator-header")).to_contain_text("Cache")
     with page.expect_download() as download:
         page.get_by_role("link", name="Download CSV").click()
     text = download.value.path().read_text()
@@ -184,7 +178,7 @@ def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit, finished_run_i
 
 def test_a_run_that_does_not_exist_is_said_in_a_sentence(visit: Visit) -> None:
     page = visit.open("/live?runs=no-such-run")
-    expect(page.locator("#f-run")).to_contain_text("cannot be shown")
+    expect(page.locator(".run-card")).to_contain_text("cannot be shown")
 
 
 @pytest.mark.slow
@@ -194,8 +188,8 @@ def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, ser
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"http://{ui.address}/?token={ui.token}")
-    expect(page.locator("#f-banner")).to_contain_text("Analyzer unreachable, trying again")
+    expect(page.locator(".banner")).to_contain_text("Analyzer unreachable, trying again")
     services.start("analyzer", address=address)
-    expect(page.locator("#f-banner")).to_be_empty()
-    expect(page.locator("#f-run")).to_contain_text("kernalyse bench saxpy")
+    expect(page.locator(".banner")).to_be_hidden()
+    expect(page.locator(".first-visit")).to_contain_text("kernalyse bench saxpy")
     context.close()

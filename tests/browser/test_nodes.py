@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import MANY_SIZES, dashboard_of
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually
 from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
@@ -30,10 +31,10 @@ def profiler() -> Iterator[ServiceProcess]:
 @pytest.mark.slow
 def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServiceProcess) -> None:
     page = visit.open("/nodes")
-    cards = page.locator("#f-node_list .run-row")
+    cards = page.locator(".node-list .run-row")
     expect(cards).to_have_count(1)
-    expect(page.locator("#f-devices .device-entry").first).to_contain_text("opencl:")
-    page.locator("#f-add_node summary").click()
+    expect(page.locator(".device-entry").first).to_contain_text("opencl:")
+    page.get_by_role("button", name="Add a node").click()
 
     def add(address: str, token: str, certificate: str = "") -> None:
         page.get_by_label("Address").fill(address)
@@ -41,7 +42,7 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
         page.get_by_label("CA certificate").fill(certificate)
         page.get_by_role("button", name="Add", exact=True).click()
 
-    problem = page.locator("#f-add_node .problem")
+    problem = page.locator(".add-node .problem")
     add("nowhere", "x")
     expect(problem).to_contain_text("expected host:port, with a port from 1 to 65535, or unix:PATH")
     add(profiler.address, "a wrong one")
@@ -55,10 +56,10 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
 
     # What was added is shown, and the address says so.
     page.wait_for_url(lambda url: "node=" in url)
-    expect(page.locator("#f-node")).to_contain_text(profiler.address)
-    eventually(lambda: drawn_count(page, "utilization:series0") > 1)
-    expect(page.locator(".of-power")).to_be_hidden()  # no reading has such a figure
-    expect(page.locator("#f-node_runs")).to_contain_text("Idle")
+    expect(page.locator(".node-facts")).to_contain_text(profiler.address)
+    eventually(lambda: drawn_count(page, "node_utilization:series0") > 1)
+    expect(page.locator(".card.chart", has=page.get_by_role("heading", name="Power"))).to_be_hidden()  # no reading has such a figure
+    expect(page.locator(".node-runs")).to_contain_text("Idle")
 
     page.get_by_role("button", name="Remove", exact=True).click()
     page.get_by_role("button", name="Keep it").click()
@@ -66,7 +67,7 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
     page.get_by_role("button", name="Remove", exact=True).click()
     page.get_by_role("button", name="Remove the node").click()
     expect(cards).to_have_count(1)
-    expect(page.locator("#f-node")).not_to_contain_text(profiler.address)
+    expect(page.locator(".node-facts")).not_to_contain_text(profiler.address)
 
 
 @pytest.mark.slow
@@ -88,9 +89,9 @@ def test_a_run_whose_node_has_gone_says_so(browser: Browser) -> None:
 
 
 def test_what_a_node_runs_links_to_it(visit: Visit) -> None:
-    run = visit.dashboard.start_sweep("saxpy", title="seen from its node", seconds=3, sizes=(65_536,) * 1)
+    run = visit.dashboard.start_sweep("saxpy", title="seen from its node", seconds=60, sizes=(65_536,) * 1)
     page = visit.open("/nodes")
-    link = page.locator("#f-node_runs a", has_text="seen from its node")
+    link = page.locator(".node-runs a", has_text="seen from its node")
     expect(link).to_have_attribute("href", f"/live?runs={run.run_id}")
     visit.dashboard.cancel(run.run_id)
     expect(link).to_have_count(0)

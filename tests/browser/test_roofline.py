@@ -12,9 +12,10 @@ from playwright.sync_api import Page, expect
 
 from kernalyse.services.analyzer.export.results import results_document
 from kernalyse.services.core.model import Ceiling, CeilingsMeasured, CountersStored, KernelResources, RunState, StateChanged
+from tests.browser.charts import SOURCE, drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually
 from tests.integration.profiler_stand_in import configuration, measurement
 from tests.unit.analyzer.analysis.test_counted_work import NO_WORK
 from tests.unit.run_results import results_of
@@ -85,19 +86,17 @@ def page(visit: Visit, gpu_run_id: str) -> Page:
 
 def solid_ceilings(page: Page) -> list[str]:
     """Name and value of every ceiling that counts."""
-    texts: list[str] = page.evaluate(
-        "() => Array.from(Bokeh.documents[0].get_model_by_name('roofline:names').data.text, text => text.trim())"
-    )
+    texts: list[str] = page.evaluate(f"() => Array.from(({SOURCE})('roofline:names').data.text, text => text.trim())")
     return sorted(texts)
 
 
 @pytest.mark.slow
 def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> None:
-    efficiency = page.locator("#f-results tbody tr", has_text="saxpy").locator(".meter").locator("..")
+    efficiency = page.locator(".results .tabulator-row", has_text="saxpy").locator(".tabulator-cell:has(.meter)")
     choice = page.get_by_label("Ceilings")
-    expect(choice).to_have_value("best")
+    expect(choice).to_have_value("best known")
     expect(efficiency).to_have_text("55.8 %")  # 2.4 of 4.3 TB/s
-    assert solid_ceilings(page) == ["DRAM 4.30 TB/s", "L2 cache 7.50 TB/s", "float32 60.0 Tflop/s"]
+    assert solid_ceilings(page) == ["DRAM 4.30 TB/s", "L2 7.50 TB/s", "float32 60.0 Tflop/s"]
 
     choice.select_option("datasheet")
     expect(efficiency).to_have_text("50.0 %")
@@ -105,38 +104,38 @@ def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> Non
     eventually(lambda: solid_ceilings(page) == ["DRAM 4.80 TB/s", "float32 66.9 Tflop/s"])
 
     choice.select_option("at the clock")
-    eventually(lambda: solid_ceilings(page) == ["DRAM 4.80 TB/s", "L2 cache 7.50 TB/s", "float32 50.7 Tflop/s"])
-    expect(page.locator("#f-roofline_note")).to_contain_text("1.50 GHz, the highest clock of the points")
+    eventually(lambda: solid_ceilings(page) == ["DRAM 4.80 TB/s", "L2 7.50 TB/s", "float32 50.7 Tflop/s"])
+    expect(page.locator(".chart-note")).to_contain_text("1.50 GHz, the highest clock of the points")
 
     page.reload()
-    page.wait_for_selector(".shell[data-ready]")
-    expect(choice).to_have_value("clock")
+    page.wait_for_selector("[data-ready]")
+    expect(choice).to_have_value("at the clock")
     eventually(lambda: "float32 50.7 Tflop/s" in solid_ceilings(page))
 
 
 def test_an_implausible_point_has_its_own_shape_and_is_named(page: Page) -> None:
     markers: list[str] = page.evaluate("() => Array.from(Bokeh.documents[0].get_model_by_name('roofline:points').data.marker)")
     assert sorted(markers) == ["asterisk", "square", "square"]
-    expect(page.locator("#f-legend")).to_contain_text("✱implausible")
-    expect(page.locator("#f-roofline_note")).to_contain_text("1 implausible (✱)")
-    row = page.locator("#f-results tbody tr", has_text="too_good")
+    expect(page.locator(".legend")).to_contain_text("✱implausible")
+    expect(page.locator(".chart-note")).to_contain_text("1 implausible (✱)")
+    row = page.locator(".results .tabulator-row", has_text="too_good")
     expect(row).to_contain_text("implausible")
     expect(row).to_contain_text("It moves 1.6 times what the fastest memory that counts can (l2, 7500.0 GB/s)")
-    expect(page.locator("#f-results tbody tr", has_text="saxpy")).not_to_contain_text("implausible")
+    expect(page.locator(".results .tabulator-row", has_text="saxpy")).not_to_contain_text("implausible")
 
 
 def place_of(page: Page, label: str) -> tuple[float, float]:
     """Pixels of the point with this label, in the page."""
     x, y = page.evaluate(
         """(label) => {
-          const source = Bokeh.documents[0].get_model_by_name("roofline:points")
+          const source = (SOURCE)("roofline:points")
           const row = Array.from(source.data.label).indexOf(label)
           const find = (view) => view.model.type === "Figure" ? view : [...view.children()].map(find).find((found) => found)
           const figure = [...Bokeh.index].map(find).find((found) => found)
           const box = figure.el.getBoundingClientRect()
           const {x_scale, y_scale} = figure.frame
           return [box.left + x_scale.compute(source.data.intensity[row]), box.top + y_scale.compute(source.data.rate[row])]
-        }""",
+        }""".replace("SOURCE", SOURCE),
         label,
     )
     return x, y
@@ -144,8 +143,8 @@ def place_of(page: Page, label: str) -> tuple[float, float]:
 
 @pytest.mark.slow
 def test_seed_002_a_click_on_a_point_opens_its_panel_and_the_url_keeps_it(page: Page) -> None:
-    panel = page.locator("#f-point")
-    expect(panel).to_be_empty()
+    panel = page.locator(".point-card")
+    expect(panel).to_be_hidden()
     page.mouse.click(*place_of(page, "saxpy N=1000"))
     expect(panel.locator("h2")).to_have_text("saxpy N=1000")
     for term in ("Flop", "Bytes", "Utilisation", "Bandwidth", "Occupancy", "Bound"):
@@ -156,42 +155,42 @@ def test_seed_002_a_click_on_a_point_opens_its_panel_and_the_url_keeps_it(page: 
     page.wait_for_url(re.compile(r"point=[^&]+\.0"))
 
     page.reload()
-    page.wait_for_selector(".shell[data-ready]")
+    page.wait_for_selector("[data-ready]")
     expect(panel.locator("h2")).to_have_text("saxpy N=1000")
     page.get_by_role("button", name="Close").click()
-    expect(panel).to_be_empty()
+    expect(panel).to_be_hidden()
     # The keyboard chooses points in the table.
-    page.get_by_role("button", name="counted N=1002").focus()
+    page.get_by_role("link", name="counted N=1002").focus()
     page.keyboard.press("Enter")
     expect(panel.locator("h2")).to_have_text("counted N=1002")
     expect(panel).to_contain_text("DRAM would be its limit")
 
 
 def test_seed_002_efficiency_is_a_filter_and_a_colour(page: Page) -> None:
-    page.locator("[data-set=efficiency]").select_option("memory inefficient")
+    page.get_by_label("Efficiency", exact=True).select_option("memory inefficient")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
     page.wait_for_url(re.compile(r"efficiency=memory\+inefficient"))
-    page.locator("[data-set=efficiency]").select_option("all")
+    page.get_by_label("Efficiency", exact=True).select_option("all")
     page.get_by_label("Colour and shape").select_option("efficiency")
-    expect(page.locator("#f-legend")).to_contain_text("memory inefficient")
+    expect(page.locator(".legend")).to_contain_text("memory inefficient")
 
 
 def test_points_are_held_against_the_chosen_memory_level(page: Page) -> None:
     level = page.get_by_label("Memory level")
     level.select_option("L2 cache")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
-    eventually(lambda: solid_ceilings(page) == ["L2 cache 7.50 TB/s", "float32 60.0 Tflop/s"])
-    expect(page.locator("#f-roofline_note")).to_contain_text("2 not shown: their bytes at L2 cache are not known.")
+    eventually(lambda: solid_ceilings(page) == ["L2 7.50 TB/s", "float32 60.0 Tflop/s"])
+    expect(page.locator(".chart-note")).to_contain_text("2 not shown: their bytes at L2 cache are not known.")
     level.select_option("all, side by side")
     eventually(lambda: drawn_count(page, "roofline:points") == 5)
-    page.get_by_role("button", name="counted N=1002 · L2 cache").click()
-    expect(page.locator("#f-point table")).to_contain_text("1.20 flop/B")
+    page.get_by_role("link", name="counted N=1002 · L2 cache").click()
+    expect(page.locator(".point-card table")).to_contain_text("1.20 flop/B")
     assert drawn_count(page, "roofline:rings") == 3
 
 
 def test_a_click_in_the_legend_hides_a_series_and_the_url_keeps_it(page: Page) -> None:
     page.get_by_label("Colour and shape").select_option("kernel")
-    entry = page.locator("#f-legend").get_by_role("button", name="too_good")
+    entry = page.locator(".legend").get_by_role("button", name="too_good")
     entry.click()
     eventually(lambda: drawn_count(page, "roofline:points") == 2)
     expect(entry).to_have_attribute("aria-pressed", "false")
@@ -224,8 +223,8 @@ def test_a_list_of_kernels_has_the_roof_of_the_gpu_that_it_names_or_says_how_to_
     run_id = visit.dashboard.import_file(tmp_path / "a100.json", [saxpy | {"device": "NVIDIA A100-SXM4-80GB"}])
     page = visit.open(f"/roofline?runs={run_id}")
     eventually(lambda: solid_ceilings(page) == ["DRAM 2.04 TB/s", "float32 19.5 Tflop/s"])
-    expect(page.locator("#f-results tbody tr")).to_contain_text("50.0 %")
+    expect(page.locator(".results .tabulator-row")).to_contain_text("50.0 %")
     run_id = visit.dashboard.import_file(tmp_path / "nowhere.json", [saxpy])
     page = visit.open(f"/live?runs={run_id}")
-    expect(page.locator("#f-run")).to_contain_text("No device is named, so nothing has a roof: add a column device")
+    expect(page.locator(".run-card")).to_contain_text("No device is named, so nothing has a roof: add a column device")
     see_that_it_fits(page, 390, 1280)

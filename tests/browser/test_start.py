@@ -32,7 +32,7 @@ def measured(visit: Visit, page: Page) -> Run:
     """The run that the shown form starts, once it has succeeded."""
     page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_url(re.compile(r"/live\?runs="))
-    expect(page.locator("#f-run .state")).to_have_text("succeeded")
+    expect(page.locator(".run-card .state")).to_have_text("succeeded")
     return visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
 
 
@@ -67,11 +67,11 @@ def trace(note: str) -> bytes:
 @pytest.mark.slow
 def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
     page = visit.open("/start")
-    panel = page.locator("#panel-sweep")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Kernel", exact=True).select_option("saxpy")
     panel.get_by_label("N", exact=True).fill("2**10..2**12")
     panel.get_by_label("Only where").fill("M > 1")
-    expect(page.locator("#sweep-where-hint")).to_contain_text("found M, which kernel saxpy does not have")
+    expect(panel.locator(".field", has_text="Only where").locator(".hint")).to_contain_text("found M, which kernel saxpy does not have")
     expect(panel.get_by_label("Only where")).to_have_attribute("aria-invalid", "true")
     panel.get_by_label("Only where").fill("")
     panel.get_by_label("Threads per block").fill("128,256")
@@ -87,14 +87,14 @@ def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
     assert isinstance(sweep, KernelSweep)
     assert [axis.values for axis in sweep.axes] == [(1024, 2048, 4096)]
     page.go_back()
-    expect(page.locator("#panel-sweep").get_by_label("N", exact=True)).to_have_value("2**10..2**12")
+    expect(page.locator(".start-form:visible").get_by_label("N", exact=True)).to_have_value("2**10..2**12")
 
 
 @pytest.mark.slow
 def test_a_dropped_source_offers_its_kernels(visit: Visit) -> None:
     page = visit.open("/start?form=import")
     drop(page, ("<img src=x onerror=window.pwned=1>.cu", SOURCE.encode()), ("factor.h", b"#define FACTOR 2.0f\n"))
-    panel = page.locator("#panel-sweep")
+    panel = page.locator(".start-form:visible")
     expect(page.get_by_role("tab", name="Kernel sweep")).to_have_attribute("aria-selected", "true")
     expect(panel.get_by_label("Kernel", exact=True)).to_have_value("scale")
     expect(panel.locator(".outcome")).to_contain_text("alpha: taken to be 1.0")
@@ -111,14 +111,14 @@ def test_a_dropped_source_offers_its_kernels(visit: Visit) -> None:
 
 def test_a_command_runs_with_the_files_that_were_given(visit: Visit) -> None:
     page = visit.open("/start?form=command")
-    panel = page.locator("#panel-command")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Command", exact=True).fill("sh job.sh 'two words'")
     drop(page, ("job.sh", b"#!/bin/sh\necho given: $1\n"))
     expect(panel.locator(".chip")).to_contain_text("job.sh")
-    panel.get_by_label("Collector").select_option("nsys")
+    panel.get_by_label("Collector").select_option("nsys: kernels, copies, calls, NVTX ranges of any program")
     expect(panel.locator(".command-line")).to_have_text("kernalyse profile --collector nsys -- sh job.sh 'two words'")
     work = measured(visit, page).spec.work
-    expect(page.locator("#f-log")).to_contain_text("given: two words")
+    expect(page.locator(".log")).to_contain_text("given: two words")
     assert isinstance(work, CommandProfile)
     assert work.bundle_digest is not None
 
@@ -126,22 +126,23 @@ def test_a_command_runs_with_the_files_that_were_given(visit: Visit) -> None:
 @pytest.mark.slow
 def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) -> None:
     page = visit.open("/start?form=model")
-    panel = page.locator("#panel-model")
-    panel.get_by_label("Variant").select_option("baseline,fused")
+    panel = page.locator(".start-form:visible")
+    panel.get_by_label("Variant").select_option("both in turns, compared")
     expect(panel.locator(".command-line")).to_contain_text("kernalyse model gpt-nano --variant baseline --variant fused")
     work = started(visit, page).spec.work
     assert isinstance(work, ModelRun)
     assert work.variants == ("baseline", "fused")
     page = visit.open("/start?form=model")
+    panel = page.locator(".start-form:visible")
     own = save_model(tmp_path / "own.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs={"x": [1, 4]}, outputs={"y": [1, 4]})
     drop(page, (own.name, own.read_bytes()))
-    expect(page.locator("#panel-model").get_by_label("Model", exact=True)).to_contain_text("own.onnx: your file")
-    expect(page.locator("#panel-model .command-line")).to_have_text("kernalyse model own.onnx")
+    expect(panel.get_by_label("Model", exact=True)).to_contain_text("own.onnx: your file")
+    expect(panel.locator(".command-line")).to_have_text("kernalyse model own.onnx")
     work = started(visit, page).spec.work
     assert isinstance(work, ModelRun)
     assert (work.model_name, bool(work.bundle_digest)) == ("own.onnx", True)
     page = visit.open("/start?form=prompt")
-    panel = page.locator("#panel-prompt")
+    panel = page.locator(".start-form:visible")
     panel.get_by_label("Text").fill("The quick brown fox")
     expect(panel.locator(".outlook")).to_contain_text("At most 10 s of sampling")
     work = started(visit, page).spec.work
@@ -152,22 +153,22 @@ def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) 
 def test_traces_are_dropped_read_and_linked(visit: Visit) -> None:
     page = visit.open("/start")
     drop(page, ("<b>one.json", trace("one")), ("two.json", trace("two")), ("README.md", b"# no trace\n"))
-    imports = page.locator("#f-imports .import")
+    imports = page.locator(".import")
     expect(imports.locator(".state.succeeded")).to_have_count(2)
     wrong = imports.filter(has_text="README.md")
     expect(wrong.locator(".problem")).to_contain_text("found content that begins with")
-    wrong.get_by_role("button", name="Take README.md from the list").click()
+    wrong.get_by_role("button", name="Clear README.md").click()
     expect(imports).to_have_count(2)
     one = imports.filter(has_text="<b>one.json")
     one.get_by_role("link", name="Kernels").click()
-    expect(page.locator("#f-table tbody tr")).to_contain_text("gemm")
+    expect(page.locator(".listed .tabulator-row")).to_contain_text("gemm")
 
 
 def test_traces_of_one_job_become_one_run(visit: Visit) -> None:
     page = visit.open("/start?form=import")
     page.get_by_label("traces of one job's processes").check()
     drop(page, ("rank0.json", trace("rank 0")), ("rank1.json", trace("rank 1")))
-    job = page.locator("#f-imports .import").filter(has_text="rank0.json and 1 more")
+    job = page.locator(".import").filter(has_text="rank0.json and 1 more")
     expect(job.locator(".state")).to_have_text("done")
 
 
@@ -176,17 +177,16 @@ def test_a_large_upload_takes_no_memory_of_the_server_and_can_be_cancelled(visit
     process = psutil.Process(visit.dashboard.ui.process.pid)
     page = visit.open("/start?form=import")
     before_bytes = process.memory_info().rss
-    page.evaluate(
-        """() => {
+    page.get_by_label("Choose files", exact=True).evaluate(
+        """input => {
           const block = new Uint8Array(2 ** 20)
           const transfer = new DataTransfer()
           transfer.items.add(new File(['{"traceEvents": [', ...Array(256).fill(block)], "large.bin", {lastModified: 1}))
-          const input = document.querySelector("[data-import]")
           input.files = transfer.files
           input.dispatchEvent(new Event("change", {bubbles: true}))
         }"""
     )
-    upload = page.locator("#f-imports .import").filter(has_text="large.bin")
+    upload = page.locator(".import").filter(has_text="large.bin")
     bar = upload.get_by_role("progressbar")
     expect(bar).to_have_attribute("aria-valuenow", re.compile(r"[5-9]\d"))
     upload.get_by_role("button", name="Cancel").click()
@@ -202,10 +202,10 @@ def test_a_large_file_of_the_wrong_kind_is_refused_by_its_first_slices(visit: Vi
         """() => {
           const transfer = new DataTransfer()
           transfer.items.add(new File(Array(128).fill(new Uint8Array(2 ** 20)), "disk.img", {lastModified: 1}))
-          document.getElementById("start").dispatchEvent(new DragEvent("drop", {bubbles: true, dataTransfer: transfer}))
+          document.getElementById("main").dispatchEvent(new DragEvent("drop", {bubbles: true, dataTransfer: transfer}))
         }"""
     )
-    wrong = page.locator("#f-imports .import").filter(has_text="disk.img")
+    wrong = page.locator(".import").filter(has_text="disk.img")
     expect(wrong.locator(".problem")).to_contain_text("found content that begins with")
     expect(wrong.locator(".problem")).to_contain_text("Nsight Systems")
     page.wait_for_timeout(500)

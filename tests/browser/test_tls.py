@@ -94,7 +94,7 @@ def test_a_dashboard_shows_its_client_certificate_and_one_without_says_what_is_m
     ui = mutual.start_dashboard(*shown)
     page = browser.new_page()
     page.goto(f"http://{ui.address}/nodes?token={ui.token}")
-    expect(page.locator("#f-node")).to_contain_text("No node yet")
+    expect(page.locator("main")).to_contain_text("No node yet")
     stranger = mutual.start_dashboard()
     page.goto(f"http://{stranger.address}/nodes?token={stranger.token}")
     problem = page.get_by_text("no client certificate was shown")
@@ -123,7 +123,7 @@ def test_a_browser_gets_the_live_page_under_that_name(secure: SecureDashboard, p
     page = context.new_page()
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.goto(f"https://{NAME}:{secure.port}/live?token={secure.token}")
-    page.wait_for_selector(".shell[data-ready]", timeout=PATIENCE_MS)  # so the socket is open too
+    page.wait_for_selector("[data-ready]", timeout=PATIENCE_MS)  # so the socket is open too
     assert "token" not in page.url
     (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == f"kernalyse_session_{secure.port}"]
     assert cookie.get("secure")

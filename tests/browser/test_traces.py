@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.charts import drawn_count
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import eventually
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module, operator
 
 pytestmark = pytest.mark.browser
@@ -36,7 +37,7 @@ def run_id(visit: Visit, tmp_path: Path) -> str:
 def test_points_of_a_trace_are_its_kernels_or_its_layers(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/roofline?runs={run_id}")
     eventually(lambda: drawn_count(page, "roofline:points") == 2)
-    rows = page.locator("#f-results tbody tr")
+    rows = page.locator(".results .tabulator-row")
     # 448 KiB in 2 us and in 4 us, of 4.8 TB/s.
     expect(rows.filter(has_text="gemm_a")).to_contain_text("4.78 %")
     expect(rows.filter(has_text="gemm_b")).to_contain_text("2.39 %")
@@ -49,21 +50,21 @@ def test_points_of_a_trace_are_its_kernels_or_its_layers(visit: Visit, run_id: s
 
 def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/layers?runs={run_id}")
-    row = page.locator("#f-table tbody tr")
+    row = page.locator(".listed .tabulator-row")
     expect(row).to_contain_text("nn.Module: Linear_0")
     expect(row).to_contain_text("100 %")
-    expect(page.get_by_role("link", name="Layers")).to_have_attribute("aria-current", "page")
+    expect(page.get_by_role("link", name="Layers", exact=True)).to_have_attribute("aria-current", "page")
     see_that_it_fits(page, 1280, 390)
 
 
 def test_kernels_of_a_trace_are_shown_without_choosing_rows(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/kernels?runs={run_id}")
-    rows = page.locator("#f-table tbody tr")
+    rows = page.locator(".listed .tabulator-row")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("gemm_b")
-    choice = page.locator("#f-row_choice select")
-    expect(choice).to_have_value("launched")
-    choice.select_option("gap_reasons")
+    choice = page.get_by_label("Table", exact=True)
+    expect(choice).to_have_value("kernels of traces")
+    choice.select_option("idle time of traces, by reason")
     # 1 ns between the kernels; both calls were over long before.
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("launch latency")
@@ -71,15 +72,16 @@ def test_kernels_of_a_trace_are_shown_without_choosing_rows(visit: Visit, run_id
 
 def test_a_chosen_kernel_of_a_trace_leads_to_its_launches_on_the_timeline(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/kernels?runs={run_id}&table=kernels")
-    page.locator("#f-table").get_by_role("button", name="gemm_b").click()
-    expect(page.locator("#f-detail .facts")).to_contain_text("Share of all kernels")
-    page.locator("#f-detail").get_by_role("link", name="On the timeline").click()
-    expect(page.locator("#f-matches")).to_contain_text("1 match")
+    page.locator(".listed").get_by_role("link", name="gemm_b").click()
+    detail = page.locator(".detail.text")
+    expect(detail.locator(".facts")).to_contain_text("Share of all kernels")
+    detail.get_by_role("link", name="On the timeline").click()
+    expect(page.locator(".matches")).to_contain_text("1 match")
 
 
 def test_the_live_page_of_a_trace_shows_what_it_has(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/live?runs={run_id}")
-    expect(page.get_by_role("heading", name="Roofline")).to_be_visible()
+    expect(page.get_by_role("heading", name="Roofline", exact=True)).to_be_visible()
     for name in ("Samples", "Telemetry", "Log"):
         expect(page.get_by_role("heading", name=name)).to_be_hidden()
     page.get_by_role("link", name="layers", exact=True).click()
@@ -90,15 +92,15 @@ def test_a_command_shows_its_log_while_it_runs_and_its_kernels_when_its_trace_ha
     may_end = tmp_path / "may_end"
     run = visit.dashboard.start_profile("sh", "-c", f"echo training; until [ -e {may_end} ]; do sleep 0.05; done")
     page = visit.open(f"/live?runs={run.run_id}")
-    card = page.locator("#f-run")
-    expect(card.get_by_role("heading")).to_contain_text("nsys: sh -c 'echo training")
-    expect(page.locator("#f-log")).to_contain_text("training")
+    card = page.locator(".run-card")
+    expect(card.get_by_role("heading", level=1)).to_contain_text("nsys: sh -c 'echo training")
+    expect(page.locator(".log")).to_contain_text("training")
     expect(page.get_by_role("heading", name="Telemetry")).to_be_visible()
     for name in ("Samples", "Roofline"):  # nothing that could be in them
         expect(page.get_by_role("heading", name=name)).to_be_hidden()
     may_end.touch()
-    expect(page.locator("#f-log")).to_contain_text("Trace of nsys read: 1 launches of kernels.")
+    expect(page.locator(".log")).to_contain_text("Trace of nsys read: 1 launches of kernels.")
     expect(card.locator(".state")).to_have_text("succeeded")
     page.get_by_role("link", name="kernels", exact=True).click()
     page.wait_for_url(re.compile(f"/kernels\\?runs={run.run_id}"))
-    expect(page.locator("#f-table tbody tr")).to_have_count(1)
+    expect(page.locator(".listed .tabulator-row")).to_have_count(1)

@@ -16,8 +16,8 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from kernalyse.services.core.model import ArtifactStored
-from kernalyse.services.ui.artifact_download import ArtifactHandler
-from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.handlers import ArtifactHandler
 from tests.integration.analyzer_under_test import AnalyzerHere, eventually
 from tests.integration.profiler_stand_in import ProfilerStandIn, standing_in, started
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from kernalyse.services.core.errors import CancelledError, InvalidRequestError, InvalidTraceError
-from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.uploads.imports import Imports
 from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
 from kernalyse.trace_upload import CHUNK_BYTES

@@ -14,7 +14,8 @@ from typing import IO, Final
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
-from kernalyse.services.ui.state import PAGE_TITLES
+from kernalyse.services.ui.shell import NAVIGATION
+from tests.browser.charts import IS_DRAWN
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, chromium
 from tests.unit.analyzer.readers.test_kineto import call, kernel, module
 
@@ -23,8 +24,6 @@ pytestmark = pytest.mark.browser
 COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.cli.main")
 PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
 COMMAND_TIMEOUT_S: Final = 120.0
-IS_DRAWN: Final = """() => document.querySelector(".shell[data-ready]") !== null
-  && !/Waiting for|on its way|Working out/.test(document.querySelector("main").innerText)"""
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def watched_page(context: BrowserContext, complaints: list[str]) -> Page:
 
 def see_pages(page: Page, url: str, run_id: str) -> None:
     """Open every page of a run, each anew, and wait until it is drawn; every chart must have been."""
-    for name, title in PAGE_TITLES.items():
+    for name, title in NAVIGATION.items():
         page.goto(f"{url}/{name}?runs={run_id}")
         expect(page).to_have_title(f"{title} · kernalyse")
         page.wait_for_function(IS_DRAWN, timeout=PATIENCE_MS)
@@ -96,9 +95,9 @@ def test_services_demo_pages_import_and_export_work(private_directories: Path, c
     with kernalyse_up() as url:
         page = watched_page(context, complaints)
         page.goto(url)
-        expect(page.locator("#f-run .state")).to_have_text("running", timeout=PATIENCE_MS)
+        expect(page.locator(".run-card .state")).to_have_text("running", timeout=PATIENCE_MS)
         demo_id = newest_run_id()
-        expect(page.locator("#f-run")).to_contain_text("1 of ", timeout=PATIENCE_MS)
+        expect(page.locator(".run-card")).to_contain_text("1 of ", timeout=PATIENCE_MS)
         root = url.partition("/?")[0]
         see_pages(page, root, demo_id)
 

@@ -23,9 +23,8 @@ from kernalyse.services.core.errors import InvalidRequestError, InvalidTraceErro
 from kernalyse.services.core.formatting import change
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.models import Bar, Line, Point, Share, bar_chart, layer_map, line_chart, scatter_chart
-from kernalyse.services.ui.report.document import Chart, FigureTable, Key
+from kernalyse.services.ui.report.document import Chart, FigureTable, Key, write_page
 from kernalyse.services.ui.report.document import Document as Page
-from kernalyse.services.ui.report.html_page import write_page
 from kernalyse.services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
 # ---------------------------------------------------------------- dashboard

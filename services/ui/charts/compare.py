@@ -13,8 +13,7 @@ from bokeh.models import HoverTool
 
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import roofline
-from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from kernalyse.services.ui.charts.names import OUTSIDE, elided_apart
+from kernalyse.services.ui.charts.elements import OUTSIDE, Columns, elided_apart, empty_columns, frame_options, text_column, tick_formatter
 from kernalyse.services.ui.theme import Palette, Style
 
 MAX_CHARTED: Final = 20

@@ -16,8 +16,17 @@ from bokeh.models import FixedTicker, HoverTool
 
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column
-from kernalyse.services.ui.charts.metrics import Metric, best_place, counts, figures_text, remark_of
-from kernalyse.services.ui.charts.performance_rows import TICK_LENGTH, configuration_key, shortened, tick_name
+from kernalyse.services.ui.charts.metrics import (
+    TICK_LENGTH,
+    Metric,
+    best_place,
+    configuration_key,
+    counts,
+    figures_text,
+    remark_of,
+    shortened,
+    tick_name,
+)
 from kernalyse.services.ui.theme import Palette
 
 MAX_PLACES: Final = 48

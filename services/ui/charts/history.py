@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import holoviews as hv
 import numpy as np
@@ -13,8 +13,9 @@ from bokeh.models import DatetimeTicker, DatetimeTickFormatter, HoverTool, OpenU
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from kernalyse.services.ui.state import Across
 from kernalyse.services.ui.theme import Palette, Style, Ticks
+
+Across = Literal["time", "runs"]
 
 NS_PER_MS: Final = 1e6
 COMMIT_LENGTH: Final = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import holoviews as hv
 import numpy as np
@@ -15,10 +15,9 @@ from bokeh.models import HoverTool
 from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, ramp, tick_formatter
-from kernalyse.services.ui.state import LayerColor
 from kernalyse.services.ui.theme import Palette, style_of
 
-COLOR_TITLES: Final[dict[LayerColor, str]] = {"efficiency": "efficiency", "bound": "bound", "category": "kind of kernels"}
+LayerColor = Literal["efficiency", "bound", "category"]
 
 BOX_NUMBERS: Final = ("left", "bottom", "right", "top", "fill_alpha")
 FIGURES: Final = ("time", "share", "launches", "flop", "bytes", "intensity", "achieved", "roof")

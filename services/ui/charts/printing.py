@@ -22,8 +22,7 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from kernalyse.services.ui.charts.elements import Hatched, printed_ticks
-from kernalyse.services.ui.charts.names import elided, lie_flat
+from kernalyse.services.ui.charts.elements import Hatched, elided, lie_flat, printed_ticks
 from kernalyse.services.ui.theme import LIGHT, SI_TICKS
 
 hv.Store.set_current_backend("bokeh")  # that of options which name none; loading the other one has changed it

@@ -14,7 +14,7 @@ from bokeh.models import CustomJSHover, HoverTool
 
 from kernalyse.services.core.disturbance import disturbance_note
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts.elements import Columns, frame_options, tick_formatter
+from kernalyse.services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
 from kernalyse.services.ui.charts.roofline_ceilings import (
     CEILING_NUMBERS,
     CEILING_TEXTS,
@@ -105,6 +105,11 @@ def span_of(points: Columns, rows: Sequence[CeilingRow]) -> Span:
     floor = [x_start * 3 * slope for slope in slopes]
     y = [*_extremes(points["rate"]), *roofs, *floor]
     return Span(x_start, x_end, _outwards(min(y) / 2), _outwards(max(y) * 2, up=True))
+
+
+def no_points() -> Columns:
+    """Return no rows of points."""
+    return empty_columns(POINT_NUMBERS, POINT_TEXTS)
 
 
 def no_ring() -> Columns:

@@ -1,9 +1,9 @@
-"""Ceilings of a roofline: rows of the table ceilings as lines and their names."""
+"""Ceilings of a roofline as lines and their names: those of the memory level it is drawn at, and of the source that is chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,163 @@ import polars as pl
 
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts.ceiling_choice import BEST, sources_of
 from kernalyse.services.ui.charts.elements import Columns, empty_columns, text_column
 from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, Span
-from kernalyse.services.ui.state import CeilingChoice
 from kernalyse.services.ui.theme import Palette
+
+LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
+
+LEVEL_CHOICES: Final[dict[LevelChoice, str]] = {
+    "auto": "automatic",
+    "dram": "DRAM",
+    "l2": "L2 cache",
+    "l1": "L1 cache",
+    "all": "all, side by side",
+}
+_KEY: Final = ["run_id", "configuration_index", "of_trace"]
+_KERNEL_OF_TRACE: Final = ("label", "path", "device_id")
+_LAYER_OF_TRACE: Final = ("label", "source")
+
+KNOWN_BY: Final = (
+    "Bytes of caches are known to hardware counters alone: kernalyse bench --counters, or, of a trace, "
+    "kernalyse import TRACE --counters REPORT."
+)
+
+
+def at_level(rows: pl.DataFrame, counted: pl.DataFrame | None, level: LevelChoice) -> pl.DataFrame:
+    """Points of the level: as hardware counters counted its bytes, else those of the table roofline whose bytes came from there.
+
+    Args:
+        rows: table roofline or layer_roofline, each configuration once.
+        counted: table counted_roofline or counted_layer_roofline of the same runs, with a row for each level; None: not known.
+        level: "auto": rows as they are; "all": every level that was counted, and the others as they are.
+    """
+    if level == "auto":
+        return rows
+    if counted is None or counted.is_empty():
+        return rows if level == "all" else rows.filter(pl.col("memory_level") == level)
+    of_level = counted if level == "all" else counted.filter(pl.col("memory_level") == level)
+    of_level, keyed = _with_keys(of_level), _with_keys(rows)
+    of_level = of_level.join(keyed.select(_KEY), on=_KEY, how="semi", nulls_equal=True, maintain_order="left")
+    others = keyed.join(of_level.select(_KEY), on=_KEY, how="anti", nulls_equal=True, maintain_order="left")
+    kept = others if level == "all" else others.filter(pl.col("memory_level") == level)
+    # Counted rows have not all columns that the page adds to the others.
+    return pl.concat([of_level, kept], how="diagonal_relaxed").select(rows.columns)
+
+
+def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """A point of a trace is of no configuration. One of a sweep may have another path by counters than by formula, and so may a layer."""
+    names = _LAYER_OF_TRACE if "layer" in rows.columns else _KERNEL_OF_TRACE
+    return rows.with_columns(of_trace=pl.when(pl.col("configuration_index").is_null()).then(pl.struct(names)))
+
+
+def drawn_levels(level: LevelChoice, rows: pl.DataFrame | None) -> tuple[str, ...]:
+    """Memories whose slopes are drawn."""
+    if level == "all":
+        return tuple(LEVEL_TITLES)
+    if level != "auto":
+        return (level,)
+    has_l1 = rows is not None and bool((rows["memory_level"] == "l1").any())
+    return ("dram", "l2", "l1") if has_l1 else ("dram", "l2")
+
+
+def level_note(level: LevelChoice, missing_count: int, asking: bool) -> str:
+    """What to know of the points at this level; empty without any."""
+    if level == "auto":
+        return ""
+    if asking:
+        return "Asking for what hardware counters say of each level…"
+    if level == "all":
+        return (
+            "Each kernel or layer with counters has a point for each memory level, at one height: the nearer its own ceiling, the more "
+            "that level limits it."
+        )
+    if not missing_count:
+        return ""
+    title = LEVEL_TITLES[level]
+    known = "" if level == "dram" else f" {KNOWN_BY}"
+    return f"{missing_count} not shown: their bytes at {title} are not known.{known}"
+
+
+CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
+
+BEST: Final[CeilingChoice] = "best"
+CEILING_CHOICES: Final[dict[CeilingChoice, str]] = {
+    "best": "best known",
+    "datasheet": "datasheet",
+    "clock": "at the clock",
+    "measured": "measured",
+}
+_COMPUTE_SOURCES: Final[dict[CeilingChoice, tuple[str, ...]]] = {
+    "best": ("user", "measured", "datasheet", "clock"),
+    "datasheet": ("datasheet",),
+    "clock": ("clock",),
+    "measured": ("measured",),
+}
+_MEMORY_SOURCES: Final = {**_COMPUTE_SOURCES, "clock": ("clock", "datasheet", "measured")}
+"""The SM clock says nothing of device memory: the analyzer takes the datasheet's there, else the measured one."""
+
+
+def sources_of(choice: CeilingChoice, unit: str) -> tuple[str, ...]:
+    """Those that count for ceilings of this unit, the first that knows one before the others."""
+    return (_MEMORY_SOURCES if unit == "bytes_per_s" else _COMPUTE_SOURCES)[choice]
+
+
+def held_against(rows: pl.DataFrame, choice: CeilingChoice) -> pl.DataFrame:
+    """Rows of the table roofline with efficiency, its category, bound, attainable rate and source by the ceilings of the choice.
+
+    Of the two ceilings only the one that binds is known then.
+    """
+    if choice == BEST:
+        return rows
+    efficiency, bound = pl.col(f"efficiency_{choice}_ratio"), pl.col(f"bound_{choice}")
+    attainable = pl.col("achieved_flop_per_s") / efficiency
+    return rows.with_columns(
+        efficiency_ratio=efficiency,
+        efficiency_category=pl.col(f"efficiency_category_{choice}"),
+        attainable_flop_per_s=attainable,
+        bound=bound,
+        compute_ceiling_flop_per_s=pl.when(bound == "compute").then(attainable),
+        memory_ceiling_bytes_per_s=pl.when(bound == "memory").then(attainable / pl.col("intensity_flop_per_byte")),
+        ridge_flop_per_byte=pl.lit(None, dtype=pl.Float64),
+        ceiling_source=pl.when(efficiency.is_not_null()).then(pl.lit(choice)),
+    )
+
+
+def at_clock_of(ceilings: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """The table ceilings with those of source "clock" at the highest SM clock that the rows of the table roofline ran at.
+
+    The highest one: no point that is below its own ceiling is drawn above that of another.
+    """
+    clock_hz = highest_clock_hz(rows)
+    if clock_hz is None:
+        return ceilings
+    follows = (pl.col("source") == "clock") & pl.col("clock_hz").is_not_null()
+    return ceilings.with_columns(
+        value=pl.when(follows).then(pl.col("value") * (clock_hz / pl.col("clock_hz"))).otherwise("value"),
+        clock_hz=pl.when(follows).then(pl.lit(clock_hz)).otherwise("clock_hz"),
+    )
+
+
+def highest_clock_hz(rows: pl.DataFrame) -> int | None:
+    """None: no row knows its SM clock."""
+    clocks = rows["sm_clock_hz"].drop_nulls()
+    return None if clocks.is_empty() else int(clocks.cast(pl.Int64).sort()[-1])
+
+
+def choice_note(choice: CeilingChoice, rows: pl.DataFrame, has_ceilings: bool) -> str:
+    """What to know of ceilings of this choice; has_ceilings: whether any of it are drawn."""
+    if not has_ceilings:
+        return (
+            ""
+            if choice == BEST
+            else f"No ceilings of this device are known from this source ({CEILING_CHOICES[choice]}): efficiencies are unknown."
+        )
+    clock_hz = highest_clock_hz(rows)
+    if choice == "clock" and clock_hz is not None:
+        return f"Compute ceilings are those at {theme.frequency(clock_hz)}, the highest clock of the points; each is held against its own."
+    return "Compute ceilings are those at the maximum clock: no point knows its own." if choice == "clock" else ""
+
 
 CEILING_NUMBERS: Final = ("x0", "y0", "x1", "y1", "line_width")
 CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "device", "note")
@@ -29,11 +181,12 @@ DRAWN_LEVELS: Final = ("dram", "l2")
 """Slopes that are drawn when nobody asks for others."""
 
 ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below it at most
-SLOPE_NAME_PLACES: Final = (0.45, 0.6)  # further down a phone has no room to the left of a slope
-LONG_SLOPE_NAME_PLACE: Final = 0.68  # nor below this for a name with BUSY in it
+SLOPE_NAME_PLACES: Final = (0.5, 0.66)  # further down a phone has no room to the left of a slope
+LONG_SLOPE_NAME_PLACE: Final = 0.78  # nor below this for a name with BUSY_MARK in it
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
 BUSY: Final = f" {DISTURBED_SYMBOL} busy"
+BUSY_MARK: Final = f" {DISTURBED_SYMBOL}"
 """Beside the value of a ceiling that other programs on the host may have lowered."""
 
 Floats = npt.NDArray[np.float64]
@@ -158,7 +311,7 @@ def label_columns(ceilings: Columns) -> Columns:
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
     all_flat = ceilings["y0"] == ceilings["y1"]
     roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
-    is_long = np.array([BUSY in text for text in texts], bool)
+    is_long = np.array([BUSY_MARK in text for text in texts], bool)
     slope_place = np.maximum(_place_below(roofs.min(initial=np.inf), y0, y1), np.where(is_long, LONG_SLOPE_NAME_PLACE, 0.0))
     place = np.where(is_flat, 1.0, slope_place)
     is_crowded = np.array(
@@ -190,8 +343,13 @@ def _names_of(ceilings: Columns) -> tuple[npt.NDArray[np.int64], list[str]]:
             is_flat = ceilings["y0"][row] == ceilings["y1"][row]
             together.setdefault((ceilings["device"][row], ceilings["y1"][row]) if is_flat else (row,), []).append(row)
     rows = list(together.values())
-    texts = [f" {_in_short([ceilings['name'][row] for row in same])} {ceilings['value'][same[0]]} " for same in rows]
+    texts = [_label([ceilings["name"][row] for row in same], ceilings["value"][same[0]]) for same in rows]
     return np.array([same[0] for same in rows], dtype=np.int64), texts
+
+
+def _label(names: Sequence[str], value: str) -> str:
+    """As short as it can be understood: below a chart on a phone there is more room than to the left of a slope."""
+    return f" {_in_short([name.removesuffix(' cache') for name in names])} {value.replace(BUSY, BUSY_MARK)} "
 
 
 def _in_short(names: Sequence[str]) -> str:

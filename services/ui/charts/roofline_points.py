@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from kernalyse.services.core.disturbance import DISTURBED_SYMBOL
 from kernalyse.services.core.formatting import operation
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, text_column
-from kernalyse.services.ui.state import PointSize
 from kernalyse.services.ui.theme import (
     CATEGORIES,
     FAILED_MARKERS,
@@ -26,6 +25,9 @@ from kernalyse.services.ui.theme import (
     efficiency_style,
     style_of,
 )
+
+PointSize = Literal["share", "same"]
+PointsOf = Literal["kernel", "layer"]
 
 POINT_NUMBERS: Final = (
     *("intensity", "rate", "byte_rate", "attainable_rate", "efficiency_ratio", "duration_ns", "flop", "bytes"),

@@ -17,8 +17,7 @@ from bokeh.models import HoverTool
 
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column, tick_formatter
-from kernalyse.services.ui.charts.metrics import Metric, counts, figures_text, remark_of
-from kernalyse.services.ui.charts.performance_rows import configuration_key, shortened, tick_name
+from kernalyse.services.ui.charts.metrics import Metric, configuration_key, counts, figures_text, remark_of, shortened, tick_name
 from kernalyse.services.ui.theme import Palette, Ticks, style_of, values_with
 
 MAX_BARS: Final = 16

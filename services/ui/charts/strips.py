@@ -14,7 +14,7 @@ from bokeh.models import CustomJSHover, HoverTool
 
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
-from kernalyse.services.ui.sample_strips import SampleRows
+from kernalyse.services.ui.data.sample_strips import SampleRows
 from kernalyse.services.ui.theme import CATEGORIES, Palette, style_of
 
 STRIP_WIDTH: Final = 0.6

@@ -13,23 +13,28 @@ import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
 from kernalyse.services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, text_column, tick_formatter
-from kernalyse.services.ui.charts.timeline_gaps import GAP_NUMBERS, GAP_TEXTS
-from kernalyse.services.ui.charts.timeline_looks import (
+from kernalyse.services.ui.charts.timeline_rows import (
+    BAR,
+    DEVICE_TRACKS,
+    GAP_NUMBERS,
+    GAP_TEXTS,
     HATCHES,
+    LANE,
     MUTED_CODE,
     PATTERNS,
+    QUAD,
     RANGE_CODE,
     REASON_PATTERNS,
     REASONS,
     Looks,
+    TimelineRows,
     category_code,
     codes_of,
     name_code,
     reason_colors,
     short_name,
 )
-from kernalyse.services.ui.charts.timeline_rows import BAR, DEVICE_TRACKS, LANE, QUAD, TimelineRows
-from kernalyse.services.ui.names_wanted import is_wanted
+from kernalyse.services.ui.data.names_wanted import is_wanted
 from kernalyse.services.ui.theme import Palette
 
 ROW_PX: Final = 24

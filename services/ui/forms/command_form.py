@@ -6,19 +6,20 @@ import re
 import shlex
 from typing import Final
 
+import param
+
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import CommandProfile, EnvironmentVariable, RunSpec
 from kernalyse.services.ui.forms.form import (
-    TITLE,
     BuiltForm,
-    Field,
-    FormName,
+    Choice,
+    Form,
     Group,
     Place,
     Problems,
     Values,
+    Words,
     lines_of,
-    node_field,
     number_of,
     option,
     option_of_each,
@@ -49,37 +50,39 @@ FIELD_OF_SUBJECT: Final = {
 }
 
 
-class CommandForm:
-    name: FormName = "command"
-    title = "Command"
+class CommandForm(Form):
+    """What is run, what its collector records, and for how long."""
 
-    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
-        collector = text_of(values, "collector")
-        what = (
-            Field(
-                "command",
-                "Command",
-                placeholder="python train.py --epochs 1",
-                hint="As in a shell; no pipes or redirections.",
-                is_wide=True,
-                max_length=4_000,
-            ),
-            Field("collector", "Collector", "select", COLLECTORS, is_wide=True),
-            Field("files", "Files that go with it", "files", hint="It runs in a private directory of the node, beside them."),
-            Field("environment", "Environment", "lines", placeholder="CUDA_VISIBLE_DEVICES=0", hint="NAME=VALUE, one a line."),
-        )
+    key = "command"
+    heading = "Command"
+
+    command = Words("Command", "python train.py --epochs 1", "As in a shell; no pipes or redirections.", is_wide=True, max_length=4_000)
+    collector = Choice("Collector", COLLECTORS, is_wide=True)
+    environment = Words("Environment", "CUDA_VISIBLE_DEVICES=0", "NAME=VALUE, one a line.", line_count=2)
+    duration = Words("End it after, s", "no limit of its own", "What was recorded is kept.", is_number=True)
+    capture_range = Words("Record only", "cudaProfilerApi or nvtx:RANGE", "nsys and ncu.")
+    steps = Words("Optimizer steps", "all", "After the first.", is_number=True)
+    cpu_sampling = param.Boolean(default=False, label="Sample the CPU's stacks too")
+    kernel_filter = Words("Kernels", "gemm", "Regular expression over their names.")
+    launch_skip = Words("Launches left out first", "0", is_number=True)
+    launch_count = Words("Launches to profile", str(DEFAULTS.max_launch_count), is_number=True)
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
+        collector = self.collector
         much = (
-            Field("duration", "End it after, s", "number", hint="What was recorded is kept.", placeholder="no limit of its own"),
-            Field("capture_range", "Record only", placeholder="cudaProfilerApi or nvtx:RANGE", hint="nsys and ncu."),
-            *(
-                (Field("steps", "Optimizer steps", "number", placeholder="all", hint="After the first."),)
-                if collector in ("", "kineto")
-                else ()
-            ),
-            *((Field("cpu_sampling", "Sample the CPU's stacks too", "check"),) if collector in ("", "nsys") else ()),
-            *(OF_NCU if collector == "ncu" else ()),
+            *("duration", "capture_range"),
+            *(("steps",) if collector in ("", "kineto") else ()),
+            *(("cpu_sampling",) if collector in ("", "nsys") else ()),
+            *(("kernel_filter", "launch_skip", "launch_count") if collector == "ncu" else ()),
         )
-        return (Group("Command", what, note=_note(place)), Group("How much", much), Group("Where", (node_field(place), TITLE)))
+        return (
+            Group("Command", ("command", "collector", "files", "environment"), note=_note(place)),
+            Group("How much", much),
+            Group("Where", ("node", "title")),
+        )
+
+    def hint_of(self, name: str, place: Place) -> str:
+        return "It runs in a private directory of the node, beside them." if name == "files" else super().hint_of(name, place)
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()
@@ -111,13 +114,6 @@ class CommandForm:
     def field_of(self, error: KernalyseError) -> str:
         words = error.subject.split(" ")
         return next((FIELD_OF_SUBJECT[word] for word in words if word in FIELD_OF_SUBJECT), "command" if words[0] == "command" else "")
-
-
-OF_NCU: Final = (
-    Field("kernel_filter", "Kernels", placeholder="gemm", hint="Regular expression over their names."),
-    Field("launch_skip", "Launches left out first", "number", placeholder="0"),
-    Field("launch_count", "Launches to profile", "number", placeholder=str(DEFAULTS.max_launch_count)),
-)
 
 
 def _note(place: Place) -> str:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
+
+import param
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.ml_models import ARCHITECTURES
 from kernalyse.services.core.model import BUILT_IN_ONNX_MODEL, ONNX_ENDING, ModelRun, RunSpec
 from kernalyse.services.ui.forms.form import (
-    TITLE,
+    FIELD_OF_OPTION,
+    S_PER_NS,
     BuiltForm,
-    Field,
-    FormName,
+    Choice,
+    Choices,
+    Form,
     Group,
     Place,
+    PlacedForm,
     Problems,
+    TimeFields,
     Values,
+    Words,
     backend_of,
     count_of,
-    node_field,
+    measuring_options,
+    measuring_words,
     option,
     option_of_each,
-    place_fields,
     place_options,
     text_of,
 )
-from kernalyse.services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_TIME, S_PER_NS, measuring_options, measuring_words
 from kernalyse.services.ui.uploads.given_files import GivenFile
 
 MAX_DURATION_S: Final = 6.0  # of sampling whole passes: somebody waits, and on a noisy machine the limit is what ends the run
@@ -38,13 +43,7 @@ MODELS: Final = (
     *((one.model_name, f"{one.model_name}: {one.layer_count} blocks, width {one.width}") for one in ARCHITECTURES),
     (BUILT_IN_ONNX_MODEL, f"{BUILT_IN_ONNX_MODEL}: a small BERT, ONNX Runtime"),
 )
-FILES: Final = Field(
-    "files",
-    "Own model",
-    "files",
-    hint=".onnx, with its weights and tokenizer.json where it has them.",
-    accept=".onnx,.onnx_data,.data,.json",
-)
+FILES_HINT: Final = ".onnx, with its weights and tokenizer.json where it has them."
 FIELD_OF_SUBJECT: Final = {
     "batch_size": "batch_size",
     "sequence_length": "sequence_length",
@@ -60,30 +59,41 @@ FIELD_OF_SUBJECT: Final = {
 }
 
 
-class ModelForm:
-    name: FormName = "model"
-    title = "Model"
+class ModelForm(PlacedForm, TimeFields):
+    """The model, its input, and how long to measure it."""
 
-    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
-        is_onnx = _model_file(place) is not None or text_of(values, "model") == BUILT_IN_ONNX_MODEL
-        own = (("", f"{file.name}: your file"),) if (file := _model_file(place)) is not None else ()
-        of_gpt = (
-            Field("variants", "Variant", "select", VARIANTS, default="fused", hint="One kernel an operation, or tiled and fused ones."),
-            Field("vocabulary_size", "Vocabulary", "number", placeholder="1024"),
-        )
-        work = (
-            Field("model", "Model", "select", (*own, *MODELS), default=own[0][0] if own else MODELS[0][0], is_wide=True),
-            FILES,
-            Field("batch_size", "Batch size", "number", placeholder="4", hint="Sequences of one pass."),
-            Field("sequence_length", "Sequence length", "number", placeholder="64", hint="Tokens of each."),
-            *(() if is_onnx else of_gpt),
-        )
-        backends = ("auto", "pycuda", "opencl")
+    key = "model"
+    heading = "Model"
+
+    model = Choice("Model", MODELS, is_wide=True)
+    batch_size = Words("Batch size", "4", "Sequences of one pass.", is_number=True)
+    sequence_length = Words("Sequence length", "64", "Tokens of each.", is_number=True)
+    variants = Choice("Variant", VARIANTS, "fused", "One kernel an operation, or tiled and fused ones.")
+    vocabulary_size = Words("Vocabulary", "1024", is_number=True)
+    max_time = Words("Longest sampling, s", f"{MAX_DURATION_S:g}", "Of whole passes.", is_number=True)
+    backend = Choice("Backend", tuple((name, name) for name in ("auto", "pycuda", "opencl")), "auto")
+    files = param.List(default=[], item_type=str, label="Own model")
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
+        is_onnx = _model_file(place) is not None or self.model == BUILT_IN_ONNX_MODEL
+        of_gpt = () if is_onnx else ("variants", "vocabulary_size")
         return (
-            Group("Model", work),
-            Group("How to measure", _short(OF_TIME, MAX_DURATION_S)),
-            Group("Where", (*place_fields(place, backends), TITLE)),
+            Group("Model", ("model", "files", "batch_size", "sequence_length", *of_gpt)),
+            Group("How to measure", self.OF_TIME),
+            Group("Where", (*self.PLACE, "title")),
         )
+
+    def choices(self, place: Place) -> dict[str, Choices]:
+        file = _model_file(place)
+        return {**super().choices(place), "model": MODELS if file is None else (("", f"{file.name}: your file"), *MODELS)}
+
+    def hint_of(self, name: str, place: Place) -> str:
+        return FILES_HINT if name == "files" else super().hint_of(name, place)
+
+    def take(self, file: GivenFile, given: tuple[GivenFile, ...]) -> None:
+        super().take(file, given)
+        if file.name.endswith(ONNX_ENDING):
+            self.model = ""
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()
@@ -129,18 +139,22 @@ class ModelForm:
         return _field_of(error)
 
 
-class PromptForm:
-    name: FormName = "prompt"
-    title = "Prompt"
+class PromptForm(Form):
+    """The text, and the model that it is for."""
 
-    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
+    key = "prompt"
+    heading = "Prompt"
+
+    prompt = Words("Text", "The quick brown fox", is_wide=True, line_count=4, max_length=8_000)
+    files = param.List(default=[], item_type=str, label="Own model")
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
         file = _model_file(place)
         note = f"{file.name if file else 'A small BERT'} runs on this text under ONNX Runtime's profiler; its nodes stream as layers."
-        work = (
-            Field("prompt", "Text", "lines", placeholder="The quick brown fox", is_wide=True, max_length=8_000),
-            FILES,
-        )
-        return (Group("Prompt", work, note=note), Group("Where", (node_field(place), TITLE)))
+        return (Group("Prompt", ("prompt", "files"), note=note), Group("Where", ("node", "title")))
+
+    def hint_of(self, name: str, place: Place) -> str:
+        return FILES_HINT if name == "files" else super().hint_of(name, place)
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()
@@ -193,10 +207,6 @@ def _model_name(values: Values, place: Place) -> str:
     if any(chosen == name for name, _ in MODELS):
         return chosen
     return file.name if file is not None else MODELS[0][0]
-
-
-def _short(fields: tuple[Field, ...], seconds: float) -> tuple[Field, ...]:
-    return tuple(replace(one, placeholder=f"{seconds:g}", hint="Of whole passes.") if one.name == "max_time" else one for one in fields)
 
 
 def _field_of(error: KernalyseError) -> str:

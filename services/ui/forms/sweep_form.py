@@ -1,4 +1,4 @@
-"""The form for a sweep of kernels: of the node's catalogue, or of a source that was dropped on the page."""
+"""The forms for a sweep of kernels, of the node's catalogue or of a dropped source, and for a measurement of ceilings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import param
+
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.expressions import parse_expression
-from kernalyse.services.core.model import KernelDefinition, KernelSelection, RunSpec, SearchStrategy
+from kernalyse.services.core.model import CeilingMeasurement, KernelDefinition, KernelSelection, RunSpec, SearchStrategy
 from kernalyse.services.core.request_syntax import (
     SearchOptions,
     SweepOptions,
@@ -21,25 +23,31 @@ from kernalyse.services.core.request_syntax import (
     parse_tie,
 )
 from kernalyse.services.ui.forms.form import (
-    TITLE,
+    FIELD_OF_OPTION,
+    S_PER_NS,
     BuiltForm,
-    Field,
-    FormName,
+    Choice,
+    Choices,
     Group,
+    MethodFields,
     Place,
+    PlacedForm,
     Problems,
+    TimeFields,
     Values,
+    Words,
     backend_of,
     count_of,
     lines_of,
+    measuring_options,
+    measuring_words,
     number_of,
     option,
     option_of_each,
-    place_fields,
     place_options,
     text_of,
 )
-from kernalyse.services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_METHOD, OF_TIME, S_PER_NS, measuring_options, measuring_words
+from kernalyse.services.ui.uploads.given_files import GivenFile
 
 SOURCE_ENDING: Final = ".cu"
 PARAMETER: Final = "p."
@@ -68,29 +76,73 @@ FIELDS_OF_SUBJECTS: Final = (
 )
 
 
-class SweepForm:
-    name: FormName = "sweep"
-    title = "Kernel sweep"
+class SweepForm(PlacedForm, TimeFields, MethodFields):
+    """Kernels, values of their parameters, and how to search them."""
 
-    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
-        kernels = _kernels_of(place)
-        choices = tuple((kernel.kernel_name, kernel.kernel_name) for kernel in kernels)
-        first = _chosen(values, place)
-        described = first.description if first is not None else ""
-        what = [
-            Field("kernel", "Kernel", "select", choices, hint=described, default=choices[0][0] if choices else ""),
-            Field("other_kernel", "And", "select", (("", "no other"), *choices)),
-        ]
-        if place.source is not None:
-            what.append(Field("instance", "Or by name", placeholder="scale<float,16>", hint="An instance of a template."))
+    key = "sweep"
+    heading = "Kernel sweep"
+
+    kernel = Choice("Kernel", (), is_of_place=True)
+    other_kernel = Choice("And", (("", "no other"),), is_of_place=True)
+    instance = Words("Or by name", "scale<float,16>", "An instance of a template.")
+    parameters = param.Dict(default={}, doc="Texts of the kernels' parameters, by their names.")
+    blocks = Words("Threads per block", "16x16,32x8", "Several are swept.")
+    ties = Words("Ties", "M=N, K=N", "M always has the value of N.")
+    where = Words("Only where", "block_x*block_y <= 1024", "Leaves out what this is false for.")
+    macros = Words("Macros", "TILE=8,16,32", "Compile-time constants, one a line.", line_count=2)
+    arguments = Words("Scalar arguments", "alpha=2.0", "One a line.", line_count=2)
+    compiler_options = Words("Compiler options", "--use_fast_math", "One a line.", line_count=2)
+    buffers = Words("Elements behind pointers", "a=N*K", "One a line; else the product of the two largest.", line_count=2)
+    flop = Words("Flop of a launch", "2*N", "An FMA is two. Without, it has no place under the roofline.")
+    bytes = Words("Bytes of a launch", "12*N", "To and from device memory.")
+    strategy = Choice("Strategy", STRATEGIES, "all")
+    budget = Words("Budget, s", "", "Of a search: random or halving.", is_number=True)
+    processes = Words("Processes", "1", "Everything in each, one after the other.", is_number=True)
+    paired = param.Boolean(default=False, label="Alternate two kernels, block by block, and judge them")
+    unconfirmed = param.Boolean(default=False, label="Best ones uncompared with their runners-up")
+    counters = param.Boolean(default=False, label="Once more under ncu, for hardware counters")
+    in_order = param.Boolean(default=False, label="In order, not shuffled")
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
+        is_own = place.source is not None
+        names = (f"{PARAMETER}{name}" for name in self._parameters(place))
+        of_all = ("blocks", "ties", "where", "macros", "arguments", "compiler_options")
         return (
-            Group("Kernel", tuple(what)),
-            Group("Parameters", (*_parameter_fields(values, place), *SWEEP_FIELDS), note=f"Values: {VALUES_HINT}."),
-            *((Group("Of your source", SOURCE_FIELDS),) if place.source is not None else ()),
-            Group("How to measure", (*OF_TIME, *OF_METHOD)),
-            Group("How much", SEARCH_FIELDS),
-            Group("Where", (*place_fields(place), TITLE)),
+            Group("Kernel", ("kernel", "other_kernel", *(("instance",) if is_own else ()))),
+            Group("Parameters", (*names, *of_all), note=f"Values: {VALUES_HINT}."),
+            *((Group("Of your source", ("buffers", "flop", "bytes")),) if is_own else ()),
+            Group("How to measure", (*self.OF_TIME, *self.OF_METHOD)),
+            Group("How much", ("strategy", "budget", "processes", "paired", "unconfirmed", "counters", "in_order")),
+            Group("Where", (*self.PLACE, "title")),
         )
+
+    def choices(self, place: Place) -> dict[str, Choices]:
+        names = tuple((kernel.kernel_name, kernel.kernel_name) for kernel in _kernels_of(place))
+        return {**super().choices(place), **({"kernel": names, "other_kernel": (("", "no other"), *names)} if names else {})}
+
+    def text(self, name: str) -> str:
+        return str(self.parameters.get(name.removeprefix(PARAMETER), "")) if name.startswith(PARAMETER) else super().text(name)
+
+    def placeholder_of(self, name: str, place: Place) -> str:
+        if not name.startswith(PARAMETER):
+            return super().placeholder_of(name, place)
+        return ",".join(map(str, self._parameters(place).get(name.removeprefix(PARAMETER), ()))) or "1024,4096"
+
+    def hint_of(self, name: str, place: Place) -> str:
+        if name == "kernel":
+            chosen = _chosen({"kernel": self.kernel}, place)
+            return "" if chosen is None else chosen.description
+        if not name.startswith(PARAMETER):
+            return super().hint_of(name, place)
+        return "" if self._parameters(place).get(name.removeprefix(PARAMETER)) else "Needs values: nothing is known of it."
+
+    def take(self, file: GivenFile, given: tuple[GivenFile, ...]) -> None:
+        """A second kernel source takes the place of the first."""
+        is_source = file.name.endswith(SOURCE_ENDING)
+        super().take(file, tuple(one for one in given if not (is_source and one.name.endswith(SOURCE_ENDING))))
+
+    def _parameters(self, place: Place) -> dict[str, tuple[int, ...]]:
+        return dict(_parameters_of({"kernel": self.kernel, "other_kernel": self.other_kernel}, place))
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()
@@ -131,30 +183,6 @@ class SweepForm:
         return tuple(name for name in (first, other if other in known else "") if name)
 
 
-SWEEP_FIELDS: Final = (
-    Field("blocks", "Threads per block", placeholder="16x16,32x8", hint="Several are swept."),
-    Field("ties", "Ties", placeholder="M=N, K=N", hint="M always has the value of N."),
-    Field("where", "Only where", placeholder="block_x*block_y <= 1024", hint="Leaves out what this is false for."),
-    Field("macros", "Macros", "lines", placeholder="TILE=8,16,32", hint="Compile-time constants, one a line."),
-    Field("arguments", "Scalar arguments", "lines", placeholder="alpha=2.0", hint="One a line."),
-    Field("compiler_options", "Compiler options", "lines", placeholder="--use_fast_math", hint="One a line."),
-)
-SOURCE_FIELDS: Final = (
-    Field("buffers", "Elements behind pointers", "lines", placeholder="a=N*K", hint="One a line; else the product of the two largest."),
-    Field("flop", "Flop of a launch", placeholder="2*N", hint="An FMA is two. Without, it has no place under the roofline."),
-    Field("bytes", "Bytes of a launch", placeholder="12*N", hint="To and from device memory."),
-)
-SEARCH_FIELDS: Final = (
-    Field("strategy", "Strategy", "select", STRATEGIES, default="all"),
-    Field("budget", "Budget, s", "number", hint="Of a search: random or halving."),
-    Field("processes", "Processes", "number", placeholder="1", hint="Everything in each, one after the other."),
-    Field("paired", "Alternate two kernels, block by block, and judge them", "check"),
-    Field("unconfirmed", "Best ones uncompared with their runners-up", "check"),
-    Field("counters", "Once more under ncu, for hardware counters", "check"),
-    Field("in_order", "In order, not shuffled", "check"),
-)
-
-
 def _kernels_of(place: Place) -> tuple[KernelDefinition, ...]:
     return place.kernels if place.source is None else place.source.kernels
 
@@ -174,14 +202,6 @@ def _parameters_of(values: Values, place: Place) -> Iterator[tuple[str, tuple[in
         for parameter in kernel.parameters if kernel is not None else ():
             seen.setdefault(parameter.name, parameter.default_values)
     yield from seen.items()
-
-
-def _parameter_fields(values: Values, place: Place) -> Iterator[Field]:
-    for name, defaults in _parameters_of(values, place):
-        usual = ",".join(map(str, defaults))
-        yield Field(
-            f"{PARAMETER}{name}", name, placeholder=usual or "1024,4096", hint="" if usual else "Needs values: nothing is known of it."
-        )
 
 
 def _words(values: Values, place: Place, problems: Problems) -> SweepOptions:
@@ -306,3 +326,21 @@ def _command(names: tuple[str, ...], words: SweepOptions, values: Values, place:
         *place_options(values, place),
         *option("--title", text_of(values, "title")),
     )
+
+
+class CeilingsForm(PlacedForm):
+    """Backend and device."""
+
+    key = "ceilings"
+    heading = "Ceilings"
+
+    def groups(self, place: Place) -> tuple[Group, ...]:
+        note = "Memory levels, multiply-adds and tensor cores, as the device itself reaches them. Rooflines use them from then on."
+        return (Group("Where", self.PLACE, note=note),)
+
+    def build(self, values: Values, place: Place) -> BuiltForm:
+        work = CeilingMeasurement(backend_of(values), text_of(values, "device") or None)
+        return BuiltForm(RunSpec(work), {}, command=("kernalyse", "ceilings", *place_options(values, place)))
+
+    def field_of(self, error: KernalyseError) -> str:
+        return "device" if error.subject.startswith("device ") else "backend"

@@ -1,12 +1,15 @@
-"""A chart as a Matplotlib figure: title, key, chart and note on a sheet of any size."""
+"""A chart as a Matplotlib figure: title, key, chart and note on a sheet of any size; and all of a document as pictures in one zip."""
 
 from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import holoviews as hv
@@ -16,10 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.charts.elements import elided
 from kernalyse.services.ui.charts.printing import FONT_PT, HATCH_DENSITY, MARKERS, SMALL_FONT_PT, draw
-from kernalyse.services.ui.charts.timeline_looks import PATTERN_SYMBOLS, PATTERNS
-from kernalyse.services.ui.report.document import Chart, Key
+from kernalyse.services.ui.charts.timeline_rows import PATTERN_SYMBOLS, PATTERNS
+from kernalyse.services.ui.report.document import Chart, Document, Key
 from kernalyse.services.ui.theme import LIGHT, SYMBOLS
 
 PictureFormat = Literal["png", "svg", "pdf"]
@@ -160,3 +163,18 @@ def _swatch(figure: Figure, entry: Key, left: float, middle: float) -> Artist:
     place = (left, middle - SWATCH_INCHES / 2 / height)
     size = (SWATCH_INCHES / width, SWATCH_INCHES / height)
     return Rectangle(place, *size, facecolor=entry.color, edgecolor=LIGHT.surface, linewidth=0, hatch=hatch, transform=figure.transFigure)
+
+
+MAX_STEM_LENGTH = 60
+
+
+def write_pictures(path: Path, document: Document, picture_format: PictureFormat) -> None:
+    """Files are named after their charts, numbered in their order."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, chart in enumerate(document.charts, start=1):
+            archive.writestr(f"{number:02d}-{file_stem(chart.title)}.{picture_format}", picture(chart, picture_format))
+
+
+def file_stem(title: str) -> str:
+    """For a file's name: letters, digits and dashes alone."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:MAX_STEM_LENGTH] or "chart"

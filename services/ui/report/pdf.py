@@ -12,11 +12,10 @@ from typing import Any, Final
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
-from kernalyse.services.ui.charts.names import elided
+from kernalyse.services.ui.charts.elements import elided
 from kernalyse.services.ui.charts.printing import FONT_PT, SMALL_FONT_PT
 from kernalyse.services.ui.report.chart_figures import Sheet, chart_height, draw_chart, words_of
-from kernalyse.services.ui.report.columns import cell_lines, column_characters
-from kernalyse.services.ui.report.document import Chart, Document, FigureTable, Width
+from kernalyse.services.ui.report.document import Chart, Document, FigureTable, Width, cell_lines, column_characters
 from kernalyse.services.ui.theme import LIGHT
 
 A4: Final = Sheet(width=11.69, left=0.7, right=0.7, top=0.6, bottom=0.7, growth=1.35)

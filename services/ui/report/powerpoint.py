@@ -15,10 +15,9 @@ from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
 from pptx.oxml.ns import qn
 from pptx.util import Inches, Pt
 
-from kernalyse.services.ui.charts.names import elided, plain
+from kernalyse.services.ui.charts.elements import elided, plain
 from kernalyse.services.ui.report.chart_figures import Sheet, chart_height, picture
-from kernalyse.services.ui.report.columns import cell_lines, cell_text, column_characters
-from kernalyse.services.ui.report.document import Chart, Document, FigureTable
+from kernalyse.services.ui.report.document import Chart, Document, FigureTable, cell_lines, cell_text, column_characters
 from kernalyse.services.ui.theme import LIGHT
 
 WIDTH: Final = 13.333  # inches, 16:9

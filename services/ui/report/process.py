@@ -49,7 +49,7 @@ def draw(task: DrawingTask, directory: Path) -> list[Path]:
 def _write(document: Document, chosen: ReportFormat, path: Path) -> Path:
     match chosen:
         case ReportFormat.HTML:
-            from kernalyse.services.ui.report.html_page import write_page
+            from kernalyse.services.ui.report.document import write_page
 
             write_page(path, document)
         case ReportFormat.PDF:
@@ -61,7 +61,7 @@ def _write(document: Document, chosen: ReportFormat, path: Path) -> Path:
 
             write_powerpoint(path, document)
         case ReportFormat.PNG | ReportFormat.SVG:
-            from kernalyse.services.ui.report.pictures import write_pictures
+            from kernalyse.services.ui.report.chart_figures import write_pictures
 
             write_pictures(path, document, "png" if chosen is ReportFormat.PNG else "svg")
         case _:

@@ -1,4 +1,4 @@
-"""What the page's uploads are sent to. The gate has checked cookie, host and origin before any of these sees a request."""
+"""Everything that browsers send to one dashboard, and what answers them. The gate has checked cookie, host and origin before."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.uploads.given_files import MAX_FILE_BYTES, GivenFiles, IncomingFile
 from kernalyse.services.ui.uploads.imports import Imports
 from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
@@ -192,3 +193,22 @@ def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise HTTPError(400, reason="Not a number")
     return int(text)
+
+
+class Uploads:
+    """On the server's loop."""
+
+    def __init__(self, client: AnalyzerClient) -> None:
+        self.imports = Imports(client)
+        self.files = GivenFiles()
+
+    def patterns(self) -> list[tuple[str, Any, dict[str, Any]]]:
+        """Paths, handlers and their arguments, for the server."""
+        return [
+            (r"/imports", ImportsHandler, {"imports": self.imports}),
+            (rf"/imports/({UPLOAD_ID})", ImportHandler, {"imports": self.imports}),
+            (r"/files", GivenFileHandler, {"files": self.files}),
+        ]
+
+    def close(self) -> None:
+        self.files.close()

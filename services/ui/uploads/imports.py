@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-from kernalyse.services.core.errors import LimitReachedError, NotFoundError
-from kernalyse.services.ui.client import AnalyzerClient
+from kernalyse.services.core.errors import CancelledError, LimitReachedError, NotFoundError, UnmetConditionError
+from kernalyse.services.core.model import Run
+from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.uploads.trace_import import FileToImport, ImportState, TraceImport
 
 MAX_LISTED: Final = 40
@@ -27,6 +29,7 @@ class Imports:
     def __init__(self, client: AnalyzerClient) -> None:
         self._client = client
         self._imports: dict[str, TraceImport] = {}
+        self._own: dict[Path, asyncio.Task[Run]] = {}
         self._watchers: set[Callable[[], None]] = set()
         self._version = 0
 
@@ -64,6 +67,37 @@ class Imports:
         made = self._added(TraceImport(self._client, files, self._changed, upload_id))
         await made.take_up()
         return made
+
+    def is_sending(self, path: Path) -> bool:
+        """Whether a file of this machine is on its way."""
+        return path in self._own
+
+    async def send(self, path: Path) -> Run:
+        """Imports a file of this machine; who asks for one that is on its way waits for the same run.
+
+        Raises KernalyseError.
+        """
+        if path not in self._own:
+            self._own[path] = asyncio.ensure_future(self._send(path))
+        return await asyncio.shield(self._own[path])
+
+    async def _send(self, path: Path) -> Run:
+        try:
+            data = await asyncio.to_thread(path.read_bytes)
+            upload = self.begin((FileToImport(path.name, len(data), 0),))
+            while not upload.state.is_final:
+                if upload.state is ImportState.RECEIVING:
+                    await upload.write(upload.claim(), upload.extent, data[upload.extent.offset_bytes :])
+                else:
+                    await upload.settled.wait()
+        finally:
+            del self._own[path]
+            self._changed()
+        if upload.run is not None:
+            return upload.run
+        if upload.state is ImportState.CANCELLED:
+            raise CancelledError(f"import of {path.name}", found="cancelled")
+        raise UnmetConditionError(f"import of {path.name}", found=upload.problem)
 
     def _added(self, made: TraceImport) -> TraceImport:
         if sum(not known.state.is_final for known in self._imports.values()) >= MAX_UNDER_WAY:

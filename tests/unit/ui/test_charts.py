@@ -11,11 +11,9 @@ import pytest
 from bokeh.core.enums import MarkerType
 
 from kernalyse.services.ui.charts import roofline, strips, telemetry
-from kernalyse.services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
-from kernalyse.services.ui.empty_charts import EmptyChart
-from kernalyse.services.ui.live_figure import LiveFigure
-from kernalyse.services.ui.sample_strips import SampleRows
-from kernalyse.services.ui.state import CeilingChoice
+from kernalyse.services.ui.charts.roofline_ceilings import CeilingChoice, at_clock_of, choice_note, held_against
+from kernalyse.services.ui.components.figure import Figure, RenderedChart
+from kernalyse.services.ui.data.sample_strips import SampleRows
 from kernalyse.services.ui.theme import (
     CATEGORIES,
     DARK,
@@ -255,7 +253,7 @@ def test_a_ceiling_of_a_busy_host_says_so_beside_its_line() -> None:
     busy, quiet = ceiling("dram", 11.5e9) | {"host_busy_ratio": 0.98}, ceiling("float32", 240e9) | {"host_busy_ratio": 0.2}
     lines = roofline.ceiling_columns(roofline.shown_ceilings(pl.DataFrame([busy, quiet]), ()), SPAN, LIGHT)
     assert lines["value"].tolist() == ["11.5 GB/s ⚠ busy", "240 Gflop/s"]
-    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 11.5 GB/s ⚠ busy ", " float32 240 Gflop/s "]
+    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 11.5 GB/s ⚠ ", " float32 240 Gflop/s "]
 
 
 def test_what_was_disturbed_is_said_below_the_chart_and_at_its_points() -> None:
@@ -377,13 +375,13 @@ def empty_charts() -> dict[str, tuple[hv.Overlay, tuple[str, ...]]]:
 @pytest.mark.parametrize("name", ["roofline", "strips", "telemetry"])
 def test_an_empty_chart_renders_with_its_layers_in_order(name: str) -> None:
     element, layers = empty_charts()[name]
-    figure = LiveFigure(name, EmptyChart(lambda _: element), LIGHT, layers)
+    figure = Figure(name, RenderedChart(lambda _: element), LIGHT, layers)
     assert [renderer.data_source.name for renderer in figure.figure.renderers] == [f"{name}:{layer}" for layer in layers]
 
 
 def test_rows_reach_a_chart_that_was_rendered_empty() -> None:
     element, layers = empty_charts()["roofline"]
-    figure = LiveFigure("roofline", EmptyChart(lambda _: element), LIGHT, layers)
+    figure = Figure("roofline", RenderedChart(lambda _: element), LIGHT, layers)
     figure.stream("points", roofline.point_columns(points({}), LIGHT))
     figure.stream("points", roofline.point_columns(points({"configuration_index": 1}), LIGHT))
     lines = roofline.ceiling_columns(roofline.shown_ceilings(CEILINGS, ()), SPAN, LIGHT)
@@ -394,7 +392,7 @@ def test_rows_reach_a_chart_that_was_rendered_empty() -> None:
 
 def test_an_axis_follows_the_data_until_the_user_moves_it() -> None:
     element, layers = empty_charts()["roofline"]
-    figure = LiveFigure("roofline", EmptyChart(lambda _: element), LIGHT, layers)
+    figure = Figure("roofline", RenderedChart(lambda _: element), LIGHT, layers)
     figure.follow("x", 1.0, 10.0)
     figure.follow("x", 1.0, 100.0)
     assert (figure.figure.x_range.start, figure.figure.x_range.end) == (1.0, 100.0)

@@ -10,8 +10,8 @@ import pytest
 
 from kernalyse.services.analyzer.tables.derived import COMPARISON, HISTORY
 from kernalyse.services.ui.charts import compare, history
-from kernalyse.services.ui.charts.names import elided_apart
-from kernalyse.services.ui.source_difference import MAX_SHOWN_LINES, source_difference
+from kernalyse.services.ui.charts.elements import elided_apart
+from kernalyse.services.ui.data.compared_rows import MAX_SHOWN_LINES, source_difference
 from kernalyse.services.ui.theme import LIGHT
 from tests.unit.ui.test_charts import points
 

@@ -23,19 +23,17 @@ from kernalyse.services.analyzer.export.report_files import run_frames
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.report import DrawingTask, Report, ReportFormat, Section
+from kernalyse.services.ui.charts.elements import elided
+from kernalyse.services.ui.charts.layers import Stretch, stacked_bars
 from kernalyse.services.ui.charts.models import Bar, bar_chart
-from kernalyse.services.ui.charts.names import elided
 from kernalyse.services.ui.charts.printing import draw as draw_element
-from kernalyse.services.ui.charts.stacks import Stretch, stacked_bars
 from kernalyse.services.ui.report import pdf
-from kernalyse.services.ui.report.chart_figures import picture
-from kernalyse.services.ui.report.columns import cell_lines, column_characters
-from kernalyse.services.ui.report.comparison_charts import comparison_charts
-from kernalyse.services.ui.report.document import Chart, Document, FigureTable, Key, Width
-from kernalyse.services.ui.report.pictures import file_stem
+from kernalyse.services.ui.report.chart_figures import file_stem, picture
+from kernalyse.services.ui.report.document import Chart, Document, FigureTable, Key, Width, cell_lines, column_characters
 from kernalyse.services.ui.report.powerpoint import write_powerpoint
 from kernalyse.services.ui.report.process import draw
 from kernalyse.services.ui.report.run_charts import run_charts
+from kernalyse.services.ui.report.run_document import comparison_charts
 from kernalyse.services.ui.theme import CLOCK_TICKS, DURATION_TICKS, LIGHT, PERCENT_TICKS, RATIO_TICKS, SI_TICKS
 from tests.unit.run_results import sweep_results
 

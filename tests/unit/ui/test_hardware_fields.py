@@ -6,7 +6,7 @@ import pytest
 
 from kernalyse.services.core.file_formats import to_roofline_config
 from kernalyse.services.core.model import Ceiling, Hardware, Thresholds
-from kernalyse.services.ui.hardware_fields import fields_of, parse_percentage, parse_rate, settings_of
+from kernalyse.services.ui.data.hardware_fields import fields_of, parse_percentage, parse_rate, settings_of
 
 NPU = "npu"
 HARDWARE = Hardware(

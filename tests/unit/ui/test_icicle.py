@@ -9,8 +9,7 @@ import pytest
 from kernalyse.services.analyzer.tables.derived import LAYER_TREE
 from kernalyse.services.core.formatting import relative_layer_name
 from kernalyse.services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
-from kernalyse.services.ui.empty_charts import EmptyChart
-from kernalyse.services.ui.live_figure import LiveFigure
+from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.theme import DARK, LIGHT
 
 
@@ -113,7 +112,7 @@ def test_missing_negative_and_hostile_figures_are_drawn_as_nothing_or_as_text() 
 
 
 def test_the_live_figure_takes_every_column() -> None:
-    figure = LiveFigure("icicle", EmptyChart(lambda _: icicle_chart(no_boxes(), no_names(), LIGHT)), LIGHT, ("boxes", "names"))
+    figure = Figure("icicle", RenderedChart(lambda _: icicle_chart(no_boxes(), no_names(), LIGHT)), LIGHT, ("boxes", "names"))
     drawn = icicle(MODEL, "", "efficiency", LIGHT, 1_000)
     figure.replace("boxes", drawn.boxes)
     figure.replace("names", drawn.names)

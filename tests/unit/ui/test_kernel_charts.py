@@ -15,18 +15,19 @@ from kernalyse.services.core.model import KernelSource
 from kernalyse.services.core.statistics import median_interval
 from kernalyse.services.profiler.kernel_sources.catalog import derive_definition
 from kernalyse.services.ui.charts import distribution, heatmap, split
-from kernalyse.services.ui.charts.metrics import METRICS, metric_of
-from kernalyse.services.ui.charts.performance_rows import (
+from kernalyse.services.ui.charts.metrics import (
     ANNOUNCED,
     FAILED,
+    METRICS,
     PLACED,
     axis_values,
     configuration_key,
+    metric_of,
     name_digest,
     performance_rows,
     tick_name,
 )
-from kernalyse.services.ui.chosen_row import best_first, listings_of
+from kernalyse.services.ui.data.chosen_row import best_first, listings_of
 from kernalyse.services.ui.theme import LIGHT
 
 RUN = "20260102-101500-6ca949ef"

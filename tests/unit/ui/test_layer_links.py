@@ -9,9 +9,8 @@ import pytest
 
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
-from kernalyse.services.ui.names_wanted import is_wanted, whole
-from kernalyse.services.ui.pages.layer_panel import LayerPanel
-from kernalyse.services.ui.state import ViewState
+from kernalyse.services.ui.components.layer_tree import LayerPlace
+from kernalyse.services.ui.data.names_wanted import is_wanted, whole
 
 
 def wanted_points(layer: str, variant: str | None, *layers: tuple[str, str | None]) -> str:
@@ -20,8 +19,7 @@ def wanted_points(layer: str, variant: str | None, *layers: tuple[str, str | Non
         {"run_id": "run-1", "layer_path": path, "parent_path": around, "layer": path.rpartition(" / ")[2], "variant": variant}
         for path, around in layers
     ]
-    panel = LayerPanel("run-1", frame_from_rows(find_table("layer_tree"), rows), ViewState(layer=layer))
-    return panel.point_name()
+    return LayerPlace(frame_from_rows(find_table("layer_tree"), rows), layer, "").point_name()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernalyse.services.ui.live_points import MAX_LIVE_POINTS, LivePoints
-from kernalyse.services.ui.memory import RunMemory
+from kernalyse.services.ui.data.live_points import MAX_LIVE_POINTS, LivePoints
+from kernalyse.services.ui.data.memory import RunMemory
 from kernalyse.services.ui.theme import LIGHT
 from tests.unit.ui.test_charts import points
 

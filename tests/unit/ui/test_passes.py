@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.tables.derived import MODELS
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts.models import BAR_WIDTH, bar_columns, line_columns, scatter_columns, top_of
-from kernalyse.services.ui.charts.passes import PERCENTILES, passes_of
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.pages.passes import PassCharts
+from kernalyse.services.ui.charts.models import BAR_WIDTH, PERCENTILES, bar_columns, line_columns, passes_of, scatter_columns, top_of
 from kernalyse.services.ui.theme import LIGHT
 
 NANO = {
@@ -82,9 +77,3 @@ def test_sizes_tell_passes_of_one_model_apart_and_what_is_not_known_is_left_out(
     assert (going_on.low, going_on.text) == (None, "gpt-nano baseline: 1.32 ms so far, 2 passes")
     nothing = passes_of(rows(), TITLES)
     assert (nothing.names, nothing.latency(), top_of(0.0)) == ((), [], 1.0)
-
-
-def test_figures_of_one_page_share_no_model() -> None:
-    charts = PassCharts(cast(AnalyzerClient, None), LIGHT, lambda: None)
-    ids = [model.id for figure in charts.roots().values() for model in figure.references()]
-    assert len(ids) == len(set(ids))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kernalyse.services.core.errors import InvalidRequestError
-from kernalyse.services.ui.question import Question
+from kernalyse.services.ui.data.question import Question
 
 INTERVAL_S = 0.05
 

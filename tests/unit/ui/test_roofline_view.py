@@ -9,14 +9,13 @@ import polars as pl
 import pytest
 
 from kernalyse.services.ui.charts import roofline
-from kernalyse.services.ui.charts.memory_level import at_level, drawn_levels, level_note
+from kernalyse.services.ui.charts.roofline_ceilings import at_level, drawn_levels, level_note
 from kernalyse.services.ui.charts.roofline_points import Span, near, thinned
-from kernalyse.services.ui.diagnosis import diagnosis, point_key, rows_of_point
-from kernalyse.services.ui.legend import LegendEntry, hidden_names, hideable, series_key
-from kernalyse.services.ui.memory import Overview
-from kernalyse.services.ui.pages.roofline import foremost
-from kernalyse.services.ui.pages.roofline_legend import legend_entries
-from kernalyse.services.ui.pages.roofline_rows import OfRun, Shown, held_rows, named_ceilings, with_share_of_pass
+from kernalyse.services.ui.components.chart import LegendEntry, hidden_names, hideable, series_key
+from kernalyse.services.ui.components.roofline import foremost, legend_entries
+from kernalyse.services.ui.data.diagnosis import diagnosis, point_key, rows_of_point
+from kernalyse.services.ui.data.memory import Overview
+from kernalyse.services.ui.data.roofline_rows import OfRun, Shown, held_rows, named_ceilings, with_share_of_pass
 from kernalyse.services.ui.theme import LIGHT
 from tests.unit.ui.test_charts import POINT, ceiling, points
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kernalyse.services.core.model import KernelSelection, KernelSweep, Run, RunSpec, RunState
-from kernalyse.services.ui.memory import NodesMemory
-from kernalyse.services.ui.pages.shell import run_card
+from kernalyse.services.ui.data.memory import NodesMemory
+from kernalyse.services.ui.data.run_cards import run_card
 
 BEGIN_UNIX_S = 1_767_225_600.0
 
@@ -25,7 +25,7 @@ def going_on(done: int) -> Run:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the memory reads, seconds."""
     now = [BEGIN_UNIX_S]
-    monkeypatch.setattr("kernalyse.services.ui.memory.time.time", lambda: now[0])
+    monkeypatch.setattr("kernalyse.services.ui.data.memory.time.time", lambda: now[0])
     return now
 
 

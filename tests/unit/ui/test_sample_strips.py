@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from kernalyse.services.ui.sample_strips import (
+from kernalyse.services.ui.data.sample_strips import (
     DISCARDED,
     MAX_FINISHED_SAMPLES,
     MAX_LIVE_SAMPLES,

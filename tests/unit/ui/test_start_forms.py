@@ -6,6 +6,7 @@ import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
+import param
 import pytest
 
 from kernalyse.services.core.errors import InvalidParameterError, KernalyseError, TooManyConfigurationsError, UnknownParameterError
@@ -25,12 +26,10 @@ from kernalyse.services.core.model import (
     SearchStrategy,
 )
 from kernalyse.services.profiler.kernel_sources.catalog import load_catalog, source_kernels
-from kernalyse.services.ui.forms.ceilings_form import CeilingsForm
 from kernalyse.services.ui.forms.command_form import CommandForm
 from kernalyse.services.ui.forms.form import BuiltForm, Form, Place, SourceKernels
 from kernalyse.services.ui.forms.model_form import ModelForm, PromptForm
-from kernalyse.services.ui.forms.sweep_form import SweepForm
-from kernalyse.services.ui.pages.form_panel import settled
+from kernalyse.services.ui.forms.sweep_form import CeilingsForm, SweepForm
 from kernalyse.services.ui.uploads.given_files import GivenFile
 
 NODE = Node("n1", "gpu-7", "1", "j", datetime.now(UTC))
@@ -41,7 +40,12 @@ OWN = Place(nodes=(NODE,), node=NODE, source=SourceKernels(SOURCE, source_kernel
 
 
 def build(form: Form, values: dict[str, str], place: Place = PLACE) -> BuiltForm:
-    return form.build(settled(form.groups(values, place), values), place)
+    parameters = {name.removeprefix("p."): text for name, text in values.items() if name.startswith("p.")}
+    texts = {name: text for name, text in values.items() if not name.startswith("p.")}
+    boxes = {name: True for name in texts if isinstance(form.param[name], param.Boolean)}
+    form.param.update(**{**texts, **boxes, **({"parameters": parameters} if parameters else {})})
+    form.settle(place)
+    return form.built(place)
 
 
 def work_of(form: Form, values: dict[str, str], place: Place = PLACE) -> object:

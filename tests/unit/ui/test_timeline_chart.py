@@ -9,13 +9,23 @@ import polars as pl
 import pytest
 
 from kernalyse.services.ui.charts import timeline
-from kernalyse.services.ui.charts.timeline_gaps import gap_columns
-from kernalyse.services.ui.charts.timeline_looks import CATEGORIES, HATCHES, MUTED_CODE, Looks, legend_entries, short_name
-from kernalyse.services.ui.charts.timeline_rows import LANE, MAX_OPEN_ROW_COUNT, TimelineRows, timeline_rows
+from kernalyse.services.ui.charts.timeline_rows import (
+    CATEGORIES,
+    HATCHES,
+    LANE,
+    MAX_OPEN_ROW_COUNT,
+    MUTED_CODE,
+    Looks,
+    TimelineRows,
+    gap_columns,
+    legend_entries,
+    short_name,
+    timeline_rows,
+)
+from kernalyse.services.ui.components.timeline_figure import TimelineFigure
+from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
+from kernalyse.services.ui.data.timeline_questions import event_of
 from kernalyse.services.ui.theme import DARK, LIGHT
-from kernalyse.services.ui.time_window import TileRequest, TimeWindow
-from kernalyse.services.ui.timeline_figure import TimelineFigure
-from kernalyse.services.ui.timeline_questions import event_of
 
 SCHEMA = {
     "track": pl.String, "process_id": pl.Int64, "device_index": pl.Int32, "stream_index": pl.Int64, "thread_id": pl.Int64,
@@ -203,16 +213,16 @@ def test_every_layer_takes_its_columns_and_clicks_drags_and_moves_are_told(palet
     rows = rows_of(found)
     drawn = timeline.drawn_tile(found, rows, Looks(), 1.0)
     moves: list[TimeWindow] = []
-    figure = TimelineFigure(palette, lambda: moves.append(figure.view), lambda *_: None, lambda *_: None)
-    figure.set_rows([row.title for row in rows.rows])
+    figure = TimelineFigure(palette, lambda: moves.append(figure.view), lambda *_: None, lambda *_: None, lambda _: None)
+    figure.set_rows(rows.rows)
     figure.set_tile(drawn)
     columns = {"names": timeline.label_columns(drawn, 0, 1000, 1.0), "stretch": timeline.stretch_columns((1, 2), rows)}
     for layer, of_layer in {**columns, **timeline.hatch_columns(drawn, timeline.no_gaps(), Looks())}.items():
-        figure.body.replace(layer, of_layer)
-    assert figure.body.row_count("events") == 2
-    assert {tuple(tool.formatters["@name"].args["texts"].data["text"]) for tool in figure.body.figure.hover} == {("gemm", "range 0")}
+        figure.bars.replace(layer, of_layer)
+    assert figure.bars.row_count("events") == 2
+    assert {tuple(tool.formatters["@name"].args["texts"].data["text"]) for tool in figure.bars.figure.hover} == {("gemm", "range 0")}
     figure.show(TimeWindow(5, 50))
     assert moves == []  # by itself
-    figure.body.figure.x_range.update(start=7, end=70)
+    figure.bars.figure.x_range.update(start=7, end=70)
     assert moves[-1] == TimeWindow(7, 70)
     assert np.all(timeline.overview_columns(found, rows)["bottom"] <= 1)

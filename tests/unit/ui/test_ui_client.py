@@ -16,8 +16,8 @@ from kernalyse.channel import Endpoint
 from kernalyse.services.core.errors import NotFoundError, UnavailableError
 from kernalyse.services.core.model import HardwareKey, ImportedTrace, Run, RunSpec, RunState
 from kernalyse.services.core.protobuf import encode
-from kernalyse.services.ui.client import AnalyzerClient
-from kernalyse.services.ui.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.table_pb2 import TableChunk
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 import pytest
 from bokeh.document import Document
+from panel.io.state import set_curdoc
 
 from kernalyse.services.core.errors import UnavailableError
 from kernalyse.services.core.model import (
@@ -28,27 +29,23 @@ from kernalyse.services.core.model import (
     Thresholds,
 )
 from kernalyse.services.core.reruns import SPEC_ARTIFACT
-from kernalyse.services.ui.chosen_row import Listing
-from kernalyse.services.ui.client import AnalyzerClient, TablePage
-from kernalyse.services.ui.memory import NodesMemory, RunMemory
-from kernalyse.services.ui.pages import compare
-from kernalyse.services.ui.pages.compare import ComparePage
-from kernalyse.services.ui.pages.hardware_panel import HardwarePanel
-from kernalyse.services.ui.pages.history import HistoryPage
-from kernalyse.services.ui.pages.live import LivePage
-from kernalyse.services.ui.pages.roofline_point import PointPanel
-from kernalyse.services.ui.pages.roofline_rows import rows_of_run
-from kernalyse.services.ui.pages.row_detail import RowDetail
-from kernalyse.services.ui.pages.start import StartPage
-from kernalyse.services.ui.pages.timeline import TimelinePage
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.session import BrowserSession, UpdatePace
-from kernalyse.services.ui.state import ViewState
-from kernalyse.services.ui.theme import LIGHT
-from kernalyse.services.ui.timeline_questions import GAP_COLUMNS
+from kernalyse.services.ui.browser import Browser
+from kernalyse.services.ui.components import compare
+from kernalyse.services.ui.components.base import Text
+from kernalyse.services.ui.components.hardware import HardwarePanel
+from kernalyse.services.ui.components.kernel_detail import Chosen, Listings
+from kernalyse.services.ui.components.live import TelemetryChart
+from kernalyse.services.ui.components.roofline import PointPanel, RooflineChart, RooflineRows
+from kernalyse.services.ui.data.chosen_row import Listing
+from kernalyse.services.ui.data.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.data.diagnosis import point_key
+from kernalyse.services.ui.data.memory import NodesMemory, RunMemory
+from kernalyse.services.ui.data.roofline_rows import rows_of_run
+from kernalyse.services.ui.pages import ComparePage, HistoryPage, LivePage, StartPage
+from kernalyse.services.ui.tab import Context, Tab, UpdatePace
 from kernalyse.services.ui.uploads.imports import Imports
 from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState
-from kernalyse.services.ui.uploads.uploads import Uploads
+from kernalyse.services.ui.view import CompareView, HistoryView, KernelsView, LiveView, RooflineView, StartView, View
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.unit.ui.test_charts import points
 from tests.unit.ui.test_roofline_view import ROW
@@ -124,67 +121,64 @@ PROCESSES: Final = pl.DataFrame(
     {"process_id": [1], "system_process_id": [11], "rank_index": [None]}, schema_overrides={"rank_index": pl.Int32}
 )
 OUTLINE: Final = {"timeline of None": tile(kernel(0, 1_000_000)), "trace_devices": DEVICES, "trace_processes": PROCESSES}
-PARTS: Final = ViewState(runs=("t",), search="gemm", event="kernels.5", stretch="0..1000")
 
 
-@pytest.mark.parametrize(
-    ("tiles", "expected"),
-    [
-        ({}, ["kernel_launches", "timeline of 1000000", "timeline_matches", "window_summary"]),
-        ({"timeline of 1000000": tile(kernel(0, 1_000_000))}, ["gaps", "kernel_launches", "timeline_matches", "window_summary"]),
-    ],
-)
-async def test_the_timeline_asks_again_for_all_its_parts(tiles: dict[str, pl.DataFrame], expected: list[str]) -> None:
-    client = Client(TRACE, **OUTLINE, **tiles)
-    page = TimelinePage(client, PARTS)
-    assert await asked_again(client, page.update) == expected
-    page.close()
+def words(layout: Any) -> str:
+    """What is said in all texts of a layout."""
+    return " ".join(str(text.object) for text in layout.select(Text))
 
 
-async def test_gaps_of_one_trace_are_not_drawn_over_another() -> None:
-    gaps = pl.DataFrame([{**dict.fromkeys(GAP_COLUMNS), "process_id": 1, "device_index": 0, "start_ns": 10, "duration_ns": 500_000}])
-    client = Client(TRACE, replace(TRACE, run_id="u"), **OUTLINE, **{"timeline of 1000000": tile(kernel(0, 1_000_000))}, gaps=gaps)
-    page = TimelinePage(client, ViewState(runs=("t",)))
-    await updated(page.update)
-    assert page.figure.body.row_count("gaps") == 1
-    del client.tables["gaps"]  # working them out takes long
-    page.handle("set", "runs=u")
-    await updated(page.update)
-    assert page.figure.body.row_count("gaps") == 0
-    page.close()
+def context_of(client: Client, *run_ids: str) -> Context:
+    return Context(client, View(runs=list(run_ids)), Browser(), lambda: None)
 
 
 async def test_a_comparison_asks_again_for_rows_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "REFRESH_INTERVAL_S", 0.0)
     sweep = RunSpec(KernelSweep((KernelSelection("saxpy"),)))
     client = Client(*(replace(TRACE, run_id=name, spec=sweep, total_configuration_count=1) for name in ("a", "b")))
-    page = ComparePage(client, ViewState(baseline="a", candidate="b"))
-    assert await asked_again(client, page.update) == ["comparison", f"{SPEC_ARTIFACT} of a", f"{SPEC_ARTIFACT} of b"]
+    context = context_of(client)
+    page = ComparePage(context, CompareView(baseline="a", candidate="b"))
+
+    def update() -> None:
+        context.begin_update()
+        page.update()
+
+    assert await asked_again(client, update) == ["comparison", f"{SPEC_ARTIFACT} of a", f"{SPEC_ARTIFACT} of b"]
     page.close()
 
 
 async def test_the_form_of_sweeps_asks_again_for_the_catalogue() -> None:
     client = Client()
-    page = StartPage(client, ViewState(), Uploads(client))
+    page = StartPage(context_of(client), StartView())
     assert await asked_again(client, page.update) == ["call"]
     page.close()
 
 
 async def test_a_point_of_a_trace_asks_again_for_its_occupancy() -> None:
     client = Client(TRACE)
-    panel = PointPanel(client, LIGHT, lambda: None)
+    context = context_of(client, "t")
     point = points(ROW | {"run_id": "t", "configuration_index": None, "kernel_name": "gemm"})
-    asked = await asked_again(client, lambda: panel.html(point, [RunMemory("t")], point, [], client.nodes.overview().revision))
-    assert asked == ["occupancy"]
+    client.look_at("t").receive(TRACE, {"roofline": point.with_columns(variant=None, layer_path=None)}, 1)
+    chart = RooflineChart(context, RooflineView(point=point_key(point.row(0, named=True))))
+    panel = PointPanel(context, chart)
+
+    def update() -> None:
+        context.begin_update()
+        chart.update()
+        panel.update()
+
+    assert "occupancy" in await asked_again(client, update)
+    panel.close()
 
 
 async def test_what_a_compiler_left_is_asked_for_again_and_stays_when_its_node_goes() -> None:
     client = Client(TRACE)
-    detail = RowDetail(client, LIGHT, lambda: None)
+    context = Context(client, View(), Browser(), lambda: None)
+    listings = Listings(context, Chosen(context, KernelsView()))
     listing = Listing("saxpy.ptx", "PTX", 10, is_own=True)
 
     def update() -> str:
-        return detail._listing_text("t", listing, client.nodes.overview().reach)
+        return listings._content("t", listing)
 
     assert await asked_again(client, update) == ["saxpy.ptx of t"]
     client.artifacts["saxpy.ptx"] = b".version 8.0"
@@ -197,10 +191,13 @@ async def test_what_a_compiler_left_is_asked_for_again_and_stays_when_its_node_g
 
 async def test_histories_that_cannot_be_asked_for_are_not_those_of_the_filter_before() -> None:
     client = Client()
-    page = HistoryPage(client, ViewState(kernel="saxpy"))
-    shown = await updated(page.update)
-    assert "no answer" in shown["series"]
-    assert "No history matches" not in shown["series"] + shown["history_note"]
+    context = context_of(client)
+    context.view.kernel = "saxpy"
+    page = HistoryPage(context, HistoryView())
+    await updated(page.update)
+    shown = words(page.layout)
+    assert "no answer" in shown
+    assert "No history matches" not in shown
     page.close()
 
 
@@ -214,16 +211,21 @@ async def test_the_peaks_of_one_device_are_never_shown_as_those_of_another() -> 
         memory.receive(run, {}, 1)
         memories.append(memory)
     client.known_hardware[HardwareKey("n1", "cuda:0")] = Hardware(None, (), Thresholds(), "etag of the first")
-    panel = HardwarePanel(client, Question(lambda: None))
+    client.looked_at = {memory.run_id: memory for memory in memories}
+    context = context_of(client, "r1", "r2")
+    panel = HardwarePanel(context, RooflineRows(context, RooflineView()))
 
     def update() -> str:
-        return panel.fragment(client.nodes.overview(), memories)
+        context.begin_update()
+        panel.update()
+        return words(panel.layout)
 
-    assert "etag of the first" in await updated(update)
-    panel.handle("hardware-device", "n2||cuda:0")
     shown = await updated(update)
-    assert "etag of the first" not in shown
-    assert "no answer" in shown
+    assert (len(panel._fields), "no answer" in shown) == (3, False)
+    panel._device.value = HardwareKey("n2", "cuda:0")
+    shown = await updated(update)
+    assert (len(panel._fields), "no answer" in shown) == (0, True)
+    panel.close()
 
 
 async def test_the_heartbeat_outlives_an_import_whose_browser_and_analyzer_have_both_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,47 +260,46 @@ class _Stream:
         raise UnavailableError("analyzer", found="no answer")
 
 
-async def test_a_link_to_a_run_that_is_too_old_for_the_list_shows_it() -> None:
-    client = Client(**OUTLINE)
-    page = TimelinePage(client, ViewState(runs=("t",)))
-    assert "Asking the analyzer" in page.update()["timeline_note"]
-    client.looked_at["t"].receive(TRACE, {}, 1)
-    await updated(page.update)
-    assert page.figure.body.figure.height > 0
-    assert page._shown is not None
-    page.close()
-
-
 async def test_another_run_on_the_live_page_is_not_drawn_where_the_user_looked_at_the_one_before() -> None:
     client = Client(TRACE, replace(TRACE, run_id="u"))
-    page = LivePage(client, ViewState(runs=("t",)))
-    page.update()
-    page.telemetry.chart.follow("x", 1e9, 2e9)
-    page.telemetry.chart.figure.x_range.end = 1.5e9
-    page.handle("run", "u")
-    page.update()
-    page.telemetry.chart.follow("x", 5e9, 6e9)
-    assert page.telemetry.chart.figure.x_range.end == 6e9
-    page.close()
+    context = context_of(client, "t")
+    chart = TelemetryChart(context, LiveView())
+
+    def update() -> None:
+        context.begin_update()
+        chart.update()
+
+    update()
+    chart.figure.follow("x", 1e9, 2e9)
+    chart.figure.figure.x_range.end = 1.5e9
+    context.view.runs = ["u"]
+    update()
+    chart.figure.follow("x", 5e9, 6e9)
+    assert chart.figure.figure.x_range.end == 6e9
+    chart.close()
 
 
-async def test_a_wish_that_fails_unexpectedly_is_answered_with_a_sentence() -> None:
-    page = LivePage(Client(TRACE), ViewState(runs=("t",)))
-    session = BrowserSession(Document(), page, UpdatePace(0.1), lambda _session: None)
-
+async def test_what_fails_unexpectedly_is_answered_with_a_sentence() -> None:
     async def broken() -> None:
         raise LookupError
 
-    await session._carry_out(broken())
-    assert "This could not be done: LookupError" in page.update()["banner"]
+    context = context_of(Client(TRACE), "t")
+    context.carry_out(broken())
+    await asyncio.sleep(0.01)
+    assert "This could not be done: LookupError" in context.problem
 
 
-async def test_a_page_that_cannot_be_opened_leaves_nothing_behind() -> None:
-    pace, page = UpdatePace(0.1), LivePage(Client(TRACE), ViewState(runs=("t",)))
-    page.roofline.figure = None  # it cannot be drawn
-    with pytest.raises(AttributeError):
-        BrowserSession(Document(), page, pace, lambda _session: None)
-    assert (pace.session_count, page._looked_at) == (0, {})
+async def test_a_page_that_cannot_be_brought_up_to_date_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_page: LivePage) -> None:
+        raise AttributeError
+
+    monkeypatch.setattr(LivePage, "update", broken)
+    pace = UpdatePace(0.1)
+    document = Document()
+    with set_curdoc(document):
+        tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, lambda _tab: None)
+    assert "could not be brought up to date: AttributeError" in words(tab.main)
+    assert pace.session_count == 1
 
 
 def test_a_run_that_goes_on_is_not_kept_once_for_each_state_that_it_had() -> None:

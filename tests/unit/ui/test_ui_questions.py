@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from urllib.parse import parse_qs
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl
 
+import panel as pn
 import polars as pl
 import pytest
 
 from kernalyse.services.core.errors import NotFoundError
 from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
-from kernalyse.services.ui import filters
-from kernalyse.services.ui.chosen_row import NO_SAMPLES, ChosenRow
-from kernalyse.services.ui.client import TablePage
-from kernalyse.services.ui.names_wanted import MAX_LENGTH, is_wanted, whole
-from kernalyse.services.ui.pages.row_links import RowLinks
-from kernalyse.services.ui.question import Question
-from kernalyse.services.ui.state import ViewState, from_query, to_query
+from kernalyse.services.ui.browser import Browser
+from kernalyse.services.ui.components.filters import Filters
+from kernalyse.services.ui.data import filters
+from kernalyse.services.ui.data.chosen_row import NO_SAMPLES, ChosenRow
+from kernalyse.services.ui.data.client import AnalyzerClient, TablePage
+from kernalyse.services.ui.data.names_wanted import MAX_LENGTH, is_wanted, whole
+from kernalyse.services.ui.data.question import Question
+from kernalyse.services.ui.data.row_facts import RowLinks
+from kernalyse.services.ui.tab import Context
+from kernalyse.services.ui.view import View, to_query
 
 ROWS = pl.DataFrame(
     {
@@ -85,7 +90,7 @@ def test_an_answer_stays_when_the_next_one_fails() -> None:
 
 def test_batch_size_data_type_and_model_filter_rows() -> None:
     def left(**chosen: str) -> list[str | None]:
-        return filters.filtered(ROWS, ViewState(**chosen))["kernel_name"].to_list()  # type: ignore[arg-type]
+        return filters.filtered(ROWS, View(**chosen))["kernel_name"].to_list()
 
     assert left(kernel="matmul") == ["matmul_tiled", "MatMul_naive"]
     assert left(kernel='"matmul"') == []
@@ -96,17 +101,19 @@ def test_batch_size_data_type_and_model_filter_rows() -> None:
 
 
 def test_the_analyzer_is_asked_for_the_same_rows() -> None:
-    state = ViewState(kernel="mat", batch_size="8", device="cuda:0")
+    state = View(kernel="mat", batch_size="8", device="cuda:0")
     assert filters.query_filters(state, ROWS.columns) == (
         Filter("kernel_name", "mat", FilterOperator.CONTAINS),
         Filter("batch_size", "8"),
     )
-    assert filters.query_filters(ViewState(kernel=whole("saxpy")), ROWS.columns) == (Filter("kernel_name", "saxpy"),)
+    assert filters.query_filters(View(kernel=whole("saxpy")), ROWS.columns) == (Filter("kernel_name", "saxpy"),)
 
 
 @pytest.mark.parametrize("name", ["saxpy", "gemm<" + "float, " * 100 + ">", "gemm<" + "float, " * 1000 + ">"])
 def test_a_link_means_one_kernel_or_the_beginning_of_a_name_too_long_for_it(name: str) -> None:
-    wanted = from_query(parse_qs(to_query(ViewState(kernel=whole(name))))).kernel
+    view = View()
+    view.read(dict(parse_qsl(to_query(View(kernel=whole(name))))))
+    wanted = view.kernel
     let_through = is_wanted(pl.Series([name, name + "_v2", name.upper()]), wanted).to_list()
     assert let_through == [True, False, False] if len(name) < MAX_LENGTH else let_through[0]
 
@@ -138,6 +145,9 @@ def test_a_history_is_that_of_all_processes_with_one_cache() -> None:
 
 
 def test_only_what_can_be_chosen_is_offered() -> None:
-    state = ViewState(category="matmul")
-    offered = {entry["name"]: entry["values"] for entry in filters.entries(state, filters.values_of(ROWS))}
-    assert offered == {"category": ("matmul",), "dtype": ("float16", "float32"), "batch_size": ("8", "16")}
+    context = Context(AnalyzerClient.__new__(AnalyzerClient), View(category="matmul"), Browser(), lambda: None)
+    widgets = Filters(context)
+    widgets.offer(filters.values_of(ROWS))
+    selects: list[Any] = widgets.layout.select(pn.widgets.Select)
+    offered = {widget.label: list(widget.options.values()) for widget in selects if widget.visible}
+    assert offered == {"Category": ["", "matmul"], "Data type": ["", "float16", "float32"], "Batch size": ["", "8", "16"]}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
-from urllib.parse import parse_qs
+from typing import Any, cast
+from urllib.parse import parse_qsl
 
 import polars as pl
 import pytest
@@ -15,52 +15,72 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.access import Access
-from kernalyse.services.ui.client import frames_of
-from kernalyse.services.ui.memory import TableMemory
-from kernalyse.services.ui.state import MAX_RUNS, ViewState, from_query, to_query
-from kernalyse.services.ui.table_query import csv_query, table_query
+from kernalyse.services.ui.data.client import frames_of
+from kernalyse.services.ui.data.memory import TableMemory
+from kernalyse.services.ui.data.table_query import csv_query, table_query
+from kernalyse.services.ui.view import MAX_RUNS, KernelsView, Parameters, RooflineView, TableView, View, to_query
 from kernalyse.v1.table_pb2 import TableChunk
 
 names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1, max_size=20)
 
 
+texts = st.text(st.characters(codec="utf-8"), max_size=50)
+
+
+def read(part: Parameters, query: str) -> Parameters:
+    part.read(dict(parse_qsl(query, keep_blank_values=True)))
+    return part
+
+
 @given(
-    st.builds(
-        ViewState,
-        runs=st.lists(names, unique=True, max_size=MAX_RUNS).map(tuple),
-        theme=st.sampled_from(("light", "dark")),
-        kernel=st.text(st.characters(codec="utf-8"), max_size=50),
-        category=names | st.just(""),
-        color_by=st.sampled_from(("category", "dtype", "kernel", "run")),
-        ceilings=st.sampled_from(("best", "datasheet", "clock", "measured")),
-        table=st.sampled_from(("measurements", "kernels")),
-        columns=st.lists(names, unique=True, max_size=5).map(tuple),
-        hidden=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), unique=True, max_size=3).map(tuple),
-        descending=st.booleans(),
-        row=st.integers(0, 10**9),
-    )
+    st.fixed_dictionaries(
+        {
+            "runs": st.lists(names, unique=True, max_size=MAX_RUNS),
+            "theme": st.sampled_from(("light", "dark")),
+            "kernel": texts,
+            "category": names | st.just(""),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "table": st.sampled_from(("measurements", "kernels")),
+            "columns": st.lists(names, unique=True, max_size=5),
+            "hidden": st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), unique=True, max_size=3),
+            "descending": st.booleans(),
+            "row": st.integers(0, 10**9),
+            "configuration": texts,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "color_by": st.sampled_from(("category", "dtype", "kernel", "run")),
+            "ceilings": st.sampled_from(("best", "datasheet", "clock", "measured")),
+            "hidden": st.lists(names, unique=True, max_size=3),
+        }
+    ),
 )
-def test_a_view_survives_its_url(state: ViewState) -> None:
-    assert from_query(parse_qs(to_query(state), keep_blank_values=True)) == state
+def test_a_view_survives_its_url(everywhere: dict[str, Any], kernels: dict[str, Any], roofline: dict[str, Any]) -> None:
+    for parts in ((View(**everywhere), KernelsView(**kernels)), (View(**everywhere), RooflineView(**roofline))):
+        query = to_query(*parts)
+        for part in parts:
+            assert read(type(part)(), query).written() == part.written()
 
 
 @pytest.mark.parametrize("query", ["theme=blue", "row=-1", "row=²", "table=secrets", "ceilings=guessed", "nothing=1", "row=" + "9" * 400])
 def test_what_cannot_be_read_takes_its_default(query: str) -> None:
-    assert from_query(parse_qs(query, keep_blank_values=True)) == ViewState()
-
-
-def test_a_filter_starts_again_at_the_first_row() -> None:
-    assert ViewState(row=50).changed("kernel", "saxpy") == ViewState(kernel="saxpy")
-    assert ViewState(kernel="saxpy").changed("row", "25").row == 25
-    assert ViewState(row=50).changed("no_such_field", "1") == ViewState(row=50)
+    for part in (View(), KernelsView(), RooflineView()):
+        assert read(part, query).written() == {}
 
 
 def test_a_series_is_hidden_and_shown_again_until_other_series_are_drawn() -> None:
-    hidden = ViewState().with_series_toggled("gemm<float, 16>").with_series_toggled("b")
-    assert hidden.hidden == ("gemm<float, 16>", "b")
-    assert hidden.with_series_toggled("b").hidden == ("gemm<float, 16>",)
-    assert hidden.changed("color_by", "dtype").hidden == ()
-    assert hidden.changed("kernel", "x").hidden == hidden.hidden
+    view = RooflineView()
+    view.toggle_series("gemm<float, 16>")
+    view.toggle_series("b")
+    assert view.hidden == ["gemm<float, 16>", "b"]
+    view.toggle_series("b")
+    assert view.hidden == ["gemm<float, 16>"]
+    view.color_by = "dtype"
+    assert view.hidden == []
 
 
 def test_a_table_in_several_chunks_arrives_whole() -> None:
@@ -74,10 +94,10 @@ def test_a_table_in_several_chunks_arrives_whole() -> None:
 
 
 def test_toggling_runs_adds_removes_and_keeps_to_the_limit() -> None:
-    assert ViewState(runs=("a",)).with_run_toggled("b").runs == ("a", "b")
-    assert ViewState(runs=("a", "b")).with_run_toggled("a").runs == ("b",)
-    full = ViewState(runs=tuple(str(number) for number in range(MAX_RUNS)))
-    assert full.with_run_toggled("new").runs == (*full.runs[1:], "new")
+    assert View(runs=["a"]).runs_with("b") == ["a", "b"]
+    assert View(runs=["a", "b"]).runs_with("a") == ["b"]
+    full = View(runs=[str(number) for number in range(MAX_RUNS)])
+    assert full.runs_with("new") == [*full.runs[1:], "new"]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +166,9 @@ def test_memory_of_many_small_frames_keeps_every_row_in_order() -> None:
     assert memory.since(995).frame is not None
 
 
-def request(**headers: str) -> HTTPServerRequest:
+def request(path: str = "/live", **headers: str) -> HTTPServerRequest:
     named = HTTPHeaders({"Host": "localhost:7003"} | headers)
-    return HTTPServerRequest(start_line=RequestStartLine("GET", "/live", "HTTP/1.1"), headers=named)
+    return HTTPServerRequest(start_line=RequestStartLine("GET", path, "HTTP/1.1"), headers=named)
 
 
 def test_the_cookie_is_a_session_of_its_own_and_only_those_of_this_token_and_port_open() -> None:
@@ -179,6 +199,44 @@ def test_a_session_ends_after_thirty_days_whatever_the_browser_keeps() -> None:
     assert not access.has_session(request(Cookie=cookie))
 
 
+def test_a_link_leads_to_its_chart_alone_and_ends() -> None:
+    now_s = 1_800_000_000.0
+    access = Access("secret", frozenset({"localhost:7003"}), is_secure=False, clock=lambda: now_s)
+    address = "/charts/roofline?runs=a"
+    signature = access.new_link(address, days=2)
+    link = access.read_link(signature)
+    assert link is not None
+    assert access.read_link(signature[:-1]) is None
+    cookie = access.link_cookie(request(), signature, link).partition(";")[0]
+    for path, is_let_through in (
+        ("/charts/roofline?runs=a", True),
+        ("/charts/roofline/?runs=a", True),
+        ("/charts/roofline/ws", True),
+        ("/static/js/bokeh.min.js", True),
+        ("/charts/roofline?runs=b", False),
+        ("/charts/roofline", False),
+        ("/charts/samples?runs=a", False),
+        ("/live/ws", False),
+        ("/live", False),
+    ):
+        assert access.has_link(request(path, Cookie=f"other=1; {cookie}")) == is_let_through, path
+    now_s += 2 * 86_400 + 1
+    assert access.read_link(signature) is None
+    assert not access.has_link(request("/charts/roofline?runs=a", Cookie=cookie))
+
+
+def test_frames_of_sites_that_are_not_named_are_refused_with_the_setting_that_names_them() -> None:
+    access = Access("secret", frozenset({"localhost:7003"}), is_secure=False, frame_ancestors=("https://wiki.example",))
+
+    def refusal(**headers: str) -> str:
+        return access.why_not_framed(request(**{name.replace("_", "-"): value for name, value in headers.items()}))
+
+    assert refusal(Sec_Fetch_Dest="iframe", Referer="https://wiki.example/page") == ""
+    assert refusal(Sec_Fetch_Dest="iframe", Referer="http://localhost:7003/live") == ""
+    assert refusal(Sec_Fetch_Dest="document", Referer="https://evil.example/") == ""
+    assert "ui.allowed_frame_ancestors" in refusal(Sec_Fetch_Dest="iframe", Referer="https://evil.example/")
+
+
 def test_foreign_hosts_and_origins_are_told_apart() -> None:
     access = Access("secret", frozenset({"localhost:7003"}), is_secure=False)
     assert access.is_host_allowed(request(Host="LOCALHOST:7003"))
@@ -192,20 +250,22 @@ def test_foreign_hosts_and_origins_are_told_apart() -> None:
 
 
 def test_kernels_of_traces_are_rows_of_the_same_table_that_were_launched() -> None:
-    query = table_query(ViewState(table="launched", kernel="gemm", sort="share_ratio", descending=True))
+    query = table_query("launched", View(kernel="gemm"), TableView(sort="share_ratio", descending=True))
     assert query.table_name == "kernels"
     assert query.filters == (Filter("launch_count", "0", FilterOperator.GREATER), Filter("kernel_name", "gemm", FilterOperator.CONTAINS))
     assert query.order_by == (SortKey("share_ratio", descending=True),)
 
 
 def test_filters_that_a_table_has_no_column_for_are_left_out() -> None:
-    view = ViewState(table="layers", kernel="attention", category="matmul", dtype="float32")
-    assert table_query(view).filters == (Filter("layer", "attention", FilterOperator.CONTAINS),)
-    assert table_query(replace(view, table="breakdown")).filters == ()
+    view = View(kernel="attention", category="matmul", dtype="float32")
+    assert table_query("layers", view, TableView()).filters == (Filter("layer", "attention", FilterOperator.CONTAINS),)
+    assert table_query("breakdown", view, TableView()).filters == ()
 
 
 def test_kernels_of_layers_are_those_of_the_layers_looked_for_in_the_download_too() -> None:
-    view = ViewState(table="layer_kernels", layer_name="head", kernel="gemm")
+    view, page = View(kernel="gemm"), TableView(layer_name="head", row=50)
     wanted = (Filter("layer_path", "head", FilterOperator.CONTAINS), Filter("kernel_name", "gemm", FilterOperator.CONTAINS))
-    assert table_query(view).filters == wanted
-    assert table_query(from_query({**parse_qs(csv_query(view)), "table": ["layer_kernels"]})).filters == wanted
+    assert table_query("layer_kernels", view, page).filters == wanted
+    query = csv_query(view, page)
+    downloaded = table_query("layer_kernels", cast(View, read(View(), query)), cast(TableView, read(TableView(), query)), limit=0)
+    assert (downloaded.filters, downloaded.offset, downloaded.limit) == (wanted, 0, 0)

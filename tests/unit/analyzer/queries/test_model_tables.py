@@ -29,7 +29,7 @@ from kernalyse.services.core.model import (
     SampleBatch,
     StateChanged,
 )
-from kernalyse.services.ui.report.layer_charts import layer_charts
+from kernalyse.services.ui.report.run_charts import layer_charts
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.model_events import MODEL, announced, durations_ns, model_events
 

@@ -1,0 +1,390 @@
+"""The dashboard's only way to the analyzer.
+
+All calls run on one thread with an asyncio loop of its own, so no RPC and no decoding of tables ever holds up a page. One
+WatchNodes stream serves the whole process and one WatchRun stream each run that somebody looks at; both reconnect for
+ever and go on where they stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc.aio
+import polars as pl
+
+from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError, UnmetConditionError
+from kernalyse.services.core.model import Ceiling, Hardware, HardwareKey, NodeStatus, NodeTelemetry, Run, SortKey, TableQuery, Thresholds
+from kernalyse.services.core.protobuf import decode, encode
+from kernalyse.services.core.report import ReportFormat
+from kernalyse.services.core.rpc import translated_errors
+from kernalyse.services.ui.data.memory import NodesMemory, RunMemory
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
+from kernalyse.v1.table_pb2 import TableChunk
+
+RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
+"""Pauses before the first, second, … attempt to reconnect; the last one from then on."""
+
+CALL_TIMEOUT_S: Final = 20.0
+REPORT_TIMEOUT_S: Final = 330.0
+MAX_REMEMBERED_RUNS: Final = 24
+"""Runs kept although nobody looks at them any more: going back to one is immediate."""
+
+TABLES_UNDER_CEILINGS: Final = ("ceilings", "roofline", "layer_roofline")
+"""Of those that a run's memory holds."""
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePage:
+    """Some rows of a table and how many match in all."""
+
+    rows: pl.DataFrame
+    total_row_count: int
+
+
+class AnalyzerClient:
+    """See the module. Every public method may be called from any thread.
+
+    Args:
+        endpoint: the analyzer.
+        on_news: called on the client's thread after something has arrived; must be quick.
+    """
+
+    def __init__(self, endpoint: Endpoint, on_news: Callable[[], None]) -> None:
+        self.nodes = NodesMemory()
+        self._endpoint = endpoint
+        self._on_news = on_news
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="analyzer-client", daemon=True)
+        self._stub: Any = None
+        self._lock = threading.Lock()
+        self._memories: dict[str, RunMemory] = {}
+        self._viewer_counts: dict[str, int] = {}
+        self._watches: dict[str, Future[None]] = {}
+        self._reworks: dict[str, asyncio.Task[None]] = {}  # by run
+
+    def start(self) -> None:
+        self._thread.start()
+        self._spawn(self._forever(self._watch_nodes, self.nodes.fail))
+
+    def stop(self) -> None:
+        """Ends all streams and the thread."""
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(timeout=5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    # ------------------------------------------------------------ runs being looked at
+
+    def look_at(self, run_id: str) -> RunMemory:
+        """The run's memory, kept up to date until as many `look_away` have followed."""
+        with self._lock:
+            memory = self._memories.pop(run_id, None) or RunMemory(run_id)
+            self._memories[run_id] = memory
+            self._viewer_counts[run_id] = self._viewer_counts.get(run_id, 0) + 1
+            if not self._is_watched(run_id) and not memory.is_complete:
+                self._watches[run_id] = self._spawn(self._watch_run_to_its_end(memory))
+            return memory
+
+    def look_away(self, run_id: str) -> None:
+        with self._lock:
+            self._viewer_counts[run_id] -= 1
+            if self._viewer_counts[run_id] > 0:
+                return
+            del self._viewer_counts[run_id]
+            watch = self._watches.pop(run_id, None)
+            idle = [other for other in self._memories if other not in self._viewer_counts]
+            for other in idle[: max(0, len(idle) - MAX_REMEMBERED_RUNS)]:
+                del self._memories[other]
+        if watch is not None:
+            watch.cancel()
+
+    # ------------------------------------------------------------ questions
+
+    async def call(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Carries out work on the client's thread with the analyzer's stub. Raises KernalyseError for every refusal."""
+
+        async def translated() -> T:
+            with translated_errors():
+                return await work(self._stub)
+
+        return await self._ask(translated())
+
+    async def cancel_run(self, run_id: str) -> Run:
+        """Raises KernalyseError."""
+        request = messages.AnalyzerServiceCancelRunRequest(run_id=run_id)
+        response = await self.call(lambda stub: stub.CancelRun(request, timeout=CALL_TIMEOUT_S))
+        return decode(response.run, Run)
+
+    async def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> None:
+        """Raises KernalyseError."""
+        request = messages.UpdateRunRequest(run_id=run_id, tags=tags, notes=notes)
+        await self.call(lambda stub: stub.UpdateRun(request, timeout=CALL_TIMEOUT_S))
+
+    async def delete_run(self, run_id: str) -> None:
+        """Raises KernalyseError."""
+        request = messages.DeleteRunRequest(run_id=run_id)
+        await self.call(lambda stub: stub.DeleteRun(request, timeout=CALL_TIMEOUT_S))
+
+    async def add_node(self, address: str, token: str, ca_certificate: bytes) -> NodeStatus:
+        """Raises KernalyseError."""
+        request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate)
+        response = await self.call(lambda stub: stub.AddNode(request, timeout=CALL_TIMEOUT_S))
+        return decode(response.node, NodeStatus)
+
+    async def remove_node(self, address: str) -> None:
+        """Raises KernalyseError."""
+        request = messages.RemoveNodeRequest(address=address)
+        await self.call(lambda stub: stub.RemoveNode(request, timeout=CALL_TIMEOUT_S))
+
+    async def hardware(self, key: HardwareKey) -> Hardware:
+        """Raises KernalyseError."""
+        request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
+        return decode(await self.call(lambda stub: stub.GetHardware(request, timeout=CALL_TIMEOUT_S)), Hardware)
+
+    async def update_hardware(self, key: HardwareKey, ceilings: Sequence[Ceiling], thresholds: Thresholds, etag: str) -> None:
+        """Sets what holds for every page of everybody. Raises KernalyseError."""
+        request = messages.UpdateHardwareRequest(
+            node_id=key.node_id,
+            device_id=key.device_id,
+            run_id=key.run_id,
+            ceilings=[encode(ceiling) for ceiling in ceilings],
+            thresholds=encode(thresholds),
+            etag=etag,
+        )
+        await self.call(lambda stub: stub.UpdateHardware(request, timeout=CALL_TIMEOUT_S))
+
+    async def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
+        """Raises KernalyseError."""
+        return await self._ask(self._table(query, timeout_s))
+
+    async def _table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
+        frames: list[pl.DataFrame] = []
+        total_row_count = 0
+        with translated_errors():
+            async for response in self._stub.GetTable(encode(query), timeout=timeout_s):
+                total_row_count = total_row_count or response.total_row_count
+                frames.append(await asyncio.to_thread(_frame, response.chunk.arrow_ipc))
+        rows = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
+        return TablePage(rows, total_row_count)
+
+    async def run_table(self, table_name: str, run_ids: tuple[str, ...], order_by: tuple[SortKey, ...] = ()) -> pl.DataFrame:
+        """All rows of a table of the runs. Raises KernalyseError."""
+        return (await self.table(TableQuery(table_name, run_ids, order_by=order_by))).rows
+
+    async def report(self, run_id: str, chosen: ReportFormat, baseline_run_id: str, allowed_differences: tuple[str, ...]) -> bytes:
+        """A report of the run, or of its comparison with the baseline where one is named, as a file. Raises KernalyseError."""
+        request = messages.ExportReportRequest(
+            run_id=run_id, format=chosen.value, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+        )
+        return await self.call(lambda stub: _joined(stub.ExportReport(request, timeout=REPORT_TIMEOUT_S)))
+
+    async def artifact(self, run_id: str, artifact_name: str) -> bytes:
+        """A file that the run has left on its node. Raises KernalyseError."""
+        return b"".join([part async for part in self.artifact_parts(run_id, artifact_name)])
+
+    async def artifact_parts(self, run_id: str, artifact_name: str) -> AsyncGenerator[bytes, None]:
+        """The same, part by part: the next is fetched when somebody asks for it. Raises KernalyseError."""
+        request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
+
+        async def begin(stub: Any) -> Any:
+            return stub.ReadArtifact(request)
+
+        stream = await self.call(begin)
+        try:
+            while (part := await self.call(lambda _: _next_part(stream))) is not None:
+                yield part
+        finally:
+            self._loop.call_soon_threadsafe(stream.cancel)
+
+    async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+
+    # ------------------------------------------------------------ the client's own thread
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._open())
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _open(self) -> None:
+        self._channel = open_async_channel(self._endpoint)
+        self._stub = AnalyzerServiceStub(self._channel)
+
+    async def _shut_down(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._channel.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _forever(self, watch: Callable[[], Awaitable[None]], fail: Callable[[str], None]) -> None:
+        """Watches again and again; returns when `watch` returns."""
+        failure_count = 0
+        while True:
+            began = self._loop.time()
+            try:
+                return await watch()
+            except KernalyseError as error:
+                if isinstance(error, NotFoundError):
+                    fail(error.message)
+                    self._on_news()
+                    return None
+                fail(_problem(error))
+            except Exception as error:
+                logger.exception("A stream of the analyzer could not be read")
+                fail(f"The analyzer's answer could not be read: {type(error).__name__}: {error}")
+            self._on_news()
+            failure_count = 0 if self._loop.time() - began > 10 else failure_count + 1
+            await asyncio.sleep(RETRY_S[min(failure_count, len(RETRY_S) - 1)])
+
+    async def _watch_nodes(self) -> None:
+        with translated_errors():
+            is_first = True
+            async for response in self._stub.WatchNodes(messages.WatchNodesRequest()):
+                gone = self.nodes.receive(
+                    tuple(decode(node, NodeStatus) for node in response.nodes),
+                    tuple(decode(run, Run) for run in response.runs),
+                    tuple(decode(reading, NodeTelemetry) for reading in response.telemetry),
+                    is_first,
+                )
+                for run in response.runs:
+                    self._start_over_where_replaced(decode(run, Run))
+                for address in response.removed_addresses:
+                    self.nodes.forget(address)
+                for run_id in (*gone, *response.deleted_run_ids):
+                    self._take_in_deletion(run_id)
+                changed = {decode(key, HardwareKey) for key in response.changed_hardware}
+                if changed or is_first:
+                    self._take_in_hardware(None if is_first else changed)
+                is_first = False
+                self._on_news()
+        raise _StreamEndedError("stream of nodes", found="its end")
+
+    def _take_in_deletion(self, run_id: str) -> None:
+        self.nodes.forget_run(run_id)
+        with self._lock:
+            memory = self._memories.get(run_id)
+            watch = self._watches.pop(run_id, None)
+        if memory is not None:
+            memory.end("It has been deleted.")
+        if watch is not None:
+            watch.cancel()
+
+    def _is_watched(self, run_id: str) -> bool:
+        watch = self._watches.get(run_id)
+        return watch is not None and not watch.done()
+
+    def _start_over_where_replaced(self, run: Run) -> None:
+        """A file that is followed has changed: its run is the same, its rows are others. Or a run that was not there is there now."""
+        with self._lock:
+            memory = self._memories.get(run.run_id)
+            if memory is None:
+                return
+            known = memory.run
+            is_replaced = known is not None and run.is_imported and known.spec.work != run.spec.work
+            is_back = known is None and memory.problem and not self._is_watched(run.run_id)
+            if not is_replaced and not is_back:
+                return
+            memory.start_over()
+            watch = self._watches.pop(run.run_id, None)
+            if watch is not None:
+                watch.cancel()
+            if run.run_id in self._viewer_counts:
+                self._watches[run.run_id] = self._spawn(self._watch_run_to_its_end(memory))
+        self.nodes.count_up()
+
+    def _take_in_hardware(self, changed: set[HardwareKey] | None) -> None:
+        """Has everything worked out anew for these devices; None: for all, of which some may have changed unseen."""
+        self.nodes.count_up()
+        with self._lock:
+            concerned = [memory for memory in self._memories.values() if changed is None or memory.hardware_keys & changed]
+            for memory in concerned:
+                if memory.run_id not in self._viewer_counts:
+                    del self._memories[memory.run_id]
+        for memory in concerned:
+            if memory.run is not None:  # else its stream is about to bring it all
+                older = self._reworks.get(memory.run_id)
+                if older is not None:
+                    older.cancel()  # its answers may come last, and are those of before
+                self._reworks[memory.run_id] = asyncio.get_running_loop().create_task(self._work_out_anew(memory))
+
+    async def _work_out_anew(self, memory: RunMemory) -> None:
+        next_event_index = memory.next_event_index
+        try:
+            answers = [await self._table(TableQuery(name, (memory.run_id,))) for name in TABLES_UNDER_CEILINGS]
+        except KernalyseError as error:
+            memory.fail(error.message)
+        else:
+            memory.replace({name: answer.rows for name, answer in zip(TABLES_UNDER_CEILINGS, answers, strict=True)}, next_event_index)
+        self._on_news()
+
+    async def _watch_run_to_its_end(self, memory: RunMemory) -> None:
+        async def watch() -> None:
+            request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
+            with translated_errors():
+                async for response in self._stub.WatchRun(request):
+                    frames = await asyncio.to_thread(frames_of, response.tables)
+                    run = decode(response.run, Run) if response.HasField("run") else None
+                    memory.receive(run, frames, response.next_event_index)
+                    self._on_news()
+            if memory.run is None or not memory.run.is_settled:
+                raise _StreamEndedError(f"stream of run {memory.run_id}", found="its end before the run's")
+            memory.is_complete = True
+            self._on_news()
+
+        with suppress(asyncio.CancelledError):
+            await self._forever(watch, memory.fail)
+
+
+class _StreamEndedError(KernalyseError):
+    """A stream without end has ended, as when its server stops."""
+
+    code = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
+
+
+def _problem(error: KernalyseError) -> str:
+    words = "refuses the dashboard's token" if isinstance(error, UnauthenticatedError) else "does not answer"
+    return f"The analyzer {words}: {error.message if isinstance(error, UnmetConditionError | UnauthenticatedError) else error.found}"
+
+
+async def _joined(parts: AsyncIterable[Any]) -> bytes:
+    return b"".join([part.chunk async for part in parts])
+
+
+async def _next_part(stream: Any) -> bytes | None:
+    """None: that was all. A node that has stopped sending is not waited for."""
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            response = await stream.read()
+    except TimeoutError as error:
+        raise UnavailableError("the file's node", found=f"nothing for {CALL_TIMEOUT_S:.0f} s") from error
+    return None if response is grpc.aio.EOF else response.chunk
+
+
+def frames_of(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
+    """By name of the table; a large one comes in several chunks."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for chunk in chunks:
+        parts.setdefault(chunk.table_name, []).append(_frame(chunk.arrow_ipc))
+    return {name: pl.concat(frames, how="vertical_relaxed", rechunk=False) for name, frames in parts.items()}
+
+
+def _frame(arrow_ipc: bytes) -> pl.DataFrame:
+    return pl.read_ipc_stream(io.BytesIO(arrow_ipc))

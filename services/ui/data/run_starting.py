@@ -1,0 +1,195 @@
+"""Runs that the dashboard starts: checked, with what has to travel before, and queued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kernalyse.bundle import pack
+from kernalyse.services.core.artifacts import DIRECTORY_LIST
+from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
+from kernalyse.services.core.model import (
+    CommandProfile,
+    KernelDefinition,
+    KernelSource,
+    KernelSweep,
+    ModelRun,
+    Run,
+    RunSpec,
+    RunState,
+    TableQuery,
+    Work,
+)
+from kernalyse.services.core.protobuf import decode, decode_json, encode
+from kernalyse.services.core.reruns import (
+    RESUME_COLUMNS,
+    SPEC_ARTIFACT,
+    StoppedSweep,
+    bundle_artifact_name,
+    continuation_spec,
+    repetition_spec,
+)
+from kernalyse.services.ui.data.client import CALL_TIMEOUT_S, AnalyzerClient
+from kernalyse.services.ui.forms.form import SourceKernels
+from kernalyse.services.ui.uploads.given_files import GivenFile
+from kernalyse.v1 import analyzer_service_pb2 as messages
+
+CHUNK_BYTES: Final = 512 * 1024
+UPLOAD_TIMEOUT_S: Final = 600.0
+MAX_SOURCE_BYTES: Final = 4 * 1024 * 1024  # as nodes take
+
+
+async def kernels_of_node(client: AnalyzerClient, node_id: str) -> tuple[KernelDefinition, ...]:
+    """Its catalogue. node_id: empty for the analyzer's choice. Raises KernalyseError."""
+
+    async def call(stub: Any) -> tuple[KernelDefinition, ...]:
+        request = messages.AnalyzerServiceListKernelsRequest(node_id=node_id)
+        response = await stub.ListKernels(request, timeout=CALL_TIMEOUT_S)
+        return tuple(decode(kernel, KernelDefinition) for kernel in response.kernels)
+
+    return await client.call(call)
+
+
+async def kernels_of_source(client: AnalyzerClient, node_id: str, file: GivenFile) -> SourceKernels:
+    """What the node says of a file's kernels. Raises KernalyseError."""
+    source = KernelSource(file.name, await asyncio.to_thread(_text, file))
+
+    async def call(stub: Any) -> SourceKernels:
+        request = messages.AnalyzerServiceListKernelsRequest(node_id=node_id, source=encode(source))
+        response = await stub.ListKernels(request, timeout=CALL_TIMEOUT_S)
+        return SourceKernels(source, tuple(decode(kernel, KernelDefinition) for kernel in response.kernels), tuple(response.notices))
+
+    return await client.call(call)
+
+
+async def check_run(client: AnalyzerClient, spec: RunSpec, node_id: str) -> Run | KernalyseError:
+    """The run that it would be, or why it would be refused."""
+    try:
+        return await _start(client, spec, node_id, validate_only=True)
+    except KernalyseError as error:
+        return error
+
+
+async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[GivenFile], node_id: str) -> Run:
+    """Queues it, its files first. Raises KernalyseError."""
+    if bundle:
+        is_sweep = isinstance(spec.work, KernelSweep)
+        digest = await _upload(client, await asyncio.to_thread(_packed, bundle, with_directory_list=is_sweep), node_id)
+        spec = replace(spec, work=_with_bundle(spec.work, digest))
+    return await _start(client, spec, node_id, validate_only=False)
+
+
+async def start_again(client: AnalyzerClient, run: Run) -> Run:
+    """The run once more, as exactly as its node has kept it. Raises KernalyseError."""
+    return await _start_kept(client, run, repetition_spec(await _kept_spec(client, run)))
+
+
+async def start_rest(client: AnalyzerClient, run: Run, *, retries_failed: bool) -> Run:
+    """What is left of a sweep. Raises KernalyseError."""
+    spec, stopped = await _kept_spec(client, run), await _stopped_sweep(client, run)
+    return await _start_kept(client, run, continuation_spec(spec, stopped, further_budget_ns(run), retries_failed=retries_failed))
+
+
+async def _start_kept(client: AnalyzerClient, run: Run, spec: RunSpec) -> Run:
+    kernels = spec.work.kernels if isinstance(spec.work, KernelSweep) else ()
+    for digest in sorted({kernel.bundle_digest for kernel in kernels if kernel.bundle_digest is not None}):
+        with suppress(ArtifactNotFoundError):  # the node says so itself when they are nowhere
+            await _upload(client, await client.artifact(run.run_id, bundle_artifact_name(digest)), run.node_id)
+    return await _start(client, spec, run.node_id, validate_only=False)
+
+
+async def _stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
+    pages = {name: await client.table(TableQuery(name, (run.run_id,), columns=columns)) for name, columns in RESUME_COLUMNS.items()}
+    return StoppedSweep(run, **{name: page.rows.to_dicts() for name, page in pages.items()})
+
+
+def further_budget_ns(run: Run) -> int | None:
+    """The same once more for a search that has spent its own; None: what is left."""
+    sweep = run.spec.work
+    return sweep.budget_ns if isinstance(sweep, KernelSweep) and run.state is RunState.SUCCEEDED else None
+
+
+async def _kept_spec(client: AnalyzerClient, run: Run) -> RunSpec:
+    if not isinstance(run.spec.work, KernelSweep):
+        return run.spec
+    try:
+        return decode_json(await client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec)
+    except ArtifactNotFoundError:  # it never began, or its artifacts have been deleted
+        return run.spec
+
+
+async def _start(client: AnalyzerClient, spec: RunSpec, node_id: str, *, validate_only: bool) -> Run:
+    request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=encode(spec), validate_only=validate_only)
+
+    async def call(stub: Any) -> Run:
+        return decode((await stub.StartRun(request, timeout=CALL_TIMEOUT_S)).run, Run)
+
+    return await client.call(call)
+
+
+def _with_bundle(work: Work, digest: str) -> Work:
+    match work:
+        case KernelSweep(kernels):
+            return replace(work, kernels=tuple(replace(kernel, bundle_digest=digest) for kernel in kernels))
+        case CommandProfile() | ModelRun():
+            return replace(work, bundle_digest=digest)
+        case _:
+            return work
+
+
+async def _upload(client: AnalyzerClient, data: bytes, node_id: str) -> str:
+    """The bundle's digest on the node."""
+
+    def requests() -> Iterator[messages.AnalyzerServiceUploadBundleRequest]:
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
+
+    async def call(stub: Any) -> str:
+        digest: str = (await stub.UploadBundle(requests(), timeout=UPLOAD_TIMEOUT_S)).digest
+        return digest
+
+    return await client.call(call)
+
+
+def _packed(files: Sequence[GivenFile], *, with_directory_list: bool) -> bytes:
+    """with_directory_list: they are headers, all in one directory."""
+    try:
+        for file in files:
+            _mark_program(file.path)
+        named = {file.name: file.path for file in files}
+        if with_directory_list:  # beside the files, whose names are ids
+            named[DIRECTORY_LIST] = files[0].path.with_name("directories")
+            named[DIRECTORY_LIST].write_text(".\n")
+        return pack(named)
+    except OSError as error:
+        raise _gone(error) from error
+
+
+def _mark_program(path: Path) -> None:
+    """A browser tells no modes: what begins like a program may be executed."""
+    with path.open("rb") as opened:
+        head = opened.read(4)
+    path.chmod(0o700 if head.startswith(b"#!") or head == b"\x7fELF" else 0o600)
+
+
+def _text(file: GivenFile) -> str:
+    if file.size_bytes > MAX_SOURCE_BYTES:
+        raise _no_source(file, f"{file.size_bytes} bytes")
+    try:
+        return file.path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise _gone(error) from error
+    except UnicodeDecodeError as error:
+        raise _no_source(file, "a file that is not text") from error
+
+
+def _no_source(file: GivenFile, found: str) -> InvalidSourceError:
+    return InvalidSourceError(f"file {file.name}", found=found, expected=f"CUDA C++ text of at most {MAX_SOURCE_BYTES} bytes")
+
+
+def _gone(error: OSError) -> NotFoundError:
+    return NotFoundError("file that was given", found=error.strerror or "an error", remedy="Give it again.")

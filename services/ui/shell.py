@@ -1,0 +1,69 @@
+"""The frame of every page, which a browser has at once, and how Panel's components look: one style sheet over the colours of tokens.css."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import panel as pn
+from bokeh.resources import Resources as BokehResources
+from jinja2 import Environment, Template
+from panel.io.resources import Resources, bundle_resources
+from panel.theme.base import Design, Inherit, Theme
+from panel.viewable import Viewable
+
+from kernalyse.services.ui.catalog import CHARTS, PAGES
+
+ASSET_DIRECTORY: Final = Path(__file__).parent / "assets"
+
+
+def _asset_version() -> str:
+    """Changes with the assets, so that browsers never mix those of two versions."""
+    content = b"".join(path.read_bytes() for path in sorted(ASSET_DIRECTORY.iterdir()))
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+ASSET_URL: Final = f"/assets/{_asset_version()}"
+
+
+class DashboardTheme(Theme):
+    """No colours of its own: tokens.css has those of light and dark, and the browser changes from one to the other."""
+
+    _name = "default"
+
+
+class DashboardDesign(Design):
+    """Panel's own style sheets, then ours."""
+
+    modifiers: ClassVar[dict[type[Viewable], dict[str, Any]]] = {Viewable: {"stylesheets": [Inherit, f"{ASSET_URL}/components.css"]}}
+    _themes: ClassVar[dict[str, type[Theme]]] = {"default": DashboardTheme, "dark": DashboardTheme}
+
+
+NAVIGATION: Final = {name: page.title for name, page in PAGES.items()}
+"""The titles of all pages in their order, by the path of the URL."""
+
+PLACES: Final = (*PAGES, *(f"charts/{name}" for name in CHARTS))
+"""Paths of all pages and charts. At each the frame is served, and the page of the application at the same with a slash at its end."""
+
+
+def frame_of(place: str, theme: str) -> str:
+    """Return the HTML of the frame around a page, or around a chart that stands alone."""
+    entry = PAGES.get(place) or CHARTS[place.removeprefix("charts/")]
+    pages = NAVIGATION if place in PAGES else {}
+    values = {"title": f"{entry.title} · kernalyse", "place": place, "pages": pages, "theme": theme, "assets": ASSET_URL}
+    return _template().render(**values, **_resources())
+
+
+@cache
+def _template() -> Template:
+    return Environment(autoescape=True).from_string((ASSET_DIRECTORY / "shell.html").read_text())
+
+
+@cache
+def _resources() -> dict[str, Any]:
+    """URLs of the scripts and style sheets that Panel's components stand on, all of this server."""
+    pn.extension("tabulator", "modal")
+    bundle = bundle_resources(None, Resources.from_bokeh(BokehResources(mode="server", root_url="/"), absolute=True))
+    return {"scripts": [file.url for file in bundle.js_files], "styles": [file.url for file in bundle.css_files]}

@@ -1,0 +1,364 @@
+"""One browser tab: its view, its pages, and when they are brought up to date.
+
+The server changes components and the browser draws; after the animation frame in which an update was drawn it acknowledges it. A tab
+that owes two acknowledgements (slow, hidden, or gone) gets nothing until it has caught up, and then all that is new at once: components
+read from memory where they stopped, so nothing piles up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import panel as pn
+import param
+from bokeh.document import Document
+from panel.io.state import set_curdoc
+
+from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.model import Run, RunState
+from kernalyse.services.ui.browser import Browser
+from kernalyse.services.ui.catalog import CHARTS, PAGES
+from kernalyse.services.ui.components.base import Component, Text, html, joined
+from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.memory import Overview, RunMemory
+from kernalyse.services.ui.shell import DashboardDesign
+from kernalyse.services.ui.theme import PALETTES, Palette
+from kernalyse.services.ui.uploads.handlers import Uploads
+from kernalyse.services.ui.view import View, to_query
+
+MAX_UNACKNOWLEDGED: Final = 2
+MAX_UPDATE_SHARE: Final = 0.65
+"""Of the server's one core for updates of all tabs: more delays the pages' own requests, less the updates."""
+
+COST_SMOOTHING_RATIO: Final = 0.1
+"""Of a new cost in the average: one slow update must not stop the tabs, a busy machine has to show within a second."""
+
+FILLING: Final = (
+    """{% from macros import embed %}{{ embed(roots.main) }}<div id="browser">{{ embed(roots.browser) }}</div>{{ plot_script }}"""
+)
+
+logger = logging.getLogger(__name__)
+
+
+class UpdatePace:
+    """How long every session waits between two updates of its page, by what updates have cost of late.
+
+    Args:
+        min_interval_s: while the server keeps up.
+    """
+
+    def __init__(self, min_interval_s: float) -> None:
+        self._min_interval_s = min_interval_s
+        self._cost_s = 0.0
+        self.session_count = 0
+
+    def record(self, cost_s: float) -> None:
+        """Processor time of one update: the pace slows down before a queue builds up."""
+        self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
+
+    @property
+    def interval_s(self) -> float:
+        return max(self._min_interval_s, self.session_count * self._cost_s / MAX_UPDATE_SHARE)
+
+
+class Context:
+    """What the components of one tab stand on: the analyzer's client, the view, and the runs that it shows.
+
+    Args:
+        wake: has the tab brought up to date soon.
+        uploads: what browsers send to the server; None: nothing of others.
+    """
+
+    def __init__(
+        self, client: AnalyzerClient, view: View, browser: Browser, wake: Callable[[], None], uploads: Uploads | None = None
+    ) -> None:
+        self.client = client
+        self.uploads = uploads or Uploads(client)
+        self.browser = browser
+        self.secrets: dict[str, str] = {}  # that are typed but not sent; the browser does not keep them
+        self._forms: dict[str, tuple[param.Parameterized, tuple[str, ...]]] = {}
+        self.view = view
+        self.wake = wake
+        self.update_count = 0  # another for each update: what several components need is worked out once for it
+        self.has_new_inputs = False  # set by what shows other inputs, for this update
+        self.problem = ""  # why something that the user asked for was not done, one sentence
+        self._memories: dict[str, RunMemory] = {}
+        self._used: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def palette(self) -> Palette:
+        return PALETTES[self.view.theme]
+
+    @property
+    def overview(self) -> Overview:
+        """The nodes and the newest runs."""
+        return self.client.nodes.overview()
+
+    def shown_run_ids(self) -> list[str]:
+        """Return the runs of the view; where it names none, the newest running one, else the newest."""
+        runs = self.overview.runs
+        newest = next((run for run in runs if run.state is RunState.RUNNING), next(iter(runs), None))
+        return self.view.runs or ([] if newest is None else [newest.run_id])
+
+    def memories(self, run_ids: list[str]) -> tuple[RunMemory, ...]:
+        """Return what is known of the runs, which are watched from now on, until an update passes in which nobody asks for them."""
+        for run_id in run_ids:
+            self._used.add(run_id)
+            if run_id not in self._memories:
+                self._memories[run_id] = self.client.look_at(run_id)
+        return tuple(self._memories[run_id] for run_id in run_ids)
+
+    def known_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Return these runs as far as they are known. Only the newest are in the overview: others are looked at for their own sake."""
+        newest = {run.run_id: run for run in self.overview.runs}
+        found = (newest.get(run_id) or self.memories([run_id])[0].run for run_id in run_ids)
+        return [run for run in found if run is not None]
+
+    def keep(self, name: str, form: param.Parameterized, names: Sequence[str]) -> None:
+        """Keep what is typed into a form when the page is loaded again, or the server restarted.
+
+        Args:
+            name: no other form of the dashboard has it.
+            names: of the form's parameters.
+        """
+        first = {key: getattr(form, key) for key in names}
+        found = {**self.browser.found_drafts, **self.browser.drafts}.get(name, {})
+        form.param.update(**{key: value for key, value in found.items() if key in names})
+        self._forms[name] = (form, tuple(names))
+
+        def changed(*_events: Any) -> None:
+            values = {key: getattr(form, key) for key in names if getattr(form, key) != first[key]}
+            self.browser.drafts = {**self.browser.found_drafts, **self.browser.drafts, name: values}
+
+        form.param.watch(changed, list(names))
+
+    def find_drafts(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over what the browser has kept."""
+        for name, (form, names) in self._forms.items():
+            form.param.update(**{key: value for key, value in found.get(name, {}).items() if key in names})
+
+    def visit(self, address: str) -> None:
+        """Show another view, as a link to it does."""
+        self.browser.visited = [address, -self.update_count]  # the browser counts upwards
+
+    def carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that the user asked for; the page says so where it is refused."""
+        task = asyncio.ensure_future(self._carried_out(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carried_out(self, work: Coroutine[Any, Any, None]) -> None:
+        self.problem = ""
+        try:
+            await work
+        except KernalyseError as error:
+            self.problem = error.message
+        except Exception as error:
+            logger.exception("What a user asked for could not be done")
+            self.problem = f"This could not be done: {type(error).__name__}. The log of the dashboard's server has more."
+        self.wake()
+
+    def begin_update(self) -> None:
+        """Start to count which runs are asked for; an id that a link gave in part is completed."""
+        self.update_count += 1
+        self.has_new_inputs = False
+        self._used.clear()
+        known = {run_id: memory.run.run_id for run_id, memory in self._memories.items() if memory.run is not None}
+        told = list(dict.fromkeys(known.get(run_id, run_id) for run_id in self.view.runs))
+        if told != self.view.runs:
+            self.view.runs = told
+
+    def end_update(self) -> None:
+        """Look away from the runs that nobody asked for."""
+        for run_id in set(self._memories) - self._used:
+            del self._memories[run_id]
+            self.client.look_away(run_id)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._used.clear()
+        self.end_update()
+
+
+class Tab:
+    """Shows pages in one browser tab.
+
+    Args:
+        place: path of the first, such as "live" or "charts/roofline".
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        client: AnalyzerClient,
+        place: str,
+        query: Mapping[str, str],
+        pace: UpdatePace,
+        on_close: Callable[[Tab], None],
+        uploads: Uploads | None = None,
+    ) -> None:
+        self._document = document
+        self._entries = PAGES if place in PAGES else {place: CHARTS[place.removeprefix("charts/")]}
+        self._views = {name: entry.view() for name, entry in self._entries.items()}
+        self._pages: dict[str, Component] = {}
+        self._places: dict[str, pn.Column] = {}  # of the pages; those that are not shown are hidden, and need not be drawn again
+        self._pace = pace
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._last_update_time = 0.0
+        self._is_scheduled = False
+        self._has_news = False
+        self._is_closed = False
+        self._fault = ""  # of the page that is shown
+        self.browser = Browser()
+        self.context = Context(client, View(), self.browser, self.wake, uploads)
+        self._banner = Text(classes=("banner", "bad"))
+        self.main = pn.Column(self._banner, css_classes=["main"], sizing_mode="stretch_width")
+        self._palette = self.context.palette
+        self._read(place, query)
+        self._show_page()
+        for watched in (self.context.view, *self._views.values()):
+            watched.param.watch(self._changed, list(watched.names()))
+        if place in PAGES:  # a chart that stands alone shows what its address says, for whoever has a link to it
+            self.browser.param.watch(self._visited, "visited")
+        self.browser.param.watch(self._acknowledged, "acknowledged")
+        self.browser.param.watch(self._recolored, "theme")
+        self.browser.param.watch(lambda event: self.context.find_drafts(event.new), "found_drafts")
+        pace.session_count += 1
+        document.on_session_destroyed(self._closed)
+
+    # ------------------------------------------------------------ the view and its address
+
+    def _read(self, page: str, query: Mapping[str, str]) -> None:
+        self._page = page
+        self.context.view.read(query)
+        self._views[page].read(query)
+
+    def _address(self, page: str) -> str:
+        return f"/{page}?{to_query(self.context.view, self._views[page])}"
+
+    def _visited(self, event: Any) -> None:
+        """The user has followed a link, or gone back."""
+        parts = urlsplit(event.new[0])
+        page = parts.path.strip("/")
+        if page in self._views:
+            if page != self._page:
+                self.browser.left = self._address(self._page)
+            self._read(page, {"theme": self.context.view.theme, **dict(parse_qsl(parts.query))})  # a link without one leaves the colours
+            self.wake()
+
+    def _recolored(self, event: Any) -> None:
+        self.context.view.theme = event.new
+
+    def _changed(self, *_events: Any) -> None:
+        self.wake()
+
+    # ------------------------------------------------------------ updates
+
+    def wake(self) -> None:
+        """Bring the page up to date soon: there may be something new. On the server's loop."""
+        self._has_news = True
+        if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
+            return
+        self._is_scheduled = True
+        delay_s = self._last_update_time + self._pace.interval_s - self._loop.time()
+        self._loop.call_later(max(0.0, delay_s), self._enter_document)
+
+    def _owes_acknowledgements(self) -> bool:
+        return self.browser.acknowledged < 0 or self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED
+
+    def _acknowledged(self, _event: Any) -> None:
+        if self._has_news or self.browser.sent == 0:
+            self.wake()
+
+    def _enter_document(self) -> None:
+        if not self._is_closed:
+            self._document.add_next_tick_callback(self._update)  # type: ignore[arg-type]  # Bokeh awaits it
+
+    async def _update(self) -> None:
+        """Run as a coroutine on the loop: Bokeh 3.10 calls what is none on another thread."""
+        self._is_scheduled = False
+        self._has_news = False
+        self._last_update_time = self._loop.time()
+        begin_s = time.thread_time()
+        # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message.
+        with set_curdoc(self._document), pn.io.hold(self._document, freeze=True):
+            self._show_page()
+            # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
+            self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1
+        self._pace.record(time.thread_time() - begin_s)
+
+    def _show_page(self) -> None:
+        context = self.context
+        context.begin_update()
+        if context.palette is not self._palette:
+            self._palette = context.palette
+            self._close_pages()  # charts and names are drawn in the colours of the other theme
+            self.main[:] = [self._banner]
+        page = self._pages.get(self._page)
+        if page is None:
+            page = self._pages[self._page] = self._entries[self._page].component(context, self._views[self._page])
+        self._update_page(page)
+        if self._page not in self._places:
+            self._places[self._page] = pn.Column(page.layout, sizing_mode="stretch_width")
+            self.main.append(self._places[self._page])
+            context.has_new_inputs = True
+        for name, place in self._places.items():
+            if place.visible != (name == self._page):
+                place.visible = name == self._page
+        run_ids = context.shown_run_ids()
+        run = self.context.memories(run_ids)[0].run if len(run_ids) == 1 else None
+        subject = "" if run is None else run.title
+        context.end_update()
+        links = {name: self._address(name) if name == self._page else f"/{name}?{to_query(context.view)}" for name in self._views}
+        self.browser.param.update(
+            subject=subject,
+            address=self._address(self._page),
+            title=f"{self._entries[self._page].title} · kernalyse",
+            links=links,
+            out=page.out,
+            theme=context.view.theme,
+        )
+
+    def _update_page(self, page: Component) -> None:
+        """A fault of one component must neither stop the page without a word nor be logged ten times a second."""
+        context, problem = self.context, ""
+        try:
+            page.update()
+        except Exception as error:
+            problem = f"This page could not be brought up to date: {type(error).__name__}. Its server's log has more; reload the page."
+            if problem != self._fault:
+                logger.exception("A page could not be brought up to date")
+        self._fault = problem
+        said = [html('<p role="alert">{}</p>', sentence) for sentence in (context.problem, problem) if sentence]
+        if context.overview.problem:
+            said.append(html('<p role="alert"><strong>Analyzer unreachable, trying again.</strong> {}</p>', context.overview.problem))
+        self._banner.show(joined(said))
+
+    def _close_pages(self) -> None:
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+        self._places.clear()
+
+    def _closed(self, _context: Any) -> None:
+        self._is_closed = True
+        self._pace.session_count -= 1
+        self._close_pages()
+        self.context.close()
+        self._on_close(self)
+
+
+def template_of(tab: Tab) -> pn.Template:
+    """Return what the frame of the page is filled with."""
+    template = pn.Template(FILLING, design=DashboardDesign)
+    template.add_panel("main", tab.main)
+    template.add_panel("browser", tab.browser)
+    return template

@@ -14,12 +14,12 @@ SOURCE = """(name) => {
 
 
 IS_DRAWN = """() => {
-  const inner = (element) => (element.shadowRoot ? words(element.shadowRoot) : "")
+  const inner = (element) => (element.shadowRoot && element.checkVisibility() ? words(element.shadowRoot) : "")
   const words = (root) => [root.textContent, ...[...root.querySelectorAll("*")].map(inner)].join(" ")
   const isReady = document.documentElement.dataset.ready !== undefined
   return isReady && !/Waiting for|Asking the analyzer|on its way|Working out/.test(words(document.querySelector("main")))
 }"""
-"""Whether a page is ready, and nothing that it asked for is on its way."""
+"""Whether a page is ready, and nothing that it asked for is on its way. Pages that were left are hidden, and ask no more."""
 
 
 def column(page: Page, layer: str, name: str) -> list[Any]:

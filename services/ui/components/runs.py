@@ -108,7 +108,9 @@ class RunHeader(LiveChart):
         self._title = Text(classes=("run-name",), styles={"flex": "1 1 200px"})
         self._exports = Text(classes=("menu",), sizing_mode=None)
         self._cancel = pn.widgets.Button(label="Cancel", color="danger", visible=False, margin=0, on_click=self._asked_to_cancel)
-        self._progress = pn.indicators.Progress(value=0, max=PROGRESS_STEPS, visible=False, sizing_mode="stretch_width", height=7, margin=0)
+        self._progress = pn.indicators.Progress(
+            value=0, max=PROGRESS_STEPS, visible=False, sizing_mode="stretch_width", height=7, margin=(0, 0, 8, 0)
+        )
         self._facts = Text()
         self._tags = pn.widgets.TextInput(
             label="Tags", placeholder="nightly, before", max_length=300, sizing_mode="stretch_width", margin=0

@@ -10,7 +10,6 @@ import math
 import signal
 import ssl
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from kernalyse.services.core.rpc import read_or_create_token
 from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate
+from kernalyse.services.ui.components.base import is_loop_running
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.shell import PLACES, DashboardDesign, frame_of
@@ -106,7 +106,6 @@ class Dashboard:
     def __init__(self, settings: UiSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
         self._tabs: set[Tab] = set()
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
@@ -181,7 +180,7 @@ class Dashboard:
     def _open_tab(self) -> Any:
         """Bokeh 3.10 asks for it on another thread: what a tab stands on belongs to the loop."""
         document = pn.state.curdoc
-        if threading.get_ident() == self._thread_id:
+        if is_loop_running():
             return self._opened(document)
         return asyncio.run_coroutine_threadsafe(self._opened_on_loop(document), self._loop).result()
 

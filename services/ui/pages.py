@@ -65,6 +65,11 @@ if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
 
 
+def beside(aside: Any, stage: Any) -> pn.Column:
+    """Return a page with a list at the left of its charts."""
+    return pn.Column(pn.Column(aside, stage, css_classes=["two"], sizing_mode="stretch_width"), sizing_mode="stretch_width")
+
+
 class LivePage(Component):
     """Lays out what the page shows; what a run does not have is left out."""
 
@@ -91,7 +96,7 @@ class LivePage(Component):
         self._always = [header.layout, grid, self._results.layout]
         self._stage: Any = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
         aside = pn.Column(runs, nodes, css_classes=["aside"], sizing_mode="stretch_width")
-        self.layout = pn.Column(aside, self._stage, css_classes=["two"], sizing_mode="stretch_width")
+        self.layout = beside(aside, self._stage)
 
     def update(self) -> None:
         super().update()
@@ -138,7 +143,7 @@ class RooflinePage(Component):
         self._diagnosed = pn.Column(chart, point, css_classes=["diagnosed"], sizing_mode="stretch_width")
         self._always = [choices.layout, self._diagnosed, hardware.layout, points.layout]
         self._stage = pn.Column(*self._always, css_classes=["stage"], sizing_mode="stretch_width")
-        self.layout = pn.Column(runs, self._stage, css_classes=["two"], sizing_mode="stretch_width")
+        self.layout = beside(runs, self._stage)
 
     def update(self) -> None:
         super().update()
@@ -342,7 +347,7 @@ class NodesPage(Component):
         stage = pn.Column(facts, self._of_node, css_classes=["stage"], sizing_mode="stretch_width")
         self._stage = stage
         self._facts = facts
-        self.layout = pn.Column(aside, stage, css_classes=["two"], sizing_mode="stretch_width")
+        self.layout = beside(aside, stage)
 
     def update(self) -> None:
         super().update()

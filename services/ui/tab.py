@@ -207,8 +207,7 @@ class Tab:
         self._document = document
         self._entries = PAGES if place in PAGES else {place: CHARTS[place.removeprefix("charts/")]}
         self._views = {name: entry.view() for name, entry in self._entries.items()}
-        self._pages: dict[str, Component] = {}
-        self._places: dict[str, pn.Column] = {}  # of the pages; those that are not shown are hidden, and need not be drawn again
+        self._pages: dict[str, Component] = {}  # those that are not shown are hidden, and need not be drawn again
         self._pace = pace
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
@@ -306,13 +305,11 @@ class Tab:
         if page is None:
             page = self._pages[self._page] = self._entries[self._page].component(context, self._views[self._page])
         self._update_page(page)
-        if self._page not in self._places:
-            self._places[self._page] = pn.Column(page.layout, sizing_mode="stretch_width")
-            self.main.append(self._places[self._page])
+        if page.layout not in list(self.main):  # in no column of its own: Bokeh gives figures of own JavaScript no frame so far down
+            self.main.append(page.layout)
             context.has_new_inputs = True
-        for name, place in self._places.items():
-            if place.visible != (name == self._page):
-                place.visible = name == self._page
+        for name, known in self._pages.items():
+            known.layout.visible = name == self._page
         run_ids = context.shown_run_ids()
         run = self.context.memories(run_ids)[0].run if len(run_ids) == 1 else None
         subject = "" if run is None else run.title
@@ -346,7 +343,6 @@ class Tab:
         for page in self._pages.values():
             page.close()
         self._pages.clear()
-        self._places.clear()
 
     def _closed(self, _context: Any) -> None:
         self._is_closed = True

@@ -25,6 +25,14 @@ WITH_ROOFLINE: Final = {"live": ("Roofline", "live_roofline"), "roofline": ("Roo
                         "compare": ("Roofline, before and after", "compared_roofline")}  # fmt: skip
 """Pages with a chart of one form: the card and the figure of each."""
 
+COLLAPSED_FIGURES: Final = """() => {
+  const viewed = (view) => [view, ...[...view.children()].flatMap(viewed)]
+  const figures = Bokeh.index.roots.flatMap(viewed).filter(({model}) => model.type === "Figure")
+  const shown = figures.filter(({el}) => el.checkVisibility() && el.offsetWidth > 0)
+  return shown.filter(({model, el}) => !(model.inner_width > 0.3 * el.offsetWidth)).map(({model}) => [model.id, model.inner_width])
+}"""
+"""Charts whose frame takes less than 0.3 of their width, with its width in pixels."""
+
 WRONG_MODELS: Final = """() => {
   const [shown] = Bokeh.documents
   const viewed = (view) => [view.model, ...[...view.children()].flatMap(viewed)]
@@ -81,6 +89,7 @@ def test_every_page_and_every_chart_is_drawn_without_a_word_on_the_console(
         page.wait_for_function("() => Bokeh.index.roots.every((view) => view.has_finished())")
     expect(page.locator(".banner")).to_be_hidden()
     page.wait_for_timeout(300)  # what is wrong may be told by the next update
+    eventually(lambda: page.evaluate(COLLAPSED_FIGURES) == [])
     assert said == []
 
 
@@ -112,3 +121,13 @@ def follow(page: Page, address: str) -> None:
         }""",
         address,
     )
+
+
+def test_a_heatmap_whose_height_never_changes_has_its_frame(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", seconds=0.05, sizes=(4_096, 8_192, 16_384, 32_768, 65_536))
+    eventually(lambda: visit.dashboard.run(run.run_id).state is RunState.SUCCEEDED)
+    page = visit.open(f"/kernels?runs={run.run_id}&heat_x=kernel&heat_y=N")
+    wait_for_cells = "(count) => Bokeh.documents[0].get_model_by_name('heatmap:cells')?.length === count"
+    page.wait_for_function(wait_for_cells, arg=5)
+    page.wait_for_timeout(1000)
+    assert page.evaluate(COLLAPSED_FIGURES) == []

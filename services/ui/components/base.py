@@ -83,7 +83,7 @@ def on_loop(call: Callable[..., None]) -> Callable[..., None]:
             call(*arguments)
 
         document = pn.state.curdoc
-        if document is None or _is_loop_running():
+        if document is None or is_loop_running():
             call(*arguments)
         else:
             document.add_next_tick_callback(entered)  # type: ignore[arg-type]  # Bokeh awaits it
@@ -91,7 +91,8 @@ def on_loop(call: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _is_loop_running() -> bool:
+def is_loop_running() -> bool:
+    """Return whether this thread is that of a running loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -303,9 +303,8 @@ class HeatmapChart(KernelChart):
             self.view.param.update(**{name: event.new})
 
     def show_figure(self, is_shown: bool) -> None:
-        for part in (self._walked, self._axis_row):
-            if part.visible != (is_shown or (part is self._axis_row and self._made is not None)):
-                part.visible = not part.visible
+        self._walked.visible = is_shown
+        self._axis_row.visible = is_shown or self._made is not None
 
     def draw(self, answer: ChartRows) -> str:
         charted, rows, view = self.charted, answer.rows, self.view

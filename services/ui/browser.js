@@ -153,6 +153,24 @@ export function render({model}) {
   const kept = sessionStorage.getItem(drafts)
   if (kept !== null) model.found_drafts = JSON.parse(kept)
 
+  // ------------------------------------------------------------ what has the focus
+
+  // Tables and lists are drawn anew with what arrives: the focus stays on the link that leads to the same place.
+  let [focused, among] = [null, null]
+  const redrawn = new MutationObserver(() => {
+    if (focused.isConnected || document.activeElement !== document.body) return
+    const href = focused.getAttribute("href")
+    if (href) [...among.querySelectorAll("a")].find((link) => link.getAttribute("href") === href)?.focus({preventScroll: true})
+  })
+  const keepFocus = (event) => {
+    focused = event.composedPath()[0]
+    among = focused.getRootNode()
+    among.addEventListener("focusin", keepFocus, {signal}) // the document hears of no step within a shadow root
+    redrawn.disconnect()
+    redrawn.observe(among, {childList: true, subtree: true})
+  }
+  document.addEventListener("focusin", keepFocus, {signal})
+
   // ------------------------------------------------------------ a server that went away
 
   const lost = document.getElementById("lost")
@@ -194,7 +212,10 @@ export function render({model}) {
     })
   })
 
-  model.on("remove", () => over.abort())
+  model.on("remove", () => {
+    over.abort()
+    redrawn.disconnect()
+  })
   showAddress()
   showSubject()
   model.acknowledged = model.sent

@@ -218,7 +218,7 @@ class LayersPage(Component):
         inside, kernels = LayerText(layers, layers_inside), LayerText(layers, layer_kernels)
         table = LayerTable(context, view, layers)
         self._passes: pn.Column | None = None
-        self._first = FirstVisit(context, "layers")
+        self._first = FirstVisit(context, "layers", lambda: layers.has_none and not any(map(is_of_model, layers.runs)))
         self.parts = (layers, choices, tree, runners, facts, inside, kernels, kinds, table, self._first)
         of_layer = pn.Column(inside, kernels, css_classes=["of-layer"], sizing_mode="stretch_width")
         self._always = (choices, tree)
@@ -234,7 +234,8 @@ class LayersPage(Component):
             self._passes = self._made_passes()
         has_layers = self._layers.place is not None and not self._layers.missing
         wanted = [*self._always, *(self._of_layers if has_layers else ()), *([self._passes] if has_passes else ()), self._table]
-        wanted = [self._first] if self._first.is_shown else wanted
+        if self._first.is_shown:
+            wanted = [*([] if has_no_runs(self.context) else self._always), self._first]
         lay_out(self.context, self._stage, [getattr(part, "layout", part) for part in wanted])
 
     def _made_passes(self) -> pn.Column:

@@ -79,14 +79,26 @@ def on_loop(call: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(call)
     def called(*arguments: Any) -> None:
+        if is_loop_running():
+            call(*arguments)
+        else:
+            locked(call)(*arguments)
+
+    return called
+
+
+def locked(call: Callable[..., None]) -> Callable[..., None]:
+    """Return a callback for messages of own JavaScript that change what is shown: Panel passes them on without the document's lock."""
+
+    @wraps(call)
+    def called(*arguments: Any) -> None:
         async def entered() -> None:
             call(*arguments)
 
-        document = pn.state.curdoc
-        if document is None or is_loop_running():
+        if pn.state.curdoc is None:
             call(*arguments)
         else:
-            document.add_next_tick_callback(entered)  # type: ignore[arg-type]  # Bokeh awaits it
+            pn.state.curdoc.add_next_tick_callback(entered)  # type: ignore[arg-type]  # Bokeh awaits it
 
     return called
 

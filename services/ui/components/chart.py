@@ -16,7 +16,7 @@ import param
 from bokeh.core.property.vectorization import Field
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Text, card, html
+from kernalyse.services.ui.components.base import Text, card, html, locked
 from kernalyse.services.ui.components.figure import Figure
 from kernalyse.services.ui.view import PageView
 
@@ -145,7 +145,7 @@ class Download(pn.custom.JSComponent):
     def __init__(self, title: str, figure: Figure) -> None:
         super().__init__(title=title, chart=figure.name, figure_id=figure.figure.id, margin=0, css_classes=["menu"])
         self._figure = figure.figure
-        self.on_msg(self._asked)
+        self.on_msg(locked(self._asked))
 
     def _asked(self, _event: Any) -> None:
         self.table = [figure_csv(self._figure), self.table[1] + 1]

@@ -65,8 +65,9 @@ OFFERS: Final = {
         "of each its samples, and what its compiler made of it.",
     ),
     "layers": Offer(
-        "No run has layers yet",
-        "Here a model is the tree of its layers, each as wide as its time, with its kernels, its flop and its memory.",
+        "What a model shows here",
+        "The tree of its layers, each as wide as its time, and of each layer the kernels it launches, their work and their memory, "
+        "beside what the device could do.",
         "kernalyse profile -- python train.py\nkernalyse import trace.json",
         "command",
         has_demo=False,

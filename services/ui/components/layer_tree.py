@@ -167,6 +167,11 @@ class LayerRun(Component):
         return filters.query_filters(self.context.view, ("kernel_name", "category", "dtype"))
 
     @property
+    def has_none(self) -> bool:
+        """Whether the run has no layers, or there is no run."""
+        return self.missing in (NO_RUN, NO_LAYERS)
+
+    @property
     def kernels_problem(self) -> str:
         return self._kernels.problem
 

@@ -188,7 +188,7 @@ class TableRows(PagedRows):
         rows, chosen = answer.rows.to_dicts(), self.chosen()
         self._keys = [row_key(table, row) for row in rows]
         chosen_place = self._keys.index(chosen) if chosen and chosen in self._keys else None
-        cells = [tuple(_cell(column, row, key, key == chosen) for column in columns) for row, key in zip(rows, self._keys, strict=True)]
+        cells = [tuple(_cell(column, row, key) for column in columns) for row, key in zip(rows, self._keys, strict=True)]
         self.show_rows(headings_of(columns), cells, extent_of(view, answer.total_row_count), chosen=chosen_place)
 
     def _empty(self, answer: TablePage | None, *, is_reading: bool) -> str:
@@ -233,12 +233,11 @@ def choose_href(key: str) -> str:
     return f"?{urlencode({'configuration': key, 'listing': ''})}"
 
 
-def _cell(column: TableColumn, row: Mapping[str, Any], key: str, is_chosen: bool) -> Markup:
+def _cell(column: TableColumn, row: Mapping[str, Any], key: str) -> Markup:
     value = row.get(column.name)
     text = column.text(value, row.get("dtype"))
     if column.name in NAMES and key:
-        mark = Markup(' aria-current="true"') if is_chosen else ""
-        return html('<a class="choose" data-toggle href="{}" title="{}"{}>{}</a>', choose_href(key), text, mark, text)
+        return html('<a class="choose" data-toggle href="{0}" title="{1}">{1}</a>', choose_href(key), text)
     if column.is_bad(value):
         return html('<span class="problem" title="{0}">{0}</span>', text)
     return html('<span title="{0}">{0}</span>', text) if column.show == "text" else html("{}", text)
@@ -247,13 +246,13 @@ def _cell(column: TableColumn, row: Mapping[str, Any], key: str, is_chosen: bool
 RESULT_COLUMNS: Final = (
     Column("Run", 90),
     Column("Configuration"),
-    Column("Median", 95, is_number=True),
-    Column("Flop rate", 110, is_number=True),
-    Column("Byte rate", 100, is_number=True),
-    Column("Intensity", 110, is_number=True),
-    Column("Efficiency", 120, is_number=True),
-    Column("Bound", 150),
-    Column("Result", 190),
+    Column("Median", 80, is_number=True),
+    Column("Flop rate", 100, is_number=True),
+    Column("Byte rate", 90, is_number=True),
+    Column("Intensity", 105, is_number=True),
+    Column("Efficiency", 125, is_number=True),
+    Column("Bound", 115),
+    Column("Result", 150),
 )
 NO_RESULTS: Final = "Results appear here as soon as something has been measured, or a trace read in which the work of kernels is known."
 REMEMBERED_ROW_COUNT: Final = 4_096

@@ -14,7 +14,7 @@ from panel.viewable import Child
 
 from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.timeline_rows import Row
-from kernalyse.services.ui.components.base import on_loop
+from kernalyse.services.ui.components.base import locked, on_loop
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.data.time_window import MIN_LENGTH_NS, TimeWindow
 from kernalyse.services.ui.theme import Palette
@@ -115,7 +115,7 @@ class TimelineFigure:
             overview=self.overview.pane, ruler=self.ruler.pane, bars=self.bars.pane, range_id=self._range.id, pan_id=pan.id,
             mark_id=mark.id, sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
-        self.frame.on_msg(lambda event: on_message(event.data))
+        self.frame.on_msg(locked(lambda event: on_message(event.data)))
 
     def _marked(self, event: SelectionGeometry) -> None:
         if event.final and event.geometry is not None and event.geometry["type"] == "rect":

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from panel.viewable import Viewable
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Text, card, html, joined
+from kernalyse.services.ui.components.base import Component, Text, card, html, joined, locked
 from kernalyse.services.ui.uploads.trace_import import ImportState, TraceImport
 from kernalyse.services.ui.view import View, to_query
 
@@ -48,7 +48,7 @@ class FilePicker(pn.custom.JSComponent):
 
     def __init__(self, said: Callable[[dict[str, Any]], None], **params: Any) -> None:
         super().__init__(margin=0, css_classes=["file-picker"], **params)
-        self.on_msg(lambda event: said(dict(event.data)))
+        self.on_msg(locked(lambda event: said(dict(event.data))))
 
 
 class ImportRow:

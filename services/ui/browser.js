@@ -158,8 +158,7 @@ export function render({model}) {
   // Tables and lists are drawn anew with what arrives: the focus stays on the link that leads to the same place.
   let [focused, among] = [null, null]
   const redrawn = new MutationObserver(() => {
-    if (focused.isConnected || document.activeElement !== document.body) return
-    const href = focused.getAttribute("href")
+    const href = document.activeElement === document.body && focused?.getAttribute("href")
     if (href) [...among.querySelectorAll("a")].find((link) => link.getAttribute("href") === href)?.focus({preventScroll: true})
   })
   const keepFocus = (event) => {
@@ -169,6 +168,7 @@ export function render({model}) {
     redrawn.disconnect()
     redrawn.observe(among, {childList: true, subtree: true})
   }
+  document.addEventListener("pointerdown", () => { focused = null }, {signal}) // a click beside it takes the focus away for good
   document.addEventListener("focusin", keepFocus, {signal})
 
   // ------------------------------------------------------------ a server that went away

@@ -131,3 +131,14 @@ def test_a_heatmap_whose_height_never_changes_has_its_frame(visit: Visit) -> Non
     page.wait_for_function(wait_for_cells, arg=5)
     page.wait_for_timeout(1000)
     assert page.evaluate(COLLAPSED_FIGURES) == []
+
+
+def test_the_focus_stays_on_its_row_while_rows_arrive(visit: Visit) -> None:
+    sizes = (4_096, 8_192, 16_384, 32_768)
+    run = visit.dashboard.start_sweep("saxpy", seconds=1.5, sizes=sizes)
+    page = visit.open(f"/roofline?runs={run.run_id}")
+    rows = page.locator(".results .tabulator-row a.choose")
+    rows.first.focus()
+    name = rows.first.inner_text()
+    expect(rows).to_have_count(len(sizes))
+    expect(rows.get_by_text(name, exact=True)).to_be_focused()

@@ -212,8 +212,9 @@ class RunHeader(LiveChart):
             facts.append(("Device", device or theme.UNKNOWN))
         facts.append(("Node", told.node_name))
         facts.append((f"{'Imported' if told.is_imported else 'Submitted'} (UTC)", told.create_text))
-        now = told.activity or ("waiting for its device" if told.state == "QUEUED" else told.run_id)
-        facts.append(("Now" if told.is_active or told.activity else "Run", now))
+        facts.append(("Run", told.run_id))
+        if told.is_active or told.activity:
+            facts.append(("Now", told.activity or ("waiting for its device" if told.state == "QUEUED" else theme.UNKNOWN)))
         return html('<dl class="facts">{}</dl>', joined(html("<div><dt>{}</dt><dd>{}</dd></div>", name, value) for name, value in facts))
 
     def _sentences(self, told: RunCard, problem: str) -> Markup:

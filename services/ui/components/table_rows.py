@@ -252,7 +252,7 @@ RESULT_COLUMNS: Final = (
     Column("Intensity", 105, is_number=True),
     Column("Efficiency", 125, is_number=True),
     Column("Bound", 115),
-    Column("Result", 150),
+    Column("Result", 125),
 )
 NO_RESULTS: Final = "Results appear here as soon as something has been measured, or a trace read in which the work of kernels is known."
 REMEMBERED_ROW_COUNT: Final = 4_096

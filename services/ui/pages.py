@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def beside(aside: Any, stage: Any) -> pn.Column:
-    """Return a page with a list at the left of its charts."""
+    """Return a page with a list at the left of its charts. The grid is within: Bokeh hides no column that has a display of its own."""
     return pn.Column(pn.Column(aside, stage, css_classes=["two"], sizing_mode="stretch_width"), sizing_mode="stretch_width")
 
 

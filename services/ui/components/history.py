@@ -362,7 +362,12 @@ class HistoryTable(PagedRows):
     def _cells(self, row: dict[str, Any]) -> tuple[Any, ...]:
         device = row["device_name"] or row["device_id"] or theme.UNKNOWN
         return (
-            html('<a href="{href}" class="choose" title="{label}">{label}</a>', href=self._href(series=row["series"]), label=row["label"]),
+            html(
+                '<a href="{href}" class="choose" aria-current="{current}" title="{label}">{label}</a>',
+                href=self._href(series=row["series"]),
+                current="true" if row["series"] == self._histories.series else "false",
+                label=row["label"],
+            ),
             self._last_change(row),
             theme.moment(row["since_unix_ns"])[:16] if row["verdict"] else "",
             html("{}", history.METRICS[self._histories.view.metric][1](row[self._histories.view.metric])),

@@ -188,7 +188,7 @@ class TableRows(PagedRows):
         rows, chosen = answer.rows.to_dicts(), self.chosen()
         self._keys = [row_key(table, row) for row in rows]
         chosen_place = self._keys.index(chosen) if chosen and chosen in self._keys else None
-        cells = [tuple(_cell(column, row, key) for column in columns) for row, key in zip(rows, self._keys, strict=True)]
+        cells = [tuple(_cell(column, row, key, key == chosen) for column in columns) for row, key in zip(rows, self._keys, strict=True)]
         self.show_rows(headings_of(columns), cells, extent_of(view, answer.total_row_count), chosen=chosen_place)
 
     def _empty(self, answer: TablePage | None, *, is_reading: bool) -> str:
@@ -233,11 +233,12 @@ def choose_href(key: str) -> str:
     return f"?{urlencode({'configuration': key, 'listing': ''})}"
 
 
-def _cell(column: TableColumn, row: Mapping[str, Any], key: str) -> Markup:
+def _cell(column: TableColumn, row: Mapping[str, Any], key: str, is_chosen: bool) -> Markup:
     value = row.get(column.name)
     text = column.text(value, row.get("dtype"))
     if column.name in NAMES and key:
-        return html('<a class="choose" data-toggle href="{0}" title="{1}">{1}</a>', choose_href(key), text)
+        mark = Markup(' aria-current="true"') if is_chosen else ""  # Tabulator tells screen readers of no choice
+        return html('<a class="choose" data-toggle href="{}" title="{}"{}>{}</a>', choose_href(key), text, mark, text)
     if column.is_bad(value):
         return html('<span class="problem" title="{0}">{0}</span>', text)
     return html('<span title="{0}">{0}</span>', text) if column.show == "text" else html("{}", text)

@@ -130,7 +130,7 @@ class Dashboard:
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         pn.config.design = DashboardDesign
-        handlers.use_page_handlers(settings.allowed_frame_ancestors)
+        handlers.use_page_handlers(settings.allowed_frame_ancestors, self._settle)
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             sockets, port = bind_sockets(host, port)
@@ -197,6 +197,11 @@ class Dashboard:
         tab = Tab(document, self.client, request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
         self._tabs.add(tab)
         return template_of(tab)
+
+    async def _settle(self, document: Any) -> None:
+        for tab in tuple(self._tabs):
+            if tab.document is document:
+                await tab.settle()
 
     def _is_serving(self) -> bool:
         return self._loop.time() - self._last_opening_time < OPENING_S

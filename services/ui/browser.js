@@ -123,7 +123,7 @@ export function render({model}) {
       }
       isFirst = false
     })
-    drawn.observe(Bokeh.index.roots.find((view) => main.contains(view.el)).el)
+    for (const {el} of Bokeh.index.roots) if (main.contains(el)) drawn.observe(el)
     function leave() {
       drawn.disconnect()
       if (keeping.signal !== moved) return
@@ -155,11 +155,12 @@ export function render({model}) {
 
   // ------------------------------------------------------------ what has the focus
 
-  // Tables and lists are drawn anew with what arrives: the focus stays on the link that leads to the same place.
+  // Tables, lists and legends are drawn anew with what arrives: the focus stays on the link to the same place, on the same series.
   let [focused, among] = [null, null]
+  const keyOf = (element) => element.dataset.series ?? element.getAttribute("href")
   const redrawn = new MutationObserver(() => {
-    const href = document.activeElement === document.body && focused?.getAttribute("href")
-    if (href) [...among.querySelectorAll("a")].find((link) => link.getAttribute("href") === href)?.focus({preventScroll: true})
+    const key = document.activeElement === document.body && focused && keyOf(focused)
+    if (key) [...among.querySelectorAll("a, [data-series]")].find((element) => keyOf(element) === key)?.focus({preventScroll: true})
   })
   const keepFocus = (event) => {
     focused = event.composedPath()[0]

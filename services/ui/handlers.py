@@ -7,11 +7,13 @@ import io
 import json
 import re
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, ClassVar, Final, cast
 from urllib.parse import parse_qsl
 
 import polars as pl
+from bokeh.document import Document
 from bokeh.server import urls
 from panel.io.server import DocHandler, WSHandler
 from tornado.iostream import StreamClosedError
@@ -66,6 +68,9 @@ def patterns(client: AnalyzerClient, access: Access) -> list[tuple[str, Any, dic
 class PageHandler(DocHandler):
     """The frame of a page at once; at the same path with a slash at its end the page, as Panel's own handler makes it."""
 
+    settle: ClassVar[Callable[[Document], Awaitable[None]]]
+    """Waits until a new document has what its page shows. The browser reads Bokeh's and Panel's scripts meanwhile."""
+
     frame_ancestors: ClassVar[str] = "'self'"
     """Whose pages may show this one. Browsers take every port of a host for one site: others could frame it and catch clicks."""
 
@@ -81,6 +86,11 @@ class PageHandler(DocHandler):
         theme = "dark" if "dark" in (self.get_query_argument("theme", ""), self.get_cookie(THEME_COOKIE)) else "light"
         self.write(frame_of(place, theme))
 
+    async def get_session(self) -> Any:
+        session: Any = await cast(Any, super().get_session())
+        await type(self).settle(session.document)
+        return session
+
 
 class PageSocket(WSHandler):
     """As Panel's own. A message is three writes and more, and Nagle's algorithm would keep the second one back for 40 ms."""
@@ -90,12 +100,14 @@ class PageSocket(WSHandler):
         return super().open(*arguments, **values)
 
 
-def use_page_handlers(frame_ancestors: tuple[str, ...]) -> None:
+def use_page_handlers(frame_ancestors: tuple[str, ...], settle: Callable[[Document], Awaitable[None]]) -> None:
     """Let servers made from now on serve pages by these handlers; Panel puts its own into this list in the same manner.
 
     Args:
         frame_ancestors: origins of other sites whose pages may show these.
+        settle: awaited with each new document before it is told of.
     """
+    PageHandler.settle = staticmethod(settle)
     PageHandler.frame_ancestors = " ".join(("'self'", *frame_ancestors))
     own: dict[Any, Any] = {DocHandler: PageHandler, WSHandler: PageSocket}
     known: list[Any] = urls.per_app_patterns

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import panel as pn
 import param
+from bokeh.core.types import ID
 from bokeh.document import Document
 from panel.io.state import set_curdoc
 
@@ -24,22 +25,30 @@ from kernalyse.services.core.model import Run, RunState
 from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.catalog import CHARTS, PAGES
 from kernalyse.services.ui.components.base import Component, Text, html, joined
+from kernalyse.services.ui.components.chart import ChartTools
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview, RunMemory
+from kernalyse.services.ui.data.question import is_asked
 from kernalyse.services.ui.shell import DashboardDesign
 from kernalyse.services.ui.theme import PALETTES, Palette
 from kernalyse.services.ui.uploads.handlers import Uploads
 from kernalyse.services.ui.view import View, to_query
 
 MAX_UNACKNOWLEDGED: Final = 2
+MAX_WAIT_S: Final = 0.4
+"""For the answers to a page's first questions before it is shown: what is there at once is laid out once."""
+
 MAX_UPDATE_SHARE: Final = 0.65
 """Of the server's one core for updates of all tabs: more delays the pages' own requests, less the updates."""
+
+SETTLE_POLL_S: Final = 0.01
 
 COST_SMOOTHING_RATIO: Final = 0.1
 """Of a new cost in the average: one slow update must not stop the tabs, a busy machine has to show within a second."""
 
 FILLING: Final = (
-    """{% from macros import embed %}{{ embed(roots.main) }}<div id="browser">{{ embed(roots.browser) }}</div>{{ plot_script }}"""
+    "{% from macros import embed %}{{ embed(roots.banner) }}{% for place in places %}{{ embed(roots[place]) }}{% endfor %}"
+    '<div id="browser">{{ embed(roots.browser) }}{{ embed(roots.tools) }}</div>{{ plot_script }}'
 )
 
 logger = logging.getLogger(__name__)
@@ -164,6 +173,16 @@ class Context:
             self.problem = f"This could not be done: {type(error).__name__}. The log of the dashboard's server has more."
         self.wake()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that the page asked for is on its way."""
+        overview = self.overview
+        return (
+            not (overview.is_known or overview.problem)
+            or is_asked(self.wake)
+            or any(memory.run is None and not memory.problem for memory in self._memories.values())
+        )
+
     def begin_update(self) -> None:
         """Start to count which runs are asked for; an id that a link gave in part is completed."""
         self.update_count += 1
@@ -204,7 +223,7 @@ class Tab:
         on_close: Callable[[Tab], None],
         uploads: Uploads | None = None,
     ) -> None:
-        self._document = document
+        self.document = document
         self._entries = PAGES if place in PAGES else {place: CHARTS[place.removeprefix("charts/")]}
         self._views = {name: entry.view() for name, entry in self._entries.items()}
         self._pages: dict[str, Component] = {}  # those that are not shown are hidden, and need not be drawn again
@@ -218,9 +237,13 @@ class Tab:
         self._fault = ""  # of the page that is shown
         self.browser = Browser()
         self.context = Context(client, View(), self.browser, self.wake, uploads)
-        self._banner = Text(classes=("banner", "bad"))
-        self.main = pn.Column(self._banner, css_classes=["main"], sizing_mode="stretch_width")
+        self.tools = ChartTools(self._toggle_series, lambda model_id: document.get_model_by_id(ID(model_id)))
+        self.banner = Text(classes=("banner", "bad"))
+        # Each a root of the document: Bokeh lays all of a root out when something in it changes.
+        self.places = {name: pn.Column(visible=name == place, sizing_mode="stretch_width") for name in self._entries}
         self._palette = self.context.palette
+        self._made_time = 0.0  # of the newest page
+        self._is_made_only = False  # it is not shown yet
         self._read(place, query)
         self._show_page()
         for watched in (self.context.view, *self._views.values()):
@@ -256,6 +279,9 @@ class Tab:
     def _recolored(self, event: Any) -> None:
         self.context.view.theme = event.new
 
+    def _toggle_series(self, key: str) -> None:
+        self._views[self._page].toggle_series(key)
+
     def _changed(self, *_events: Any) -> None:
         self.wake()
 
@@ -267,11 +293,19 @@ class Tab:
         if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
             return
         self._is_scheduled = True
-        delay_s = self._last_update_time + self._pace.interval_s - self._loop.time()
+        interval_s = 0.0 if self._is_made_only or self.browser.acknowledged < 0 else self._pace.interval_s
+        delay_s = self._last_update_time + interval_s - self._loop.time()
         self._loop.call_later(max(0.0, delay_s), self._enter_document)
 
     def _owes_acknowledgements(self) -> bool:
-        return self.browser.acknowledged < 0 or self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED
+        """What has come before the browser asks for the document is in it from the first."""
+        if self.browser.acknowledged < 0:
+            return self._is_connected()
+        return self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED
+
+    def _is_connected(self) -> bool:
+        session = getattr(self.document.session_context, "session", None)
+        return session is not None and session.connection_count > 0
 
     def _acknowledged(self, _event: Any) -> None:
         if self._has_news or self.browser.sent == 0:
@@ -279,16 +313,18 @@ class Tab:
 
     def _enter_document(self) -> None:
         if not self._is_closed:
-            self._document.add_next_tick_callback(self._update)  # type: ignore[arg-type]  # Bokeh awaits it
+            self.document.add_next_tick_callback(self._update)  # type: ignore[arg-type]  # Bokeh awaits it
 
     async def _update(self) -> None:
         """Run as a coroutine on the loop: Bokeh 3.10 calls what is none on another thread."""
         self._is_scheduled = False
+        if self._owes_acknowledgements():  # it has asked for the document meanwhile
+            return
         self._has_news = False
         self._last_update_time = self._loop.time()
         begin_s = time.thread_time()
         # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message.
-        with set_curdoc(self._document), pn.io.hold(self._document, freeze=True):
+        with set_curdoc(self.document), pn.io.hold(self.document, freeze=True):
             self._show_page()
             # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
             self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1
@@ -300,16 +336,15 @@ class Tab:
         if context.palette is not self._palette:
             self._palette = context.palette
             self._close_pages()  # charts and names are drawn in the colours of the other theme
-            self.main[:] = [self._banner]
+            for name, place in self.places.items():
+                if name != self._page:
+                    place.clear()
         page = self._pages.get(self._page)
         if page is None:
             page = self._pages[self._page] = self._entries[self._page].component(context, self._views[self._page])
+            self._made_time = self._loop.time()
         self._update_page(page)
-        if page.layout not in list(self.main):  # in no column of its own: Bokeh gives figures of own JavaScript no frame so far down
-            self.main.append(page.layout)
-            context.has_new_inputs = True
-        for name, known in self._pages.items():
-            known.layout.visible = name == self._page
+        self._place(page)
         run_ids = context.shown_run_ids()
         run = self.context.memories(run_ids)[0].run if len(run_ids) == 1 else None
         subject = "" if run is None else run.title
@@ -324,6 +359,29 @@ class Tab:
             theme=context.view.theme,
         )
 
+    def _place(self, page: Component) -> None:
+        """Show the page; one that is new once it has what it asked for, or has waited long enough."""
+        context, shown = self.context, self.places[self._page]
+        is_new = page.layout not in list(shown)
+        waited_s = self._loop.time() - self._made_time
+        is_first = self.browser.acknowledged < 0
+        self._is_made_only = is_new and not is_first and context.is_waiting and waited_s < MAX_WAIT_S
+        if self._is_made_only:
+            context.has_new_inputs = False
+            self._loop.call_later(MAX_WAIT_S - waited_s, self.wake)
+            return
+        if is_new:
+            shown[:] = [page.layout]
+            context.has_new_inputs = True
+        for name, place in self.places.items():
+            place.visible = name == self._page
+
+    async def settle(self) -> None:
+        """Wait until the first page has what it asked for, or has waited long enough."""
+        end_time = self._loop.time() + MAX_WAIT_S
+        while (self._has_news or self._is_scheduled or self.context.is_waiting) and self._loop.time() < end_time:
+            await asyncio.sleep(SETTLE_POLL_S)
+
     def _update_page(self, page: Component) -> None:
         """A fault of one component must neither stop the page without a word nor be logged ten times a second."""
         context, problem = self.context, ""
@@ -337,7 +395,7 @@ class Tab:
         said = [html('<p role="alert">{}</p>', sentence) for sentence in (context.problem, problem) if sentence]
         if context.overview.problem:
             said.append(html('<p role="alert"><strong>Analyzer unreachable, trying again.</strong> {}</p>', context.overview.problem))
-        self._banner.show(joined(said))
+        self.banner.show(joined(said))
 
     def _close_pages(self) -> None:
         for page in self._pages.values():
@@ -355,6 +413,12 @@ class Tab:
 def template_of(tab: Tab) -> pn.Template:
     """Return what the frame of the page is filled with."""
     template = pn.Template(FILLING, design=DashboardDesign)
-    template.add_panel("main", tab.main)
+    template.add_variable("places", list(tab.places))
     template.add_panel("browser", tab.browser)
+    template.add_panel("tools", tab.tools)
+    template.add_panel("banner", tab.banner)
+    for name in sorted(
+        tab.places, key=lambda name: len(tab.places[name])
+    ):  # the shown one last: all that was added before is walked through
+        template.add_panel(name, tab.places[name])
     return template

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +15,11 @@ from typing import Any, Final
 import panel as pn
 import param
 from bokeh.core.property.vectorization import Field
+from markupsafe import Markup
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Text, card, html, locked
+from kernalyse.services.ui.components.base import Text, card, html, joined, locked
 from kernalyse.services.ui.components.figure import Figure
-from kernalyse.services.ui.view import PageView
 
 MAX_KEY_LENGTH: Final = 40
 """Of a series in the URL: longer names are told apart by a digest, for eight of them have to fit."""
@@ -66,45 +67,44 @@ def hideable(entries: Iterable[LegendEntry], hidden: Collection[str], names: Ite
     return [replace(entry, series=key, is_hidden=key in hidden) for entry, key in zip(listed, keys, strict=True)]
 
 
-class Legend(pn.custom.JSComponent):
-    """A line of entries. Panel has no part for it: colours and symbols of buttons.
+def ended(entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> list[LegendEntry]:
+    """Return the entries that are shown; what has failed or cannot be is explained at their end."""
+    listed = list(entries)
+    left_out = len(listed) - MAX_ENTRIES
+    shown = listed[:MAX_ENTRIES]
+    if left_out > 0:
+        shown.append(LegendEntry(f"and {theme.count(left_out)} more", "inherit", ""))
+    if has_failed:
+        shown.append(LegendEntry("wrong result", "inherit", "○", meaning=FAILED_MEANING))
+    if has_implausible:
+        shown.append(LegendEntry("implausible", "var(--bad)", theme.IMPLAUSIBLE_SYMBOL, meaning=IMPLAUSIBLE_MEANING))
+    return shown
 
-    Args:
-        view: of the page; a click on an entry hides its series there, or shows it again.
-        label: what is told of it to those who do not see it.
-    """
 
-    entries = param.List(default=[], item_type=dict)
+def legend_html(entries: Iterable[LegendEntry]) -> Markup:
+    """Return a line of the entries; those of a series are buttons, which `ChartTools` hears of."""
+    shown = [_entry_html(entry) for entry in entries]
+    return html('<div class="series">{}</div>', joined(shown)) if shown else Markup()
 
-    _esm = Path(__file__).with_name("legend.js")
 
-    def __init__(self, view: PageView, **params: Any) -> None:
-        super().__init__(**{"sizing_mode": "stretch_width", "margin": 0, **params})
-        self._view = view
-        self.on_msg(lambda event: self._view.toggle_series(str(event.data)))
+def _entry_html(entry: LegendEntry) -> Markup:
+    name = html('<span class="swatch" style="color:{}" aria-hidden="true">{}</span>{}', entry.color, entry.symbol, entry.name)
+    if not entry.series:
+        return html('<span title="{}">{}</span>', entry.meaning, name)
+    meaning = entry.meaning or f"{'Show' if entry.is_hidden else 'Hide'} this series"
+    pressed = "false" if entry.is_hidden else "true"
+    return html('<button data-series="{}" aria-pressed="{}" title="{}">{}</button>', entry.series, pressed, meaning, name)
 
-    def show(self, entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> None:  # type: ignore[override]  # Panel's own starts a server
-        """Show these entries; what has failed or cannot be is explained at their end."""
-        listed = list(entries)
-        left_out = len(listed) - MAX_ENTRIES
-        shown = listed[:MAX_ENTRIES]
-        if left_out > 0:
-            shown.append(LegendEntry(f"and {theme.count(left_out)} more", "inherit", ""))
-        if has_failed:
-            shown.append(LegendEntry("wrong result", "inherit", "○", meaning=FAILED_MEANING))
-        if has_implausible:
-            shown.append(LegendEntry("implausible", "var(--bad)", theme.IMPLAUSIBLE_SYMBOL, meaning=IMPLAUSIBLE_MEANING))
-        self.entries = [
-            {
-                "name": entry.name,
-                "color": entry.color,
-                "symbol": entry.symbol,
-                "series": entry.series,
-                "hidden": entry.is_hidden,
-                "meaning": entry.meaning or ("" if not entry.series else "Show this series" if entry.is_hidden else "Hide this series"),
-            }
-            for entry in shown
-        ]
+
+def download_html(title: str, figure: Figure, entries: Iterable[LegendEntry]) -> Markup:
+    """Return a menu that writes the figure to a file. entries: of its legend, which pictures have above the figure."""
+    legend = [{"name": entry.name, "color": entry.color, "symbol": entry.symbol} for entry in entries if not entry.is_hidden]
+    menu = (
+        '<details class="download" data-title="{0}" data-chart="{1}" data-figure="{2}" data-legend="{3}">'
+        '<summary aria-label="Download chart {0}">Download</summary><div class="pop">{4}</div></details>'
+    )
+    ways = joined(html('<button data-way="{}">{}</button>', way, words) for way, words in DOWNLOADS.items())
+    return html(menu, title, figure.name, figure.figure.id, json.dumps(legend), ways)
 
 
 LOOKS: Final = frozenset(
@@ -127,28 +127,38 @@ LOOKS: Final = frozenset(
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-class Download(pn.custom.JSComponent):
-    """A figure as PNG, SVG or CSV. Panel has no part for it: Bokeh's own tool saves a figure without title and legend.
+DOWNLOADS: Final = {
+    "alone": "Open alone",
+    "embed": "Embed, by a link of 7 days",
+    "png": "PNG, a picture",
+    "svg": "SVG, a drawing",
+    "csv": "CSV, its figures",
+}
+
+
+class ChartTools(pn.custom.JSComponent):
+    """What the legends and download menus of all charts of a tab do. Bokeh's own tool saves a figure without title and legend.
 
     Args:
-        title: of the chart.
+        toggle: hides the series of a key, or shows it again.
+        figure_of: returns the figure of an id; None: there is none.
     """
 
-    title = param.String()
-    chart = param.String(doc="Its name, which its own page has in its path.")
-    legend = param.List(default=[], item_type=dict, doc="Entries of the chart's legend that are not hidden: name, color, symbol.")
-    figure_id = param.String()
-    table = param.List(default=["", 0], doc="The figures as CSV, once they have been asked for, and how often they were.")
+    table = param.List(default=["", 0], doc="The figures of a chart as CSV, once they have been asked for, and how often they were.")
 
-    _esm = Path(__file__).with_name("download.js")
+    _esm = Path(__file__).with_name("chart.js")
 
-    def __init__(self, title: str, figure: Figure) -> None:
-        super().__init__(title=title, chart=figure.name, figure_id=figure.figure.id, margin=0, css_classes=["menu"])
-        self._figure = figure.figure
+    def __init__(self, toggle: Callable[[str], None], figure_of: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._toggle, self._figure_of = toggle, figure_of
         self.on_msg(locked(self._asked))
 
-    def _asked(self, _event: Any) -> None:
-        self.table = [figure_csv(self._figure), self.table[1] + 1]
+    def _asked(self, event: Any) -> None:
+        if "series" in event.data:
+            self._toggle(str(event.data["series"]))
+        figure = self._figure_of(str(event.data.get("csv", "")))
+        if figure is not None:
+            self.table = [figure_csv(figure), self.table[1] + 1]
 
 
 def figure_csv(figure: Any) -> str:
@@ -202,23 +212,28 @@ class ChartCard:
         further: below the note.
     """
 
-    def __init__(self, title: str, figure: Figure, view: PageView, *further: Any) -> None:
-        self._legend = Legend(view, sizing_mode=None, min_width=0, styles={"flex": "1 1 120px", "width": "auto"})
-        self._title = Text(html("<h2>{}</h2>", title), sizing_mode=None)
-        self._download = Download(title, figure)
+    def __init__(self, title: str, figure: Figure, *further: Any) -> None:
+        self._title, self._figure = title, figure
+        self._entries: list[LegendEntry] = []
+        self._head = Text()
+        self._show_head()
         self.note = Text(classes=("note", "chart-note"))
-        parts = (self._title, self._legend, self._download)
-        head = pn.FlexBox(*parts, gap="4px 14px", align_items="baseline", css_classes=["card-head"], sizing_mode="stretch_width")
-        self.layout = card(head, figure.pane, self.note, *further, classes=("chart",))
+        self.layout = card(self._head, figure.pane, self.note, *further, classes=("chart",))
 
     def show_title(self, title: str) -> None:
         """Show another title: something else is drawn."""
-        if title != self._download.title:
-            self._title.show(html("<h2>{}</h2>", title))
-            self._download.title = title
+        if title != self._title:
+            self._title = title
+            self._show_head()
 
     def show_legend(self, entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> None:
         """Show these entries; what has failed or cannot be is explained at their end."""
-        self._legend.show(entries, has_failed=has_failed, has_implausible=has_implausible)
-        shown = [{name: entry[name] for name in ("name", "color", "symbol")} for entry in self._legend.entries if not entry["hidden"]]
-        self._download.legend = shown
+        shown = ended(entries, has_failed=has_failed, has_implausible=has_implausible)
+        if shown != self._entries:
+            self._entries = shown
+            self._show_head()
+
+    def _show_head(self) -> None:
+        """In one piece: each part of its own would be laid out by itself."""
+        head = (html("<h2>{}</h2>", self._title), legend_html(self._entries), download_html(self._title, self._figure, self._entries))
+        self._head.show(html('<div class="chart-head">{}</div>', joined(head)))

@@ -63,7 +63,7 @@ class PairChart(Component):
         self.pair = pair or Pair(context, view)
         self.has_rows = False
         self.figure = Figure(name, chart, context.palette, layers)
-        self.card = ChartCard(title, self.figure, view)
+        self.card = ChartCard(title, self.figure)
         self.layout = self.card.layout
         self._drawn: object = None
         self._drawn_of: object = None  # which runs, and what of them

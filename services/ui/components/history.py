@@ -211,7 +211,7 @@ class HistoryChart(Component):
         self.histories = histories or Histories(context, view)
         self.figure = Figure("history", HISTORY, context.palette, history.LAYERS)
         self._changes = Text(classes=("changes",))
-        self._card = ChartCard("Over time", self.figure, view, self._changes)
+        self._card = ChartCard("Over time", self.figure, self._changes)
         self._drawn: object = None
         self._rows: pl.DataFrame | None = None
         self._drawn_of: object = None

@@ -212,7 +212,7 @@ class KernelChart(Component):
         self.charted = charted or ChartedRows(context, view)
         self.has_rows = False
         self.figure = figure
-        self.card = ChartCard(title, figure, view)
+        self.card = ChartCard(title, figure)
         self.layout: Any = self.card.layout
         self._choosable = choosable
         self._drawn: object = None

@@ -133,7 +133,7 @@ class SampleChart(Component):
         self.chosen = chosen or Chosen(context, view)
         self.has_rows = False
         self.figure = figure
-        self.card = ChartCard(title, figure, view)
+        self.card = ChartCard(title, figure)
         self.layout = self.card.layout
         self._drawn: distribution.Distribution | None = None
         self._key = ""

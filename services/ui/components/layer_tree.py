@@ -257,7 +257,7 @@ class LayerTree(Component):
         self._icicle: icicle.Icicle | None = None
         self._drawn: object = None
         self._crumbs = Text(classes=("crumbs",))
-        self._card = ChartCard("Model tree", self.figure, view)
+        self._card = ChartCard("Model tree", self.figure)
         self.layout: Any = self._card.layout
         self.layout.insert(1, self._crumbs)
 

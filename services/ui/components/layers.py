@@ -300,7 +300,7 @@ class LayerKinds(Component):
         self._kinds: Question[pl.DataFrame] = Question(context.wake)
         self._drawn: object = None
         self.figure = Figure("layers", KINDS, context.palette, ("bars",))
-        self._card = ChartCard("Time by kind of layer", self.figure, view)
+        self._card = ChartCard("Time by kind of layer", self.figure)
         self.layout: Any = self._card.layout
 
     def close(self) -> None:

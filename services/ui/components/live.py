@@ -179,7 +179,7 @@ class SamplesChart(LiveChart):
     def __init__(self, context: Context, view: LiveView, run: LiveRun | None = None) -> None:
         super().__init__(context, view, run)
         self.figure = Figure("samples", STRIPS, context.palette, ("finished", "samples", "intervals", "medians"))
-        self._card = ChartCard("Samples", self.figure, view)
+        self._card = ChartCard("Samples", self.figure)
         self.layout = self._card.layout
 
     def clear(self, *, is_other: bool) -> None:
@@ -263,7 +263,7 @@ class LiveRoofline(LiveChart):
         super().__init__(context, view, run)
         self.figure = Figure("live_roofline", LIVE_ROOFLINE, context.palette, ("ceilings", "names", "points"))
         self.points = LivePoints()
-        self._card = ChartCard("Roofline", self.figure, view)
+        self._card = ChartCard("Roofline", self.figure)
         self.layout = self._card.layout
 
     def clear(self, *, is_other: bool) -> None:
@@ -344,7 +344,7 @@ class TelemetryChart(LiveChart):
         super().__init__(context, view, run)
         self.figure = Figure("telemetry", TELEMETRY, context.palette, telemetry.LINES)
         self._tiles = Text(classes=("tiles",))
-        self._card = ChartCard("Telemetry", self.figure, view, self._tiles)
+        self._card = ChartCard("Telemetry", self.figure, self._tiles)
         self.layout = self._card.layout
 
     def clear(self, *, is_other: bool) -> None:

@@ -242,7 +242,7 @@ class MetricChart(NodePart):
         self._metric = METRIC_BY_NAME[metric]
         self._readings = readings or NodeReadings(context, view)
         self.figure = Figure(f"node_{metric}", EMPTY_CHARTS[metric], context.palette, LAYERS)
-        self._card = ChartCard(self._metric.title, self.figure, view)
+        self._card = ChartCard(self._metric.title, self.figure)
         self._drawn: object = None
         self._node_id = ""
         self.layout = self._card.layout

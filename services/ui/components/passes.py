@@ -17,7 +17,7 @@ from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import models
 from kernalyse.services.ui.charts.elements import tick_formatter
 from kernalyse.services.ui.components.base import Component, Text, card, fold, html
-from kernalyse.services.ui.components.chart import ChartCard, Legend, LegendEntry, hidden_names, hideable
+from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, ended, hidden_names, hideable, legend_html
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.layer_tree import LayerRun
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
@@ -182,7 +182,7 @@ class PassHead(Component):
         self._runs = pn.widgets.CheckBoxGroup(options={}, margin=0, css_classes=["column-boxes"], sizing_mode="stretch_width")
         self._runs.param.watch(self._choose, "value")
         self._fold = fold(Text(html("Runs"), sizing_mode=None), self._runs)
-        self._legend = Legend(view)
+        self._legend = Text()
         self._note = Text(classes=("note",))
         self.layout = card(Text(html("<h2>Whole passes</h2>")), self._fold, self._legend, self._note)
 
@@ -202,7 +202,8 @@ class PassHead(Component):
         self._version = self._rows.version
         found = self._rows.found
         runs = self._rows.entries(list(found.titles.values()), (SYMBOLS["square"],))
-        self._legend.show(hideable(runs, self._rows.view.hidden, found.run_ids) if len(found.run_ids) > 1 else ())
+        entries = hideable(runs, self._rows.view.hidden, found.run_ids) if len(found.run_ids) > 1 else ()
+        self._legend.show(legend_html(ended(entries)))
         self._note.show(self._rows.missing or _note(found.rows.values()))
 
     def _choose(self, event: Any) -> None:
@@ -233,7 +234,7 @@ class PassChart(Component):
         self.view = view
         self.rows = rows or PassRows(context, view, LayerRun(context, view))
         self.figure = figure
-        self.card = ChartCard(title, figure, view)
+        self.card = ChartCard(title, figure)
         self.layout: Any = self.card.layout
         self._version = -1
 

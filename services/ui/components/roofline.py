@@ -294,7 +294,7 @@ class RooflineChart(Component):
         self._ringed: object = None
         self._file_problems: Question[TablePage] = Question(context.wake)
         self._files = Text(classes=("note", "file-problems"))
-        self.card = ChartCard("Roofline", self.figure, view, self._files)
+        self.card = ChartCard("Roofline", self.figure, self._files)
         self.layout = self.card.layout
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from kernalyse.services.ui.charts.timeline_rows import (
     timeline_rows,
 )
 from kernalyse.services.ui.components.base import Component, Text, card, html
-from kernalyse.services.ui.components.chart import Download, Legend, LegendEntry, hideable, series_key
+from kernalyse.services.ui.components.chart import LegendEntry, download_html, ended, hideable, legend_html, series_key
 from kernalyse.services.ui.components.timeline_figure import TimelineFigure
 from kernalyse.services.ui.data.names_wanted import named
 from kernalyse.services.ui.data.question import Answer, Question
@@ -89,8 +89,8 @@ class TimelineChart(Component):
         self._drawn_for: dict[str, object] = {}  # what each part of the figure was drawn for
         self._calls = pn.widgets.CheckBoxGroup(options=[CALLS], value=[CALLS], margin=0, visible=False)
         self._calls.param.watch(self._switch_calls, "value")
-        self._legend = Legend(view)
-        self._download = Download("Timeline", self.figure.bars)
+        self._legend = Text()
+        self._download = Text(sizing_mode=None)
         self._note = Text(classes=("note",), styles={"min-height": "20px"})
         self._help = Text(html("<p>{}</p>", HELP), classes=("note",))
         head = pn.FlexBox(
@@ -318,10 +318,9 @@ class TimelineChart(Component):
             return
         reasons = [] if gaps is None else gaps["reason"].unique().to_list()
         entries = legend_entries(self.context.palette, reasons, by_name=self.view.color_by == "kernel")
-        self._legend.show(hideable((LegendEntry(*entry) for entry in entries), self.view.hidden))
-        self._download.legend = [
-            {name: entry[name] for name in ("name", "color", "symbol")} for entry in self._legend.entries if not entry["hidden"]
-        ]
+        shown = ended(hideable((LegendEntry(*entry) for entry in entries), self.view.hidden))
+        self._legend.show(legend_html(shown))
+        self._download.show(download_html("Timeline", self.figure.bars, shown))
 
     # ------------------------------------------------------------ drawing
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kernalyse.services.core.errors import KernalyseError
 
 Answer = TypeVar("Answer")
+
+_on_their_way: Final[Counter[Callable[[], None]]] = Counter()
+
+
+def is_asked(on_answer: Callable[[], None]) -> bool:
+    """Return whether an answer is on its way that will be told to this callback."""
+    return _on_their_way[on_answer] > 0
+
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +66,8 @@ class Question(Generic[Answer]):
         self.stop()
         self._asked, self._asked_time = (subject, progress), now
         self._task = asyncio.ensure_future(self._ask(subject, call))
+        _on_their_way[self._on_answer] += 1
+        self._task.add_done_callback(self._arrived)
 
     def answer_to(self, subject: Hashable) -> Answer | None:
         """The answer, if it is one to this subject."""
@@ -83,6 +94,11 @@ class Question(Generic[Answer]):
     def _woken(self) -> None:
         self._timer = None
         self._on_answer()
+
+    def _arrived(self, _task: asyncio.Task[None]) -> None:
+        _on_their_way[self._on_answer] -= 1
+        if not _on_their_way[self._on_answer]:
+            del _on_their_way[self._on_answer]
 
     async def _ask(self, subject: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         try:

@@ -298,7 +298,7 @@ async def test_a_page_that_cannot_be_brought_up_to_date_says_so(monkeypatch: pyt
     document = Document()
     with set_curdoc(document):
         tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, lambda _tab: None)
-    assert "could not be brought up to date: AttributeError" in words(tab.main)
+    assert "could not be brought up to date: AttributeError" in words(tab.banner)
     assert pace.session_count == 1
 
 

@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import gc
 import logging
-import math
 import signal
 import ssl
 import sys
@@ -34,7 +33,7 @@ from kernalyse.services.ui.components.base import is_loop_running
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.shell import PLACES, DashboardDesign, frame_of
-from kernalyse.services.ui.tab import Tab, UpdatePace, template_of
+from kernalyse.services.ui.tab import Tab, UpdatePace
 from kernalyse.services.ui.uploads.handlers import Uploads
 
 LARGE_BYTES: Final = 128 * 1024
@@ -58,9 +57,6 @@ def give_back_soon() -> None:
 
 HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
-
-OPENING_S: Final = 1.0
-"""From a page's request until its browser has drawn it."""
 
 UNUSED_SESSION_LIFETIME_MS: Final = 15_000
 
@@ -114,7 +110,6 @@ class Dashboard:
         self._server: BaseServer | None = None
         self._http: HTTPServer | None = None
         self._heartbeat: asyncio.Task[None] | None = None
-        self._last_opening_time = -math.inf
         self._preparation = Preparation(self._is_serving)
 
     def start(self) -> str:
@@ -189,14 +184,13 @@ class Dashboard:
             return self._opened(document)
 
     def _opened(self, document: Any) -> Any:
-        self._last_opening_time = self._loop.time()
         request = document.session_context.request
         query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
         if handlers.THEME_COOKIE in request.cookies:
             query.setdefault("theme", request.cookies[handlers.THEME_COOKIE])
         tab = Tab(document, self.client, request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
         self._tabs.add(tab)
-        return template_of(tab)
+        return tab.template
 
     async def _settle(self, document: Any) -> None:
         for tab in tuple(self._tabs):
@@ -204,7 +198,7 @@ class Dashboard:
                 await tab.settle()
 
     def _is_serving(self) -> bool:
-        return self._loop.time() - self._last_opening_time < OPENING_S
+        return any(tab.is_opening for tab in tuple(self._tabs))
 
     # ------------------------------------------------------------ news
 

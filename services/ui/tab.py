@@ -43,6 +43,9 @@ MAX_UPDATE_SHARE: Final = 0.65
 
 SETTLE_POLL_S: Final = 0.01
 
+OPENING_S: Final = 10.0
+"""A browser that has not drawn its first page by then is not coming."""
+
 COST_SMOOTHING_RATIO: Final = 0.1
 """Of a new cost in the average: one slow update must not stop the tabs, a busy machine has to show within a second."""
 
@@ -242,8 +245,9 @@ class Tab:
         # Each a root of the document: Bokeh lays all of a root out when something in it changes.
         self.places = {name: pn.Column(visible=name == place, sizing_mode="stretch_width") for name in self._entries}
         self._palette = self.context.palette
-        self._made_time = 0.0  # of the newest page
+        self._opened_time = self._made_time = self._loop.time()  # the latter of the newest page
         self._is_made_only = False  # it is not shown yet
+        self.template = self._template()  # while it has no page: Panel writes down what is in it whenever something is added
         self._read(place, query)
         self._show_page()
         for watched in (self.context.view, *self._views.values()):
@@ -255,6 +259,15 @@ class Tab:
         self.browser.param.watch(lambda event: self.context.find_drafts(event.new), "found_drafts")
         pace.session_count += 1
         document.on_session_destroyed(self._closed)
+
+    def _template(self) -> pn.Template:
+        """Return what the frame of the page is filled with."""
+        template = pn.Template(FILLING, design=DashboardDesign)
+        template.add_variable("places", list(self.places))
+        shown_last = sorted(self.places.items(), key=lambda place: place[1].visible)  # what was added before is walked through each time
+        for name, part in (("browser", self.browser), ("tools", self.tools), ("banner", self.banner), *shown_last):
+            template.add_panel(name, part)
+        return template
 
     # ------------------------------------------------------------ the view and its address
 
@@ -302,6 +315,11 @@ class Tab:
         if self.browser.acknowledged < 0:
             return self._is_connected()
         return self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the browser is still to draw its first page. On any thread."""
+        return self.browser.acknowledged < 0 and self._loop.time() - self._opened_time < OPENING_S
 
     def _is_connected(self) -> bool:
         session = getattr(self.document.session_context, "session", None)
@@ -408,17 +426,3 @@ class Tab:
         self._close_pages()
         self.context.close()
         self._on_close(self)
-
-
-def template_of(tab: Tab) -> pn.Template:
-    """Return what the frame of the page is filled with."""
-    template = pn.Template(FILLING, design=DashboardDesign)
-    template.add_variable("places", list(tab.places))
-    template.add_panel("browser", tab.browser)
-    template.add_panel("tools", tab.tools)
-    template.add_panel("banner", tab.banner)
-    for name in sorted(
-        tab.places, key=lambda name: len(tab.places[name])
-    ):  # the shown one last: all that was added before is walked through
-        template.add_panel(name, tab.places[name])
-    return template

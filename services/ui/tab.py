@@ -238,6 +238,7 @@ class Tab:
         self._has_news = False
         self._is_closed = False
         self._fault = ""  # of the page that is shown
+        self._wanted = ""  # address that the user asked for
         self.browser = Browser()
         self.context = Context(client, View(), self.browser, self.wake, uploads)
         self.tools = ChartTools(self._toggle_series, lambda model_id: document.get_model_by_id(ID(model_id)))
@@ -265,7 +266,8 @@ class Tab:
         template = pn.Template(FILLING, design=DashboardDesign)
         template.add_variable("places", list(self.places))
         shown_last = sorted(self.places.items(), key=lambda place: place[1].visible)  # what was added before is walked through each time
-        for name, part in (("browser", self.browser), ("tools", self.tools), ("banner", self.banner), *shown_last):
+        # Browsers draw them in this order: the last one acknowledges all.
+        for name, part in (("tools", self.tools), ("banner", self.banner), *shown_last, ("browser", self.browser)):
             template.add_panel(name, part)
         return template
 
@@ -280,14 +282,19 @@ class Tab:
         return f"/{page}?{to_query(self.context.view, self._views[page])}"
 
     def _visited(self, event: Any) -> None:
-        """The user has followed a link, or gone back."""
-        parts = urlsplit(event.new[0])
+        """The user has followed a link, or gone back. Inputs change with the view: the browser draws what it was sent first."""
+        self._wanted = event.new[0]
+        self.wake()
+
+    def _follow(self) -> None:
+        """Show the view that the user wants."""
+        parts = urlsplit(self._wanted)
+        self._wanted = ""
         page = parts.path.strip("/")
         if page in self._views:
             if page != self._page:
                 self.browser.left = self._address(self._page)
             self._read(page, {"theme": self.context.view.theme, **dict(parse_qsl(parts.query))})  # a link without one leaves the colours
-            self.wake()
 
     def _recolored(self, event: Any) -> None:
         self.context.view.theme = event.new
@@ -306,7 +313,7 @@ class Tab:
         if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
             return
         self._is_scheduled = True
-        interval_s = 0.0 if self._is_made_only or self.browser.acknowledged < 0 else self._pace.interval_s
+        interval_s = 0.0 if self._wanted or self._is_made_only or self.browser.acknowledged < 0 else self._pace.interval_s
         delay_s = self._last_update_time + interval_s - self._loop.time()
         self._loop.call_later(max(0.0, delay_s), self._enter_document)
 
@@ -343,6 +350,8 @@ class Tab:
         begin_s = time.thread_time()
         # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message.
         with set_curdoc(self.document), pn.io.hold(self.document, freeze=True):
+            if self._wanted:
+                self._follow()
             self._show_page()
             # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
             self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1

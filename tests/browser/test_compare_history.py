@@ -145,6 +145,7 @@ def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visi
     row = page.locator(".listed .tabulator-row")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("regression +1")
+    expect(row.locator('a[aria-current="true"]')).to_have_count(1)  # the series that the chart shows
     eventually(lambda: drawn_count(page, "history:runs") == 14)
     assert drawn_count(page, "history:bands") == 2
     change = page.locator(".changes li")

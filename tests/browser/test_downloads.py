@@ -40,7 +40,7 @@ def downloaded(page: Page, menu: str, choice: str) -> tuple[str, bytes]:
 @pytest.mark.slow
 def test_every_chart_downloads_as_png_svg_and_csv(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/live?runs={run_id}")
-    expect(page.locator(".card.chart .menu:visible")).to_have_count(page.locator(".card.chart:visible").count())
+    expect(page.locator(".card.chart details.download:visible")).to_have_count(page.locator(".card.chart:visible").count())
     expect(page.locator(".results .tabulator-row").first).to_be_visible()
     name, picture = downloaded(page, "Download chart Roofline", "PNG")
     assert name == "live-saxpy-roofline.png"

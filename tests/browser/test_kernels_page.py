@@ -131,6 +131,7 @@ def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Vi
     page = visit.open(f"/kernels?runs={swept.run_id}")
     page.locator(".listed").get_by_role("link", name="saxpy N=262144").click()
     page.wait_for_url(re.compile(rf"configuration={swept.run_id}\.1"))
+    expect(page.locator('.listed a[aria-current="true"]')).to_have_text(["saxpy N=262144"])
     detail = page.locator(".detail.text")
     expect(detail.get_by_role("heading")).to_have_text("saxpy N=262144")
     expect(detail).to_contain_text("hot: what the launch before left in the caches")

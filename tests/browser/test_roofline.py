@@ -116,7 +116,7 @@ def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> Non
 def test_an_implausible_point_has_its_own_shape_and_is_named(page: Page) -> None:
     markers: list[str] = page.evaluate("() => Array.from(Bokeh.documents[0].get_model_by_name('roofline:points').data.marker)")
     assert sorted(markers) == ["asterisk", "square", "square"]
-    expect(page.locator(".legend")).to_contain_text("✱implausible")
+    expect(page.locator(".chart .series")).to_contain_text("✱implausible")
     expect(page.locator(".chart-note")).to_contain_text("1 implausible (✱)")
     row = page.locator(".results .tabulator-row", has_text="too_good")
     expect(row).to_contain_text("implausible")
@@ -172,7 +172,7 @@ def test_seed_002_efficiency_is_a_filter_and_a_colour(page: Page) -> None:
     page.wait_for_url(re.compile(r"efficiency=memory\+inefficient"))
     page.get_by_label("Efficiency", exact=True).select_option("all")
     page.get_by_label("Colour and shape").select_option("efficiency")
-    expect(page.locator(".legend")).to_contain_text("memory inefficient")
+    expect(page.locator(".chart .series")).to_contain_text("memory inefficient")
 
 
 def test_points_are_held_against_the_chosen_memory_level(page: Page) -> None:
@@ -190,7 +190,7 @@ def test_points_are_held_against_the_chosen_memory_level(page: Page) -> None:
 
 def test_a_click_in_the_legend_hides_a_series_and_the_url_keeps_it(page: Page) -> None:
     page.get_by_label("Colour and shape").select_option("kernel")
-    entry = page.locator(".legend").get_by_role("button", name="too_good")
+    entry = page.locator(".chart .series").get_by_role("button", name="too_good")
     entry.click()
     eventually(lambda: drawn_count(page, "roofline:points") == 2)
     expect(entry).to_have_attribute("aria-pressed", "false")

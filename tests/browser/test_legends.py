@@ -14,7 +14,7 @@ from tests.browser.charts import column
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_layers import import_net
-from tests.browser.test_live import eventually
+from tests.browser.test_live import eventually, settled
 from tests.unit.compat.test_model_dashboards import PROFILE
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 
@@ -138,6 +138,7 @@ def test_of_a_timeline(visit: Visit, tmp_path: Path) -> None:
     page = visit.open(f"/timeline?runs={visit.dashboard.import_file(path)}")
     gaps = legend(page, "Timeline").locator("button[data-series]", has_text="gap:").first
     eventually(lambda: len(column(page, "timeline:gaps", "left")) > 5)
+    settled(lambda: seen_count(page, "timeline"))  # asked for anew when the browser has told its width
     see_that_entries_hide(page, "Timeline", "timeline")
     gaps.click()
     eventually(lambda: not column(page, "timeline:gaps", "left"))

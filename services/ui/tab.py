@@ -42,6 +42,7 @@ MAX_UPDATE_SHARE: Final = 0.65
 """Of the server's one core for updates of all tabs: more delays the pages' own requests, less the updates."""
 
 SETTLE_POLL_S: Final = 0.01
+"""Between looks whether answers have come: far below what one update costs."""
 
 OPENING_S: Final = 10.0
 """A browser that has not drawn its first page by then is not coming."""
@@ -247,7 +248,7 @@ class Tab:
         self.places = {name: pn.Column(visible=name == place, sizing_mode="stretch_width") for name in self._entries}
         self._palette = self.context.palette
         self._opened_time = self._made_time = self._loop.time()  # the latter of the newest page
-        self._is_made_only = False  # it is not shown yet
+        self._is_made_only = False  # the newest page is not shown yet
         self.template = self._template()  # while it has no page: Panel writes down what is in it whenever something is added
         self._read(place, query)
         self._show_page()
@@ -265,7 +266,8 @@ class Tab:
         """Return what the frame of the page is filled with."""
         template = pn.Template(FILLING, design=DashboardDesign)
         template.add_variable("places", list(self.places))
-        shown_last = sorted(self.places.items(), key=lambda place: place[1].visible)  # what was added before is walked through each time
+        # With each part Bokeh walks through all that were added before: the large one comes late.
+        shown_last = sorted(self.places.items(), key=lambda place: place[1].visible)
         # Browsers draw them in this order: the last one acknowledges all.
         for name, part in (("tools", self.tools), ("banner", self.banner), *shown_last, ("browser", self.browser)):
             template.add_panel(name, part)
@@ -318,7 +320,7 @@ class Tab:
         self._loop.call_later(max(0.0, delay_s), self._enter_document)
 
     def _owes_acknowledgements(self) -> bool:
-        """What has come before the browser asks for the document is in it from the first."""
+        """Return whether the browser has to catch up first. What comes before it asks for the document is in it from the first."""
         if self.browser.acknowledged < 0:
             return self._is_connected()
         return self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED

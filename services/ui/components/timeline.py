@@ -270,8 +270,8 @@ class TimelineChart(Component):
             if event_of(view.event) is not None:
                 ask = partial(self.ask.event, self.outline.run_id, view.event)
                 self._event.ask((self.outline.run_id, view.event), ask, overview.revision)
-        self._show_notes()
         self._show_legend()
+        self._show_notes()  # after it: where there is nothing to see the legend is hidden
         has_calls = self.outline is not None and not self.outline.lanes.filter(IS_OF_CALLS).is_empty()
         self._calls.param.update(visible=has_calls, value=[CALLS] if view.calls == "shown" else [])
 
@@ -378,7 +378,7 @@ class TimelineChart(Component):
             for part in ("names", "hatches", "details"):
                 self._drawn_for.pop(part, None)
         self._ask_beside(outline.run_id, tile)
-        if self._is_new("names", view):
+        if self._is_new("names", (view, pixel_ns)):
             bars.replace("names", timeline.label_columns(self._drawn, view.start_ns, view.end_ns, pixel_ns))
         details, gaps = _of_run(self._details, outline.run_id), _of_run(self._gaps, outline.run_id)
         if details is not None and self._is_new("details", self._details.answer_subject):

@@ -64,6 +64,15 @@ async def test_a_link_to_a_run_that_is_too_old_for_the_list_shows_it() -> None:
     chart.close()
 
 
+async def test_a_page_without_a_timeline_has_neither_its_legend_nor_its_download() -> None:
+    chart = TimelineChart(context_of(Client()), TimelineView())
+    chart.update()
+    assert not chart.figure.frame.visible
+    assert not chart._legend.visible
+    assert not chart._download.visible
+    chart.close()
+
+
 async def test_a_window_follows_links_and_is_written_down_where_the_user_moves() -> None:
     view = TimelineView(window="100..900")
     chart = TimelineChart(context_of(Client(TRACE, **OUTLINE, **TILE)), view)

@@ -82,7 +82,7 @@ class TimelineFigure:
     """The figures of one tab, and the window that they share.
 
     Args:
-        on_move: the window was moved or zoomed in the browser.
+        on_move: the window was moved or zoomed in the browser, or is drawn at another width.
         on_tap: time in nanoseconds and row of a click.
         on_stretch: start and end in nanoseconds of what was marked by dragging.
         on_message: see Frame.
@@ -110,6 +110,7 @@ class TimelineFigure:
         bars.on_event(Tap, on_loop(lambda event: on_tap(event.x, event.y)))
         self._range.on_change("start", on_loop(self._moved))
         self._range.on_change("end", on_loop(self._moved))
+        bars.on_change("inner_width", on_loop(self._moved))  # names and pixels were for an assumed width until then
         pan, _, mark = bars.toolbar.tools[-3:]
         self.frame = Frame(
             overview=self.overview.pane, ruler=self.ruler.pane, bars=self.bars.pane, range_id=self._range.id, pan_id=pan.id,

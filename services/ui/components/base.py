@@ -124,6 +124,11 @@ def card(*parts: Any, classes: tuple[str, ...] = ()) -> pn.Column:
     return pn.Column(*parts, css_classes=["card", *classes], sizing_mode="stretch_width")
 
 
+def flow(*parts: Any, classes: tuple[str, ...] = (), **params: Any) -> pn.Row:
+    """Return the parts beside each other, each as wide as what is in it; those that find no room go on below."""
+    return pn.Row(*parts, css_classes=["flow", *classes], **{"sizing_mode": "stretch_width", "margin": 0, **params})
+
+
 def fold(summary: Any, *content: Any, **params: Any) -> pn.Card:
     """Return a card that opens below its summary."""
     return pn.Card(*content, header=summary, **{"collapsed": True, "css_classes": ["fold"], "sizing_mode": "stretch_width", **params})

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from kernalyse.services.core.formatting import footnote_lines
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Text, card, field, fold, html, joined
+from kernalyse.services.ui.components.base import Component, Text, card, field, flow, fold, html, joined
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table import Column, Extent, Heading, PagedRows, extent_of
@@ -218,7 +218,7 @@ class Difference(Component):
         self._pair = pair
         self._refusal = Text()
         allow = pn.widgets.Button(label="Compare anyway", margin=0, on_click=self._allow)
-        self._question = pn.FlexBox(self._refusal, allow, css_classes=["refusal"], visible=False, sizing_mode="stretch_width")
+        self._question = flow(self._refusal, allow, classes=("refusal",), visible=False)
         self._summary = Text()
         self._facts = Text(classes=("differences",))
         self._fold = fold(self._summary, self._facts)

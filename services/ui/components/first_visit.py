@@ -13,7 +13,7 @@ import panel as pn
 from kernalyse.services.core.demo import TITLE as DEMO_TITLE
 from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.model import NodeHealth
-from kernalyse.services.ui.components.base import Component, Text, card, html
+from kernalyse.services.ui.components.base import Component, Text, card, flow, html
 from kernalyse.services.ui.data.run_starting import start_run
 
 if TYPE_CHECKING:
@@ -123,10 +123,7 @@ class FirstVisit(Component):
         self._load = pn.widgets.Button(margin=0, color="default" if offer.has_demo else "primary", on_click=self._begin_loading)
         self._start = pn.widgets.Button(margin=0, color="primary", on_click=self._begin_starting)
         self._no_node = Text(NO_NODE)
-        buttons = pn.FlexBox(
-            *((self._start,) if offer.has_demo else ()), self._load,
-            css_classes=["offers"], justify_content="center", gap="8px", sizing_mode="stretch_width",
-        )  # fmt: skip
+        buttons = flow(*((self._start,) if offer.has_demo else ()), self._load, classes=("offers",))
         self.layout = card(
             Text(html("<h1>{}</h1><p>{}</p>", offer.title, offer.text), classes=("offer",)),
             buttons,

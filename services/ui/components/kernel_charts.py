@@ -32,7 +32,7 @@ from kernalyse.services.ui.charts.metrics import (
     metric_of,
     performance_rows,
 )
-from kernalyse.services.ui.components.base import Component, html, locked
+from kernalyse.services.ui.components.base import Component, flow, html, locked
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, progress_of
@@ -291,7 +291,7 @@ class HeatmapChart(KernelChart):
         }
         for name, choice in self._axes.items():
             choice.param.watch(partial(self._choose_axis, name), "value")
-        self._axis_row = pn.FlexBox(*self._axes.values(), gap="6px 10px", visible=False, sizing_mode="stretch_width")
+        self._axis_row = flow(*self._axes.values(), visible=False)
         self._walked = WalkedFigure(figure=figure.pane, sizing_mode="stretch_width", margin=0)
         self._walked.on_msg(locked(lambda event: self.walk(str(event.data))))
         parts = [self._walked if part is figure.pane else part for part in self.layout]

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import Node, NodeHealth, NodeStatus, RunState
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, field, html, joined
+from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, field, flow, html, joined
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview
 from kernalyse.services.ui.data.run_cards import run_card
@@ -178,7 +178,7 @@ class NodeFacts(NodePart):
         ask = Confirmation("Remove this node?", consequence, "Keep it", "Remove the node", lambda: context.carry_out(self._remove()))
         self._ask_remove = ask
         self._button = pn.widgets.Button(label="Remove", color="danger", margin=0, on_click=lambda _: self._ask())
-        head = pn.Row(self._head, self._button, css_classes=["run-head"], sizing_mode="stretch_width")
+        head = flow(self._head, self._button, classes=("run-head",))
         self.layout = card(head, self._facts, self._notices, ask.modal, classes=("node-facts",))
 
     def _ask(self) -> None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, html, joined
+from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, flow, html, joined
 from kernalyse.services.ui.components.live import LiveChart, LiveRoofline, LiveRun
 from kernalyse.services.ui.data.memory import RunMemory
 from kernalyse.services.ui.data.run_cards import RunCard, run_card
@@ -126,7 +126,7 @@ class RunHeader(LiveChart):
                                      "Keep it running", "Cancel the run", lambda: self._start(self._cancel_run()))  # fmt: skip
         self._ask_delete = Confirmation("Delete this run?", "All that was measured in it goes, for everybody.",
                                      "Keep it", "Delete the run", lambda: self._start(self._delete_run()))  # fmt: skip
-        head = pn.FlexBox(self._title, self._cancel, self._exports, css_classes=["run-head"], gap="8px 12px", sizing_mode="stretch_width")
+        head = flow(self._title, self._cancel, self._exports, classes=("run-head",))
         self.layout = card(
             head, self._progress, self._facts, self._notes_card, self._ask_cancel.modal, self._ask_delete.modal, classes=("run-card",)
         )

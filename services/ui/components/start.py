@@ -14,7 +14,7 @@ from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.formatting import duration
 from kernalyse.services.core.model import KernelDefinition, KernelSweep, ModelRun, Node, Run
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Text, Tick, card, field, html, joined
+from kernalyse.services.ui.components.base import Component, Text, Tick, card, field, flow, html, joined
 from kernalyse.services.ui.components.uploads import FilePicker
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.question import Question
@@ -102,13 +102,13 @@ class FormCard(Component):
         self._picker = FilePicker(said, form=form.key, buttons=buttons, kinds=KINDS_FOR_PROMPT if form.key == "prompt" else KINDS)
         self._without = Text(NO_SOURCE if form.key == "sweep" else "", sizing_mode=None)
         self._chips: dict[str, pn.widgets.Button] = {}
-        self._files = pn.FlexBox(self._without, self._picker, css_classes=["chips"], gap="6px 10px", sizing_mode="stretch_width")
+        self._files = flow(self._without, self._picker, classes=("chips",))
         self._source_problem = Text()
         self._fields = pn.Column(css_classes=["start-groups"], sizing_mode="stretch_width")
         self._outcome = Text(classes=("outcome",))
         self._start = pn.widgets.Button(label="Start", color="primary", margin=0, on_click=lambda _: self.start())
         self._command = Text(classes=("command",), styles={"flex": "1 1 300px"}, min_width=0)
-        submit = pn.FlexBox(self._start, self._command, css_classes=["submit"], gap="6px 10px", sizing_mode="stretch_width")
+        submit = flow(self._start, self._command, classes=("submit",))
         top = () if any("files" in group.fields for group in form.groups(Place())) else (self._files,)
         self.layout = card(*top, self._source_problem, self._fields, self._outcome, submit, classes=("start-form",))
 
@@ -262,7 +262,7 @@ class Cell:
         entered: called when the key Enter is pressed in it.
     """
 
-    def __init__(self, form: Form, name: str, files: pn.FlexBox | None, entered: Callable[[], None]) -> None:
+    def __init__(self, form: Form, name: str, files: pn.Row | None, entered: Callable[[], None]) -> None:
         self._name = name
         parameter = None if name.startswith(PARAMETER) else form.param[name]
         self.label = name.removeprefix(PARAMETER) if parameter is None else str(parameter.label)
@@ -390,9 +390,7 @@ class Repeats(Component):
             classes=("import-head",),
             styles={"flex": "1 1 200px"},
         )
-        return card(
-            pn.FlexBox(title, *buttons, css_classes=["import-line"], gap="6px 10px", sizing_mode="stretch_width"), classes=("again",)
-        )
+        return card(flow(title, *buttons, classes=("import-line",)), classes=("again",))
 
     def _button(self, label: str, run: Run, start: Callable[[AnalyzerClient, Run], Coroutine[Any, Any, Run]]) -> pn.widgets.Button:
         work = partial(start, self.context.client, run)

@@ -12,7 +12,7 @@ import panel as pn
 from markupsafe import Markup
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Text, card, field, html, joined
+from kernalyse.services.ui.components.base import Component, Text, card, field, flow, html, joined
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.view import PagedView, to_query
 
@@ -170,17 +170,9 @@ class PagedRows(Component):
         self._number.param.watch(self._gone_to, "value")
         step = field(pn.widgets.Select, view.param.row_count)
         step.param.update(sizing_mode="fixed", width=100)
-        self._pager = pn.FlexBox(self._links, self._number, step, gap="4px 10px", css_classes=["pager"], visible=False, sizing_mode=None)
+        self._pager = flow(self._links, self._number, step, classes=("pager",), visible=False, sizing_mode=None)
         heading = Text(html("<h2>{}</h2>", title), sizing_mode=None)
-        head = pn.FlexBox(
-            heading,
-            *tools,
-            self._pager,
-            justify_content="space-between",
-            gap="4px 14px",
-            css_classes=["card-head"],
-            sizing_mode="stretch_width",
-        )
+        head = flow(heading, *tools, self._pager, classes=("card-head",))
         self._note = Text(classes=("note",))
         self.layout = card(head, *below, self._note, self._place, classes=("listed",))
         self._watcher = context.view.param.watch(self._filtered, list(FILTER_NAMES))

@@ -15,7 +15,7 @@ from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.metrics import configuration_key
 from kernalyse.services.ui.charts.roofline_points import VERIFICATION_TEXTS
-from kernalyse.services.ui.components.base import Text, fold, html
+from kernalyse.services.ui.components.base import Text, flow, fold, html
 from kernalyse.services.ui.components.table import Column, Extent, Heading, PagedRows, Rows, extent_of
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.client import TablePage
@@ -73,7 +73,7 @@ class ColumnChoice:
         self._boxes.param.watch(self._choose, "value")
         every = pn.widgets.Button(label="all", margin=0, on_click=self._choose_all)
         default = pn.widgets.Button(label="as at first", margin=0, on_click=lambda _event: view.param.update(columns=[]))
-        buttons = pn.FlexBox(every, default, gap="8px", css_classes=["column-buttons"], sizing_mode="stretch_width")
+        buttons = flow(every, default, classes=("column-buttons",))
         self.layout = fold(Text(html("Columns"), sizing_mode=None), buttons, self._boxes)
         context.keep(f"columns of {page}", self.layout, ("collapsed",))
 
@@ -110,7 +110,7 @@ class TableRows(PagedRows):
     def __init__(self, context: Context, view: TableView, page: str, tools: Sequence[Any]) -> None:
         self._download = Text(sizing_mode=None)
         self._columns = ColumnChoice(context, view, page)
-        row = pn.FlexBox(*tools, self._download, gap="6px 10px", align_items="end", sizing_mode=None)
+        row = flow(*tools, self._download, classes=("at-end",), sizing_mode=None)
         super().__init__(context, view, page, "Rows", (row,), (self._columns.layout,), self._choose)
         self._page_view = view
         self._answers: Question[TablePage] = Question(context.wake)

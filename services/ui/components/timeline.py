@@ -25,7 +25,7 @@ from kernalyse.services.ui.charts.timeline_rows import (
     legend_entries,
     timeline_rows,
 )
-from kernalyse.services.ui.components.base import Component, Text, card, html
+from kernalyse.services.ui.components.base import Component, Text, card, flow, html
 from kernalyse.services.ui.components.chart import LegendEntry, download_html, ended, hideable, legend_html, series_key
 from kernalyse.services.ui.components.timeline_figure import TimelineFigure
 from kernalyse.services.ui.data.names_wanted import named
@@ -93,10 +93,9 @@ class TimelineChart(Component):
         self._download = Text(sizing_mode=None)
         self._note = Text(classes=("note",), styles={"min-height": "20px"})
         self._help = Text(html("<p>{}</p>", HELP), classes=("note",))
-        head = pn.FlexBox(
-            Text(html("<h2>Timeline</h2>"), sizing_mode=None, styles={"flex": "1"}), self._calls, self._download,
-            css_classes=["card-head"], gap="4px 14px", align_items="center", sizing_mode="stretch_width",
-        )  # fmt: skip
+        head = flow(
+            Text(html("<h2>Timeline</h2>"), sizing_mode=None, styles={"flex": "1"}), self._calls, self._download, classes=("card-head",)
+        )
         self.layout = card(head, self._note, self.figure.frame, self._legend, self._help)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Text, card, field, html, joined
+from kernalyse.services.ui.components.base import Component, Text, card, field, flow, html, joined
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table import Column, Rows
@@ -64,9 +64,7 @@ class TimelineFilters(Filters):
             pn.widgets.Button(label=label, margin=0, on_click=lambda _, step=step: context.carry_out(chart.go_to_match(step)))
             for label, step in (("‹ Previous match", -1), ("Next match ›", 1))
         ]
-        self._jumps = pn.FlexBox(
-            *self._steps, self._matches, css_classes=["jumps"], gap="6px", align_items="center", sizing_mode="stretch_width", visible=False
-        )
+        self._jumps = flow(*self._steps, self._matches, classes=("jumps",), visible=False)
         fields: Any = self.layout
         fields[:] = [self._run, self._search, self._jumps, *fields]
 
@@ -158,18 +156,7 @@ class ChosenEvent(Component):
         self._other = button("", self._choose_other)
         self._same = [button(label, partial(self._step, step)) for label, step in (("‹ Previous launch", -1), ("Next launch ›", 1))]
         clear = button("Clear", lambda: chart.view.param.update(event=""))
-        self._jumps = pn.FlexBox(
-            self._launch,
-            self._other,
-            *self._same,
-            self._links,
-            clear,
-            css_classes=["jumps"],
-            gap="6px",
-            align_items="center",
-            sizing_mode="stretch_width",
-            visible=False,
-        )
+        self._jumps = flow(self._launch, self._other, *self._same, self._links, clear, classes=("jumps",), visible=False)
         self.layout = card(Text(html("<h2>Chosen</h2>")), self._name, self._jumps, self._facts, classes=("chosen",))
 
     def update(self) -> None:
@@ -243,9 +230,7 @@ class MarkedStretch(Component):
         self._devices = Rows(DEVICE_COLUMNS, "The trace has no device.", visible=False)
         self._subjects = Rows(SUBJECT_COLUMNS, "Nothing ran.", visible=False)
         self._more = Text(classes=("note",))
-        jumps = pn.FlexBox(
-            self._length, self._zoom, mark, self._clear, css_classes=["jumps"], gap="6px", align_items="center", sizing_mode="stretch_width"
-        )
+        jumps = flow(self._length, self._zoom, mark, self._clear, classes=("jumps",))
         title = Text(html("<h2>Stretch</h2>"))
         self.layout = card(title, self._said, jumps, self._devices.table, self._subjects.table, self._more, classes=("stretch",))
 

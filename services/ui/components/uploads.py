@@ -14,7 +14,7 @@ from markupsafe import Markup
 from panel.viewable import Viewable
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.components.base import Component, Text, card, html, joined, locked
+from kernalyse.services.ui.components.base import Component, Text, card, flow, html, joined, locked
 from kernalyse.services.ui.uploads.trace_import import ImportState, TraceImport
 from kernalyse.services.ui.view import View, to_query
 
@@ -61,7 +61,7 @@ class ImportRow:
         self._head = Text(classes=("import-head",), styles={"flex": "1 1 200px"})
         self._button = pn.widgets.Button(label="Cancel", margin=0, on_click=lambda _: self._end())
         self._rest = Text(classes=("import-rest",))
-        head = pn.FlexBox(self._head, self._button, css_classes=["import-line"], sizing_mode="stretch_width")
+        head = flow(self._head, self._button, classes=("import-line",))
         self.layout = pn.Column(head, self._rest, css_classes=["import"], sizing_mode="stretch_width")
 
     def show(self, shown: ImportCard) -> None:

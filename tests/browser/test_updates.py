@@ -13,6 +13,7 @@ from tests.browser.socket_viewer import SocketViewer, ask, in_thread, log_in
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 def test_a_tab_that_stops_drawing_gets_no_more_than_two_updates(dashboard: Dashboard) -> None:
     run = dashboard.start_sweep("saxpy", seconds=0.3, sizes=MANY_SIZES)
     try:
@@ -23,6 +24,7 @@ def test_a_tab_that_stops_drawing_gets_no_more_than_two_updates(dashboard: Dashb
     assert stopped.update_count <= 2
 
 
+@pytest.mark.slow
 def test_a_page_that_is_left_before_it_is_loaded_holds_nobody_else_up(dashboard: Dashboard) -> None:
     run = dashboard.start_sweep("saxpy", seconds=0.3, sizes=MANY_SIZES)
     try:

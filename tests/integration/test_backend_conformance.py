@@ -289,6 +289,7 @@ ODD_SIZES = {"M": 37, "N": 101, "K": 53, "blocks": 7, "B": 3, "T": 17, "H": 3, "
 CATALOGS = (load_catalog(), load_catalog(catalog_directory() / "gpt" / "catalog.toml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("catalog", "kernel_name"), [pytest.param(catalog, name, id=name) for catalog in CATALOGS for name in catalog.kernel_names]
 )

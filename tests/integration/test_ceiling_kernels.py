@@ -58,6 +58,7 @@ def _architecture(variant: KernelVariant, capability: str) -> str:
     return own[0] if own else capability.replace(".", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file_name", "macros"), sorted(planned_builds()), ids=lambda part: " ".join(part) if isinstance(part, tuple) else part
 )

@@ -161,6 +161,7 @@ async def test_refused_counters_leave_the_timings_and_a_run_that_succeeded(count
     assert "NVreg_RestrictProfilingToAdminUsers=0" in warnings_of(events)
 
 
+@pytest.mark.slow
 async def test_a_device_without_counters_is_told_before_anything_is_measured(private_directories: Path, ncu: None) -> None:
     node = ProfilerNode(private_directories, worker=(*REAL_WORKER, "--ceilings-file", str(prepared_ceilings(private_directories))))
     node.start()

@@ -33,6 +33,7 @@ def answers(*arguments: str | Path, tables: tuple[str, ...] = TABLES) -> dict[st
     return {name: [{key: value for key, value in row.items() if key != "run_id"} for row in rows] for name, rows in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_trace_with_a_report_is_shown_and_imported_alike(private_directories: Path, trace: Path, report: Path) -> None:
     shown = answers(trace, "--counters", report)

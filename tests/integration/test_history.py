@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.command import kernalyse
 from tests.history_files import history_files
 from tests.integration.analyzer_under_test import running_analyzer
 
 
+@pytest.mark.slow
 def test_the_status_tells_ci_of_a_regression_and_of_nothing_else(tmp_path: Path) -> None:
     medians = np.append(np.full(9, 5_000.0), np.full(5, 5_600.0)) * np.exp(np.random.default_rng(1).normal(0, 0.004, 14))
     with running_analyzer():

@@ -201,6 +201,7 @@ def test_result_attributes(measured: dict[str, Any]) -> None:
     assert math.isnan(result.memory_throughput_pct)  # nothing counts on this device
 
 
+@pytest.mark.slow
 def test_visualization_api(measured: dict[str, Any], directory: Path) -> None:
     BLOCKS["Visualization API"].run(measured)
     for name in ("heatmap.png", "kernel_comparison.png", "speedup.png", "metrics_matmul_optimized.png"):

@@ -127,6 +127,7 @@ def test_steps_modules_and_operators_of_unchanged_programs_reach_the_trace(node:
     assert trace_names(node, ended).count("nn.Module: Net") == 1
 
 
+@pytest.mark.slow
 def test_without_the_module_the_remedy_is_told(node: ProfilerNode, tmp_path: Path) -> None:
     """Before the program starts where its Python is known, after it where a script has chosen one."""
     absent = f"import sys; sys.path[:] = [path for path in sys.path if 'packages' not in path]; open({str(tmp_path / 'ran')!r}, 'w'); "

@@ -290,6 +290,7 @@ def test_second_build_is_the_first_one_and_takes_no_time(compiler: Counting) -> 
     assert (first.code, first.entry, first.log, first.listings) == (second.code, second.entry, second.log, second.listings)
 
 
+@pytest.mark.slow
 def test_build_is_kept_by_what_it_is_made_of(compiler: Counting, factor: Path, tmp_path: Path) -> None:
     """Each change costs a compilation, and the way back none. A directory of the same headers is the same, wherever it lies."""
     build = Build(SCALE, "scale", include_directories=(factor,))

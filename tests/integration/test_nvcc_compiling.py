@@ -38,6 +38,7 @@ def _ask(built: BuiltProgram, commands: str) -> list[str]:
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(has_driver, reason="this machine has a CUDA driver: the program would find a device")
 @pytest.mark.parametrize("kernel_name", ["matmul_tiled", "layernorm"])
 def test_catalogue_kernel_compiles_and_says_that_there_is_no_device(kernel_name: str, tmp_path: Path) -> None:

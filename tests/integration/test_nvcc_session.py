@@ -171,6 +171,7 @@ def test_a_kernel_opts_in_to_much_shared_memory(session: NvccSession) -> None:
     assert _download(session, y)[0] == 100_000
 
 
+@pytest.mark.slow
 def test_a_kernel_whose_blocks_wait_for_each_other_is_launched_with_all_of_them(session: NvccSession) -> None:
     y = _zeros(session)
     session.run(_prepare(session, y, TELLS_COOPERATION, build=GRID_SYNC_BUILD))

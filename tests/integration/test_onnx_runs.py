@@ -67,6 +67,7 @@ async def artifact(calls: Calls, run_id: str, name: str) -> bytes:
     return b"".join([answer.chunk async for answer in calls.stub.ReadArtifact(request)])
 
 
+@pytest.mark.slow
 async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: Path) -> None:
     run, events = await ended(calls, ModelRun("bert-tiny", prompt="The quick brown fox", measuring=QUICK))
     assert run.state is RunState.SUCCEEDED, run.error

@@ -63,6 +63,7 @@ def file_names(archive: bytes) -> dict[str, int]:
         return {member.name: member.mode for member in bundle}
 
 
+@pytest.mark.slow
 async def test_a_command_is_followed_and_its_kernels_and_layers_are_shown(
     analyzer: AnalyzerHere, node: ProfilerStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,7 @@ async def test_who_watches_an_import_sees_its_traces_being_read(stub: Any, ranks
     assert ImportProgress(ImportStage.READING, 2, 0) in seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_request", [True, False])
 async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(
     stub: Any, analyzer: AnalyzerHere, ranks: list[Path], by_request: bool

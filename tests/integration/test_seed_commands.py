@@ -34,6 +34,7 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "run_id"} for row in found]
 
 
+@pytest.mark.slow
 def test_operations_are_shown_imported_and_reported(private_directories: Path, commands: Path, tmp_path: Path) -> None:
     directory = registry(tmp_path, SOUND)
     shown = rows(commands, "--op-registry", directory)

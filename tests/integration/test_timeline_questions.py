@@ -44,6 +44,7 @@ def kept(directory: Path, run_id: str) -> set[str]:
     return {path.stem.split("-")[0] for path in (directory / "store" / "runs").glob(f"{run_id}-*/results/*.parquet")}
 
 
+@pytest.mark.slow
 async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
     private_directories: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
     assert not list((private_directories / "store" / "runs").glob(f"{run_id}-*"))
 
 
+@pytest.mark.slow
 async def test_a_window_of_the_timeline(private_directories: Path, trace: Path) -> None:
     async with serving(private_directories) as analyzer, connected(analyzer.endpoint) as stub:
         run_id = await imported(analyzer, trace)

@@ -42,6 +42,7 @@ def shown(subject: str | Path) -> dict[str, list[dict[str, Any]]]:
     return tables
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_file_and_its_run_have_the_same_rooflines_and_opportunities(private_directories: Path, trace: Path) -> None:
     of_file = shown(trace)

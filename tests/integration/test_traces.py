@@ -95,6 +95,7 @@ def without_file_name(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list
     return {name: [{key: value for key, value in row.items() if key != "file_name"} for row in rows] for name, rows in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_directory_of_tables_is_one_trace(private_directories: Path, trace: Path, tmp_path: Path) -> None:
     directory = write_directory(trace, tmp_path / "traces", "parquetdir")

@@ -146,6 +146,7 @@ def test_the_revision_is_commit_and_dirty_flag(tmp_path: Path) -> None:
     assert checkout_revision(tmp_path / "below") == Revision(commit, is_dirty=True)
 
 
+@pytest.mark.slow
 def test_text_in_another_encoding_is_refused_as_that() -> None:
     ended = kernalyse("profile", "--prompt", os.fsdecode(b"caf\xe9"))
     assert (ended.returncode, "found what is not UTF-8; expected UTF-8" in ended.stderr) == (2, True), ended.stderr

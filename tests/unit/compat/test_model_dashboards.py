@@ -124,6 +124,7 @@ def cells(page: str) -> list[str]:
     return [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", page)]
 
 
+@pytest.mark.slow
 def test_rates_are_of_the_latency_beside_them_and_a_speed_up_of_something_else_says_of_what(tmp_path: Path) -> None:
     performance = visualize_performance.PerformanceDashboard(tmp_path)
     stated = {**PROFILE["benchmarks"]["gpt_nano"], "throughput_tokens_per_sec": 12_345.0}
@@ -179,6 +180,7 @@ def test_pages_hold_every_chart_and_ask_nobody(tmp_path: Path) -> None:
         assert '<link rel="stylesheet"' not in content
 
 
+@pytest.mark.slow
 def test_bandwidth_in_use_is_drawn_for_every_configuration_whose_bytes_are_known(tmp_path: Path) -> None:
     entry = PROFILE["benchmarks"]["gpt_nano"]
     assert (entry["bytes"], entry["memory_level"], entry["memory_ceiling_gb_per_s"]) == (6.6e6, "dram", 20.0)

@@ -194,6 +194,7 @@ def test_a_kernel_alone_has_nobody_to_be_faster_than(drawn: list[Figure]) -> Non
 # ---------------------------------------------------------------- dashboard
 
 
+@pytest.mark.slow
 def test_the_dashboard_has_every_figure_under_its_name() -> None:
     of([*PRODUCTS, entry("scale<float, 4>", {"N": 64}, 1.0)])
     files = visualize("results.json", output_dir="figures")

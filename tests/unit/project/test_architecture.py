@@ -36,6 +36,7 @@ def test_the_format_is_ruffs() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_types_are_strict() -> None:
     with alone_with("mypy") as directory:
         done = run(str(BIN / "mypy"), "--cache-dir", str(directory))
@@ -112,6 +113,7 @@ def test_every_pinned_dependency_has_a_hash() -> None:
         assert [pin.splitlines()[0] for pin in pins if "--hash=sha256:" not in pin] == []
 
 
+@pytest.mark.slow
 def test_no_child_process_imports_from_the_directory_where_the_user_stands() -> None:
     """`python -m` looks there first: a directory named `services`, or a random.py, would take the place of what is meant."""
     unsafe = []

@@ -94,6 +94,7 @@ def test_a_page_that_is_opened_while_a_chart_is_prepared_keeps_its_theme(charts:
     assert page.theme is bokeh_theme(LIGHT)
 
 
+@pytest.mark.slow
 def test_charts_are_prepared_for_each_theme_while_nobody_is_served(charts: list[RenderedChart]) -> None:
     is_serving = True
     preparation = Preparation(lambda: is_serving)

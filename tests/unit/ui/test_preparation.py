@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_pandas_is_loaded_before_charts_are_drawn_on_a_thread() -> None:
     """Bokeh's `stream` takes pandas from `sys.modules`, where a thread that is just importing it leaves half a module."""
     program = "import sys, kernalyse.services.ui.preparation; print('pandas' in sys.modules)"

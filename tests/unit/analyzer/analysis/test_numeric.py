@@ -121,6 +121,7 @@ def hits(process: subprocess.Popen[str]) -> int:
     return int(output)
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_leave_code_for_later_ones(directory: Path, tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     for process in [start(directory, NUMBA_CACHE_DIR=cache) for _ in range(3)]:

@@ -158,6 +158,7 @@ kernels_strategy = st.lists(st.tuples(times, lengths, st.integers(-1, 11), devic
 copies_strategy = st.lists(st.builds(copy, times, lengths, devices), max_size=6)
 
 
+@pytest.mark.slow
 @given(kernels_strategy, copies_strategy, calls_strategy)
 @examples(300)
 def test_the_passes_say_what_counting_says(some: list[tuple[int, int, int, int]], copies: list[Any], calls: list[Any]) -> None:

@@ -104,6 +104,7 @@ def meanings(part: RankTrace, shift_ns: int, file_of: dict[int | None, str]) -> 
     return Counter(map(repr, found))
 
 
+@pytest.mark.slow
 @given(st.lists(rank_traces(), min_size=1, max_size=3))
 @examples(150)
 def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:

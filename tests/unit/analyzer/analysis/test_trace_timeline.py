@@ -107,6 +107,7 @@ kernels_strategy = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(kernels_strategy, st.integers(-10, 600), st.integers(1, 700), st.integers(1, 12))
 @examples(300)
 def test_pixels_say_what_counting_says(kernels: list[Any], start: int, length: int, pixel_count: int) -> None:

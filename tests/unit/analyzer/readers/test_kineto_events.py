@@ -297,6 +297,7 @@ def test_a_process_that_dies_leaves_its_part_to_the_reader(started: list[WorkerP
     assert started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     sorted((Path(__file__).parents[5] / "shared" / "data" / "kineto").glob("*.json.gz")) or [None],

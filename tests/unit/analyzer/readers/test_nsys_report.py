@@ -76,6 +76,7 @@ def test_its_own_words_are_told(tmp_path: Path, stand_in: Path) -> None:
         read(report(tmp_path))
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "child"
     write_program(

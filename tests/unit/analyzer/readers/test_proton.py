@@ -147,6 +147,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(TREES, min_size=1, max_size=3))
 @examples(60)
 def test_sums_over_the_tree_are_those_of_its_nodes(tmp_path_factory: pytest.TempPathFactory, trees: list[dict[str, Any]]) -> None:

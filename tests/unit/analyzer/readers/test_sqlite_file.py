@@ -50,6 +50,7 @@ def assert_equal(path: Path, table_name: str, integers: list[str], texts: list[s
             assert values(found) == values(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_table_of_real_exports(path: Path) -> None:
     if not path.exists():

@@ -1,4 +1,4 @@
-// Address, history and links of the dashboard, and word of each update that has been drawn. Its Python side is browser.py.
+// Address, history and links of the dashboard, and word of each update that has been drawn. Its Python side is Browser in shell.py.
 const [DRAWN_MS, LONGEST_MS] = [2500, 20_000] // a page that has kept its size for so long is drawn; that it is waited for
 
 export function render({model}) {

@@ -25,8 +25,8 @@ from kernalyse.services.core.model import Filter, HardwareKey, TableQuery
 from kernalyse.services.core.report import ReportFormat
 from kernalyse.services.ui.access import LINK_PATHS, MAX_LINK_DAYS, MAX_LINK_LENGTH, Access
 from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.filters import table_query
 from kernalyse.services.ui.data.table_columns import TABLE_TITLES, TableName
-from kernalyse.services.ui.data.table_query import table_query
 from kernalyse.services.ui.shell import ASSET_DIRECTORY, PLACES, frame_of
 from kernalyse.services.ui.view import TableView, View
 

@@ -1,4 +1,7 @@
-"""The frame of every page, which a browser has at once, and how Panel's components look: one style sheet over the colours of tokens.css."""
+"""The frame of every page, which a browser has at once, the browser's end of a tab, and how Panel's components look.
+
+The look is one style sheet, components.css, over the colours of tokens.css.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import panel as pn
+import param
 from bokeh.resources import Resources as BokehResources
 from jinja2 import Environment, Template
 from panel.io.resources import Resources, bundle_resources
@@ -15,6 +19,29 @@ from panel.theme.base import Design, Inherit, Theme
 from panel.viewable import Viewable
 
 from kernalyse.services.ui.catalog import CHARTS, PAGES
+
+
+class Browser(pn.custom.JSComponent):
+    """The browser's end of a tab, without anything to see. Panel's Location listens to no step back."""
+
+    address = param.String(doc="Path and query of the view shown.")
+    left = param.String(doc="Path and query of the view that was left: a step back leads to it.")
+    title = param.String(doc="Of the window.")
+    subject = param.String(doc="Of the run that is shown; names files that are saved.")
+    links = param.Dict(default={}, doc="Where the navigation leads, by the page's name.")
+    out = param.String(doc="Path and query that the key Escape leads to; empty: none.")
+    visited = param.List(default=["", 0], doc="Path and query that the user asked for, by a link or the history, and how many before.")
+    theme: param.Selector[Any] = param.Selector(default="light", objects=["light", "dark"])
+    drafts = param.Dict(default={}, doc="What is typed into forms, by the form's name; the browser keeps it until it is closed.")
+    found_drafts = param.Dict(default={}, doc="What it kept when the page was loaded.")
+    sent = param.Integer(default=0, doc="Updates that were sent.")
+    acknowledged = param.Integer(default=-1, doc="The last of them that has been drawn; -1: the tab is not ready.")
+
+    _esm = Path(__file__).with_name("browser.js")
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
 
 ASSET_DIRECTORY: Final = Path(__file__).parent / "assets"
 

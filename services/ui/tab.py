@@ -22,14 +22,13 @@ from panel.io.state import set_curdoc
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.model import Run, RunState
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.catalog import CHARTS, PAGES
 from kernalyse.services.ui.components.base import Component, Text, html, joined
 from kernalyse.services.ui.components.chart import ChartTools
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview, RunMemory
 from kernalyse.services.ui.data.question import is_asked
-from kernalyse.services.ui.shell import DashboardDesign
+from kernalyse.services.ui.shell import Browser, DashboardDesign
 from kernalyse.services.ui.theme import PALETTES, Palette
 from kernalyse.services.ui.uploads.handlers import Uploads
 from kernalyse.services.ui.view import View, to_query

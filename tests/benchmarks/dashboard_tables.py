@@ -28,8 +28,8 @@ from kernalyse.services.core.model import Filter, FilterOperator, ImportedTrace,
 from kernalyse.services.core.protobuf import encode
 from kernalyse.services.ui.charts.metrics import ANNOUNCED, FAILED, PLACED
 from kernalyse.services.ui.components.kernel_charts import MAX_CHARTED_ROWS
+from kernalyse.services.ui.data.filters import table_query
 from kernalyse.services.ui.data.table_columns import COLUMNS
-from kernalyse.services.ui.data.table_query import table_query
 from kernalyse.services.ui.view import TableView, View
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from tests.benchmarks.warm_tables import timed

@@ -23,8 +23,7 @@ from kernalyse.services.core.model import Filter, FilterOperator
 from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.timeline_rows import Looks, timeline_rows
 from kernalyse.services.ui.data.client import AnalyzerClient
-from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
-from kernalyse.services.ui.data.timeline_questions import Outline, TimelineQuestions
+from kernalyse.services.ui.data.timeline_questions import Outline, TileRequest, TimelineQuestions, TimeWindow
 from tests.benchmarks.trace_reading import LARGE_COPIES, SHARED, SOURCE, run
 from tests.benchmarks.warm_tables import COPIES, IMPORT_MAX_BYTES
 from tests.browser.charts import SOURCE as CHART_SOURCE

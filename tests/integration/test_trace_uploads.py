@@ -13,8 +13,7 @@ import pytest
 
 from kernalyse.services.core.errors import CancelledError, InvalidRequestError, InvalidTraceError
 from kernalyse.services.ui.data.client import AnalyzerClient
-from kernalyse.services.ui.uploads.imports import Imports
-from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
+from kernalyse.services.ui.uploads.imports import Extent, FileToImport, Imports, ImportState, TraceImport
 from kernalyse.trace_upload import CHUNK_BYTES
 from tests.private_directory import DIRECTORIES, private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses

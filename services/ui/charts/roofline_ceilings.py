@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -12,8 +13,21 @@ import polars as pl
 from kernalyse.services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts.elements import Columns, empty_columns, text_column
-from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, Span
 from kernalyse.services.ui.theme import Palette
+
+LEVEL_TITLES: Final = {"dram": "DRAM", "l2": "L2 cache", "l1": "L1 cache"}
+"""What the chart calls the memories it draws a slope for; a CPU's last-level cache counts as L2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What both axes show: intensity in flop/B, rate in flop/s."""
+
+    x_start: float
+    x_end: float
+    y_start: float
+    y_end: float
+
 
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 

@@ -34,7 +34,7 @@ from kernalyse.services.ui.charts.timeline_rows import (
     reason_colors,
     short_name,
 )
-from kernalyse.services.ui.data.names_wanted import is_wanted
+from kernalyse.services.ui.data.filters import is_wanted
 from kernalyse.services.ui.theme import Palette
 
 ROW_PX: Final = 24

@@ -40,7 +40,7 @@ from kernalyse.services.ui.data.compared_rows import (
 )
 from kernalyse.services.ui.data.memory import Overview, RunMemory
 from kernalyse.services.ui.data.question import Question
-from kernalyse.services.ui.data.run_cards import run_card
+from kernalyse.services.ui.data.runs import run_card
 from kernalyse.services.ui.view import CompareView
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Difference(Component):
     def __init__(self, context: Context, pair: Pair) -> None:
         super().__init__(context)
         self._pair = pair
-        self._refusal = Text()
+        self._refusal = Text(sizing_mode=None)
         allow = pn.widgets.Button(label="Compare anyway", margin=0, on_click=self._allow)
         self._question = flow(self._refusal, allow, classes=("refusal",), visible=False)
         self._summary = Text()

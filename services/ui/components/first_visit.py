@@ -14,7 +14,7 @@ from kernalyse.services.core.demo import TITLE as DEMO_TITLE
 from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.model import NodeHealth
 from kernalyse.services.ui.components.base import Component, Text, card, flow, html
-from kernalyse.services.ui.data.run_starting import start_run
+from kernalyse.services.ui.data.runs import start_run
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context

@@ -22,7 +22,7 @@ from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.table import Column, Heading, PagedRows, extent_of
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.client import TablePage
-from kernalyse.services.ui.data.names_wanted import is_whole_name, named
+from kernalyse.services.ui.data.filters import is_whole_name, named
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.theme import SYMBOLS
 from kernalyse.services.ui.view import HistoryView, to_query

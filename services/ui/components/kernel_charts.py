@@ -35,7 +35,7 @@ from kernalyse.services.ui.charts.metrics import (
 from kernalyse.services.ui.components.base import Component, flow, html, locked
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, progress_of
+from kernalyse.services.ui.components.table import ASKING, REFRESH_INTERVAL_S, progress_of
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview

@@ -20,7 +20,7 @@ from kernalyse.services.ui.charts.roofline import VERIFICATION_TEXTS
 from kernalyse.services.ui.components.base import Component, Text, card, html, joined
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.table_rows import ASKING, REFRESH_INTERVAL_S, choose_href, efficiency_cell, progress_of
+from kernalyse.services.ui.components.table import ASKING, REFRESH_INTERVAL_S, choose_href, efficiency_cell, progress_of
 from kernalyse.services.ui.data.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.data.row_facts import RowLink, RowLinks, artifact_href, facts_of

@@ -15,9 +15,9 @@ from kernalyse.services.ui.components.base import field
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.kernel_charts import ChartedRows
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
-from kernalyse.services.ui.components.table_rows import TableRows, progress_of
+from kernalyse.services.ui.components.table import TableRows, progress_of
 from kernalyse.services.ui.data import filters
-from kernalyse.services.ui.data.run_cards import run_card
+from kernalyse.services.ui.data.runs import run_card
 from kernalyse.services.ui.data.table_columns import TableName
 from kernalyse.services.ui.theme import CATEGORIES
 from kernalyse.services.ui.view import KernelsView

@@ -18,9 +18,9 @@ from kernalyse.services.ui.charts import icicle
 from kernalyse.services.ui.components.base import Component, Text, html, joined, on_loop
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.components.table_rows import REFRESH_INTERVAL_S, progress_of
+from kernalyse.services.ui.components.table import REFRESH_INTERVAL_S, progress_of
 from kernalyse.services.ui.data import filters
-from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.filters import whole
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.view import LayersView, View, changed_href, to_query
 

@@ -22,9 +22,9 @@ from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters, NameInput
 from kernalyse.services.ui.components.kernels import DTYPES, RunChoice
 from kernalyse.services.ui.components.layer_tree import NO_RUN, LayerPlace, LayerRun
-from kernalyse.services.ui.components.table_rows import ASKING, NO_MATCH, REFRESH_INTERVAL_S, TableRows, efficiency_cell
+from kernalyse.services.ui.components.table import ASKING, NO_MATCH, REFRESH_INTERVAL_S, TableRows, efficiency_cell
 from kernalyse.services.ui.data import filters
-from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.filters import whole
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.data.table_columns import NAME_COLUMNS, TableName
 from kernalyse.services.ui.theme import MARKERS, SYMBOLS

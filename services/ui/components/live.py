@@ -18,7 +18,7 @@ from kernalyse.services.ui.components.base import Component, Text, card, html, j
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable, series_key
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.roofline import LIVE_ROOFLINE
-from kernalyse.services.ui.components.table_rows import Results
+from kernalyse.services.ui.components.table import Results
 from kernalyse.services.ui.data.live_points import LivePoints, rows_but
 from kernalyse.services.ui.data.memory import NewRows, RunMemory, StripsChange, StripsPosition
 from kernalyse.services.ui.data.roofline_rows import result_rows

@@ -21,7 +21,7 @@ from kernalyse.services.ui.components.base import Text, card, html, joined
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hideable, series_key
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.nodes import NodePart, fact_list, shown_node
-from kernalyse.services.ui.data.made_once import MadeOnce
+from kernalyse.services.ui.data.memory import MadeOnce
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.view import NodesView
 

@@ -16,7 +16,7 @@ from kernalyse.services.ui import theme
 from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, field, flow, html, joined
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview
-from kernalyse.services.ui.data.run_cards import run_card
+from kernalyse.services.ui.data.runs import run_card
 from kernalyse.services.ui.view import NodesView, View, to_query
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class NodeFacts(NodePart):
         self._tell = tell
         self._address = ""  # of the node that is shown
         self._asked = ""  # the node that is to be removed: another one may be shown by the time of the answer
-        self._head, self._facts, self._notices = Text(sizing_mode="stretch_width"), Text(), Text(classes=("notices",))
+        self._head = Text(classes=("run-name",), styles={"flex": "1 1 200px"})
+        self._facts, self._notices = Text(), Text(classes=("notices",))
         consequence = "Its runs and what was measured stay here; nothing more is collected from it. A run that goes on there goes on."
         ask = Confirmation("Remove this node?", consequence, "Keep it", "Remove the node", lambda: context.carry_out(self._remove()))
         self._ask_remove = ask

@@ -21,7 +21,7 @@ from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, ended
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.layer_tree import LayerRun
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
-from kernalyse.services.ui.components.table_rows import REFRESH_INTERVAL_S
+from kernalyse.services.ui.components.table import REFRESH_INTERVAL_S
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.theme import MARKERS, SYMBOLS, Ticks

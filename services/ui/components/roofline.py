@@ -17,13 +17,13 @@ from kernalyse.services.core.model import Filter, ImportedTrace, LogLevel, Run, 
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import roofline
 from kernalyse.services.ui.charts.elements import Columns, empty_columns
+from kernalyse.services.ui.charts.roofline import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, point_style, thinned
 from kernalyse.services.ui.charts.roofline_ceilings import choice_note, drawn_levels, level_note
-from kernalyse.services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, point_style, thinned
 from kernalyse.services.ui.components.base import Component, Text, card, field, html, joined, on_loop
 from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.filters import Filters
-from kernalyse.services.ui.components.table_rows import Results
+from kernalyse.services.ui.components.table import Results
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.client import TablePage
 from kernalyse.services.ui.data.diagnosis import Diagnosis, diagnosis, point_key, rows_of_point

@@ -14,7 +14,7 @@ from kernalyse.services.ui import theme
 from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, flow, html, joined
 from kernalyse.services.ui.components.live import LiveChart, LiveRoofline, LiveRun
 from kernalyse.services.ui.data.memory import RunMemory
-from kernalyse.services.ui.data.run_cards import RunCard, run_card
+from kernalyse.services.ui.data.runs import RunCard, run_card
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context

@@ -18,12 +18,12 @@ from kernalyse.services.ui.components.base import Component, Text, Tick, card, f
 from kernalyse.services.ui.components.uploads import FilePicker
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.question import Question
-from kernalyse.services.ui.data.run_cards import run_card
-from kernalyse.services.ui.data.run_starting import (
+from kernalyse.services.ui.data.runs import (
     check_run,
     further_budget_ns,
     kernels_of_node,
     kernels_of_source,
+    run_card,
     start_again,
     start_rest,
     start_run,

@@ -28,10 +28,19 @@ from kernalyse.services.ui.charts.timeline_rows import (
 from kernalyse.services.ui.components.base import Component, Text, card, flow, html
 from kernalyse.services.ui.components.chart import LegendEntry, download_html, ended, hideable, legend_html, series_key
 from kernalyse.services.ui.components.timeline_figure import TimelineFigure
-from kernalyse.services.ui.data.names_wanted import named
+from kernalyse.services.ui.data.filters import named
 from kernalyse.services.ui.data.question import Answer, Question
-from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
-from kernalyse.services.ui.data.timeline_questions import MAX_DETAILED_COUNT, Event, Match, Outline, Tile, TimelineQuestions, event_of
+from kernalyse.services.ui.data.timeline_questions import (
+    MAX_DETAILED_COUNT,
+    Event,
+    Match,
+    Outline,
+    Tile,
+    TileRequest,
+    TimelineQuestions,
+    TimeWindow,
+    event_of,
+)
 from kernalyse.services.ui.view import TimelineView
 
 if TYPE_CHECKING:

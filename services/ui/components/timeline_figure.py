@@ -16,7 +16,7 @@ from kernalyse.services.ui.charts import timeline
 from kernalyse.services.ui.charts.timeline_rows import Row
 from kernalyse.services.ui.components.base import locked, on_loop
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.data.time_window import MIN_LENGTH_NS, TimeWindow
+from kernalyse.services.ui.data.timeline_questions import MIN_LENGTH_NS, TimeWindow
 from kernalyse.services.ui.theme import Palette
 
 ASSUMED_WIDTH_PX: Final = 1100

@@ -17,10 +17,9 @@ from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.components.runs import MAX_LISTED_RUNS
 from kernalyse.services.ui.components.table import Column, Rows
 from kernalyse.services.ui.components.timeline import TimelineChart
-from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.filters import whole
 from kernalyse.services.ui.data.question import Question
-from kernalyse.services.ui.data.time_window import TimeWindow
-from kernalyse.services.ui.data.timeline_questions import Event, event_of
+from kernalyse.services.ui.data.timeline_questions import Event, TimeWindow, event_of
 from kernalyse.services.ui.view import View, to_query
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from panel.viewable import Viewable
 
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.components.base import Component, Text, card, flow, html, joined, locked
-from kernalyse.services.ui.uploads.trace_import import ImportState, TraceImport
+from kernalyse.services.ui.uploads.imports import ImportState, TraceImport
 from kernalyse.services.ui.view import View, to_query
 
 if TYPE_CHECKING:

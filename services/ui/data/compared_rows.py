@@ -14,7 +14,7 @@ from kernalyse.services.core.formatting import footnote_marks
 from kernalyse.services.core.model import ImportedTrace, KernelSweep, ModelRun, Run, RunState, TableQuery
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import compare
-from kernalyse.services.ui.charts.roofline_points import PointsOf
+from kernalyse.services.ui.charts.roofline import PointsOf
 from kernalyse.services.ui.components.chart import LegendEntry, hidden_names, hideable
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview, RunMemory

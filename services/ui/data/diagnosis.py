@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from kernalyse.services.ui import theme
-from kernalyse.services.ui.charts.roofline_points import IDENTITY, LEVEL_TITLES, VERIFICATION_TEXTS, WORK_SOURCES
+from kernalyse.services.ui.charts.roofline import IDENTITY, LEVEL_TITLES, VERIFICATION_TEXTS, WORK_SOURCES
 
 Figures = Mapping[str, Any]
 """A row of a table, by its columns."""

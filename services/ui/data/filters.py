@@ -1,16 +1,47 @@
-"""Filters that hold for every chart and table of the shown runs, on every page."""
+"""Filters that hold for every chart and table of the shown runs on every page, and what tables ask the analyzer for under them.
+
+A filter by name lets names through that have a part of it, or in quotes the one that is meant. Links quote theirs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import polars as pl
 
-from kernalyse.services.core.model import Filter
-from kernalyse.services.ui.data.names_wanted import is_wanted, named
-from kernalyse.services.ui.view import View
+from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from kernalyse.services.ui.data.table_columns import COLUMNS, NAME_COLUMNS, TableName
+from kernalyse.services.ui.view import TableView, View, to_query
+
+MAX_LENGTH: Final = 1000
+"""Of a text in the URL. Names of templates take hundreds of characters; with many more, messengers cut the links they are sent in."""
+
+_QUOTE: Final = '"'
+Names = TypeVar("Names", pl.Expr, pl.Series)
+
+
+def whole(name: str) -> str:
+    """What a filter says that lets this name through and no longer one. Of a name too long for the URL it has the beginning."""
+    return f"{_QUOTE}{name}{_QUOTE}" if len(name) + 2 <= MAX_LENGTH else name[:MAX_LENGTH]
+
+
+def named(column: str, wanted: str) -> Filter:
+    """For a table that the analyzer answers."""
+    return Filter(column, wanted[1:-1]) if is_whole_name(wanted) else Filter(column, wanted, FilterOperator.CONTAINS)
+
+
+def is_wanted(names: Names, wanted: str) -> Names:
+    """The same for names that are here already: whether each is let through. Letters' case does not matter in a part."""
+    if is_whole_name(wanted):
+        return names == wanted[1:-1]
+    return names.str.to_lowercase().str.contains(wanted.lower(), literal=True)
+
+
+def is_whole_name(wanted: str) -> bool:
+    """Whether it stands in quotes."""
+    return len(wanted) > 2 and wanted.startswith(_QUOTE) and wanted.endswith(_QUOTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +107,40 @@ def together(found: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[st
         for name, some in values.items():
             merged.setdefault(name, {}).update(dict.fromkeys(some))
     return {name: tuple(some) for name, some in merged.items()}
+
+
+KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {
+    "measurements": ("run_id", "configuration_index"),
+    "kernels": ("run_id", "kernel_name"),
+    "launched": ("run_id", "kernel_name"),
+}
+"""What tells one row of a table from the others, where rows can be chosen."""
+
+
+def table_query(table: TableName, view: View, page: TableView, columns: tuple[str, ...] = (), limit: int | None = None) -> TableQuery:
+    """Return what the analyzer is asked for.
+
+    Args:
+        columns: empty: all.
+        limit: None: as many rows as the page shows at once; 0: all rows from the first on.
+    """
+    known = {column.name for column in COLUMNS[table]}
+    name_column = NAME_COLUMNS.get(table, "kernel_name")
+    dtype = ("dtype",) if "dtype" in known else ()  # says whether rates are of flop or of op
+    launched = (Filter("launch_count", "0", FilterOperator.GREATER),) if table == "launched" else ()
+    of_layers = (named("layer_path", page.layer_name),) if table == "layer_kernels" and page.layer_name else ()
+    return TableQuery(
+        "kernels" if table == "launched" else table,
+        run_ids=tuple(view.runs),
+        filters=(*launched, *of_layers, *query_filters(view, known, name_column)),
+        order_by=(SortKey(page.sort, page.descending),) if page.sort in known else (),
+        offset=0 if limit == 0 else page.row,
+        limit=page.row_count if limit is None else limit,
+        columns=tuple(dict.fromkeys((*columns, *KEY_COLUMNS.get(table, ()), *dtype))) if columns else (),
+    )
+
+
+def csv_query(view: View, page: TableView) -> str:
+    """Return the query of the download: the same rows, all of them, with every column."""
+    order = TableView(layer_name=page.layer_name, sort=page.sort, descending=page.descending)
+    return to_query(view, order, theme="")

@@ -7,17 +7,42 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Hashable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import polars as pl
 
 from kernalyse.services.core.model import HardwareKey, NodeStatus, NodeTelemetry, Run, Telemetry
 from kernalyse.services.core.telemetry_history import TelemetryHistory
-from kernalyse.services.ui.data.made_once import MadeOnce
 from kernalyse.services.ui.data.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition, SampleStrips
+
+Made = TypeVar("Made")
+
+REMEMBERED_COUNT: Final = 128
+"""Pages of one run are a few updates apart at most, and an update makes about ten things."""
+
+
+class MadeOnce:
+    """The newest results by what they were made of. For one thread: that of the pages.
+
+    Args:
+        remembered_count: results kept; a few of what is made of all rows, else a long run would be held a hundred times over.
+    """
+
+    def __init__(self, remembered_count: int = REMEMBERED_COUNT) -> None:
+        self._remembered_count = remembered_count
+        self._made: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """key: of everything that the result depends on. Nobody changes the result."""
+        if key not in self._made:
+            self._made[key] = make()
+            if len(self._made) > self._remembered_count:
+                self._made.popitem(last=False)
+        return cast(Made, self._made[key])
+
 
 ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
 """Newest rows kept of a table that grows without end. Of samples only what is drawn is kept (see SampleStrips)."""

@@ -13,8 +13,8 @@ from kernalyse.services.core.model import Run
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import roofline
 from kernalyse.services.ui.charts.elements import OUTSIDE, Columns
+from kernalyse.services.ui.charts.roofline import IDENTITY, PointsOf
 from kernalyse.services.ui.charts.roofline_ceilings import CeilingChoice, LevelChoice, at_clock_of, at_level, held_against
-from kernalyse.services.ui.charts.roofline_points import IDENTITY, PointsOf
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.diagnosis import point_key
 from kernalyse.services.ui.data.memory import Overview, RunMemory

@@ -18,7 +18,7 @@ from kernalyse.services.ui.charts.strips import STOP_TEXTS
 from kernalyse.services.ui.data.chosen_row import ChosenRow, RowKind
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.diagnosis import point_key
-from kernalyse.services.ui.data.names_wanted import whole
+from kernalyse.services.ui.data.filters import whole
 from kernalyse.services.ui.data.question import Question
 
 CACHE_TEXTS: Final = {"COLD": "cold: caches flushed before each sample", "HOT": "hot: what the launch before left in the caches"}

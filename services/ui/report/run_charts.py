@@ -39,8 +39,7 @@ from kernalyse.services.ui.charts.timeline_rows import (
     timeline_rows,
 )
 from kernalyse.services.ui.data.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
-from kernalyse.services.ui.data.time_window import TimeWindow
-from kernalyse.services.ui.data.timeline_questions import OUTLINE_PIXEL_COUNT, Outline
+from kernalyse.services.ui.data.timeline_questions import OUTLINE_PIXEL_COUNT, Outline, TimeWindow
 from kernalyse.services.ui.report.document import Chart, Key
 from kernalyse.services.ui.theme import CATEGORIES, LIGHT, MARKERS, SYMBOLS, style_of, values_with
 

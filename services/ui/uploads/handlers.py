@@ -13,8 +13,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.uploads.given_files import MAX_FILE_BYTES, GivenFiles, IncomingFile
-from kernalyse.services.ui.uploads.imports import Imports
-from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
+from kernalyse.services.ui.uploads.imports import Extent, FileToImport, Imports, ImportState, TraceImport
 
 MAX_SLICE_BYTES: Final = 64 * 1024 * 1024
 MAX_ANNOUNCEMENT_BYTES: Final = 8 * 1024 * 1024

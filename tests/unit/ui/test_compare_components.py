@@ -11,10 +11,10 @@ import pytest
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.compare import ComparedTable, Pair, SideChoice
 from kernalyse.services.ui.components.history import Histories, HistoryTable
 from kernalyse.services.ui.components.table import Extent, extent_of
+from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.view import CompareView, HistoryView, PagedView, View
 from tests.unit.ui.test_ui_outage import Client, updated

@@ -14,9 +14,9 @@ import pytest
 from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.model import NodeHealth, NodeStatus, Run, RunSpec, RunState
 from kernalyse.services.core.protobuf import decode, encode
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.first_visit import EXAMPLES, FUSED, OFFERS, WRITTEN_OUT, FirstVisit
 from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.uploads.handlers import Uploads
 from kernalyse.services.ui.uploads.imports import Imports

@@ -9,12 +9,12 @@ import pytest
 
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.kernel_charts import ChartedRows, HeatmapChart, PerformanceChart
 from kernalyse.services.ui.components.kernel_detail import listing_text
 from kernalyse.services.ui.components.kernels import KernelTable
-from kernalyse.services.ui.components.table_rows import headings_of
+from kernalyse.services.ui.components.table import headings_of
 from kernalyse.services.ui.data.table_columns import COLUMNS
+from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.view import KernelsView, View
 from tests.unit.ui.test_ui_outage import Client, updated

@@ -10,7 +10,7 @@ import pytest
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
 from kernalyse.services.ui.components.layer_tree import LayerPlace
-from kernalyse.services.ui.data.names_wanted import is_wanted, whole
+from kernalyse.services.ui.data.filters import is_wanted, whole
 
 
 def wanted_points(layer: str, variant: str | None, *layers: tuple[str, str | None]) -> str:

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from kernalyse.services.ui.charts import roofline
+from kernalyse.services.ui.charts.roofline import Span, near, thinned
 from kernalyse.services.ui.charts.roofline_ceilings import at_level, drawn_levels, level_note
-from kernalyse.services.ui.charts.roofline_points import Span, near, thinned
 from kernalyse.services.ui.components.chart import LegendEntry, hidden_names, hideable, series_key
 from kernalyse.services.ui.components.roofline import foremost, legend_entries
 from kernalyse.services.ui.data.diagnosis import diagnosis, point_key, rows_of_point

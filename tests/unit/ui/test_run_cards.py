@@ -9,7 +9,7 @@ import pytest
 
 from kernalyse.services.core.model import KernelSelection, KernelSweep, Run, RunSpec, RunState
 from kernalyse.services.ui.data.memory import NodesMemory
-from kernalyse.services.ui.data.run_cards import run_card
+from kernalyse.services.ui.data.runs import run_card
 
 BEGIN_UNIX_S = 1_767_225_600.0
 

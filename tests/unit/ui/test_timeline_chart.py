@@ -23,8 +23,7 @@ from kernalyse.services.ui.charts.timeline_rows import (
     timeline_rows,
 )
 from kernalyse.services.ui.components.timeline_figure import TimelineFigure
-from kernalyse.services.ui.data.time_window import TileRequest, TimeWindow
-from kernalyse.services.ui.data.timeline_questions import event_of
+from kernalyse.services.ui.data.timeline_questions import TileRequest, TimeWindow, event_of
 from kernalyse.services.ui.theme import DARK, LIGHT
 
 SCHEMA = {

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from kernalyse.services.core.demo import demo_spec
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.data.timeline_questions import GAP_COLUMNS
 from kernalyse.services.ui.pages import TimelinePage
+from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.view import TimelineView, View
 from tests.unit.ui.test_timeline_chart import kernel, tile

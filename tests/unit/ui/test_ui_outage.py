@@ -29,7 +29,6 @@ from kernalyse.services.core.model import (
     Thresholds,
 )
 from kernalyse.services.core.reruns import SPEC_ARTIFACT
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components import compare
 from kernalyse.services.ui.components.base import Text
 from kernalyse.services.ui.components.hardware import HardwarePanel
@@ -42,9 +41,9 @@ from kernalyse.services.ui.data.diagnosis import point_key
 from kernalyse.services.ui.data.memory import NodesMemory, RunMemory
 from kernalyse.services.ui.data.roofline_rows import rows_of_run
 from kernalyse.services.ui.pages import ComparePage, HistoryPage, LivePage, StartPage
+from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context, Tab, UpdatePace
-from kernalyse.services.ui.uploads.imports import Imports
-from kernalyse.services.ui.uploads.trace_import import Extent, FileToImport, ImportState
+from kernalyse.services.ui.uploads.imports import Extent, FileToImport, Imports, ImportState
 from kernalyse.services.ui.view import CompareView, HistoryView, KernelsView, LiveView, RooflineView, StartView, View
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.unit.ui.test_charts import points

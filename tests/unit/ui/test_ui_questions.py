@@ -13,14 +13,14 @@ import pytest
 
 from kernalyse.services.core.errors import NotFoundError
 from kernalyse.services.core.model import Filter, FilterOperator, TableQuery
-from kernalyse.services.ui.browser import Browser
 from kernalyse.services.ui.components.filters import Filters
 from kernalyse.services.ui.data import filters
 from kernalyse.services.ui.data.chosen_row import NO_SAMPLES, ChosenRow
 from kernalyse.services.ui.data.client import AnalyzerClient, TablePage
-from kernalyse.services.ui.data.names_wanted import MAX_LENGTH, is_wanted, whole
+from kernalyse.services.ui.data.filters import MAX_LENGTH, is_wanted, whole
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.data.row_facts import RowLinks
+from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.view import View, to_query
 

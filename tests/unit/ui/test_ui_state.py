@@ -16,8 +16,8 @@ from kernalyse.services.core.model import Filter, FilterOperator, SortKey
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.access import Access
 from kernalyse.services.ui.data.client import frames_of
+from kernalyse.services.ui.data.filters import csv_query, table_query
 from kernalyse.services.ui.data.memory import TableMemory
-from kernalyse.services.ui.data.table_query import csv_query, table_query
 from kernalyse.services.ui.view import MAX_RUNS, KernelsView, Parameters, RooflineView, TableView, View, to_query
 from kernalyse.v1.table_pb2 import TableChunk
 

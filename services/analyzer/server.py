@@ -27,8 +27,10 @@ from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
+from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
-from kernalyse.services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
+from kernalyse.services.core.identity import Scope
+from kernalyse.services.core.model import Ceiling, HardwareKey, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -120,12 +122,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def StartRun(self, request: Any, context: Any) -> Any:
         """Start or validate a run on a node."""
+        require_for_run(protobuf.decode(request.spec, RunSpec))
         client = await self._nodes.client(request.node_id)
         with node_errors(client.address):
             response = await client.stub.StartRun(
                 profiler.ProfilerServiceStartRunRequest(
                     spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
-                )
+                ),
+                metadata=caller_metadata(),
             )
         if request.validate_only:
             return messages.AnalyzerServiceStartRunResponse(run=response.run)
@@ -138,11 +142,12 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def CancelRun(self, request: Any, context: Any) -> Any:
         """Cancel a run on its node; an imported run has ended already."""
         run = await self._run(request.run_id)
+        require_own(run.owner, f"run {run.run_id}")
         if run.is_imported:
             return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
         client = await self._nodes.client(run.node_id)
         with node_errors(client.address):
-            response = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
+            response = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id), metadata=caller_metadata())
         return messages.AnalyzerServiceCancelRunResponse(run=response.run)
 
     async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
@@ -164,7 +169,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
         try:
             with node_errors(client.address):
-                response = await client.stub.UploadBundle(forward_chunks())
+                response = await client.stub.UploadBundle(forward_chunks(), metadata=caller_metadata())
         except NodeUnreachableError:
             if problems:
                 raise problems[0] from None
@@ -192,11 +197,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
 
     async def ListKernels(self, request: Any, context: Any) -> Any:
-        """Forward the kernel catalog of a node."""
+        """Forward the kernel catalog of a node, or the kernels that it finds in a source."""
+        if request.HasField("source"):
+            require(Scope.SOURCE, "kernels of a source that travels with a request")
         client = await self._nodes.client(request.node_id)
         with node_errors(client.address):
             response = await client.stub.ListKernels(
-                profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
+                profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None),
+                metadata=caller_metadata(),
             )
         return messages.AnalyzerServiceListKernelsResponse(kernels=response.kernels, notices=response.notices)
 
@@ -227,7 +235,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def DeleteRun(self, request: Any, context: Any) -> Any:
         """Delete a run that has ended."""
-        run_id = await self._resolve(request.run_id)
+        run = await self._run(request.run_id)
+        require_own(run.owner, f"run {run.run_id}")
+        run_id = run.run_id
         await asyncio.to_thread(self._store.delete_run, run_id)
         self._node_subscriptions.publish(deleted_run_ids=[run_id])
         return messages.DeleteRunResponse()

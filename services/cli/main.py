@@ -12,6 +12,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from kernalyse.services.cli import (
+    access,
     bench,
     ceilings,
     compare,
@@ -83,6 +84,14 @@ nodes_app.command("list")(nodes.list_nodes)
 nodes_app.command("add")(nodes.add_node)
 nodes_app.command("remove")(nodes.remove_node)
 app.add_typer(nodes_app, name="nodes")
+
+tokens_app = typer.Typer(help="Who may call the services of this machine, and what for.", no_args_is_help=True)
+tokens_app.command("issue")(access.issue)
+tokens_app.command("list")(access.list_tokens)
+tokens_app.command("revoke")(access.revoke)
+tokens_app.command("rotate")(access.rotate)
+app.add_typer(tokens_app, name="tokens")
+app.command()(access.audit)
 
 
 def _print_version(is_requested: bool) -> None:

@@ -28,6 +28,7 @@ KernalyseError
 │   └── TlsHandshakeError              the service's certificate, or the client's, is not accepted
 ├── UnauthenticatedError           UNAUTHENTICATED
 ├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
+│   └── ScopeMissingError              the caller's token does not grant it
 ├── EventExpiredError              OUT_OF_RANGE
 ├── LimitReachedError              RESOURCE_EXHAUSTED
 │   ├── StorageFullError, QueueFullError, BundleTooLargeError, MemoryLimitError
@@ -312,6 +313,12 @@ class ForbiddenError(KernalyseError):
 
     code = "PERMISSION_DENIED"
     reason = "SWITCHED_OFF"
+
+
+class ScopeMissingError(ForbiddenError):
+    """The caller's token does not grant the operation."""
+
+    reason = "SCOPE_MISSING"
 
 
 class EventExpiredError(KernalyseError):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +34,7 @@ from kernalyse.channel import (
     open_channel,
 )
 from kernalyse.errors import request_error
+from kernalyse.services.core.access import Audit, AuthInterceptor
 from kernalyse.services.core.errors import (
     InternalError,
     InvalidRequestError,
@@ -44,9 +43,9 @@ from kernalyse.services.core.errors import (
     LimitReachedError,
     NotBuiltYetError,
     NotFoundError,
-    UnauthenticatedError,
     error_from_parts,
 )
+from kernalyse.services.core.identity import Identities
 from kernalyse.services.core.model import RunError
 
 __all__ = [
@@ -66,7 +65,6 @@ __all__ = [
 
 ERROR_DOMAIN: Final = "kernalyse"
 CUT: Final = b" ... "
-OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 
 MAX_TEXT_BYTES: Final = 2000
 MAX_OTHER_TEXT_BYTES: Final = 1300  # for texts that are not ASCII only
@@ -235,98 +233,29 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-# ---------------------------------------------------------------- access control
-# The token is created once, stored in a file of mode 0600, and compared in constant time.
-
-
-def read_or_create_token(path: Path) -> str:
-    """Return the token in `path`; if the file does not exist, write a new one of 256 bits there.
-
-    Raises:
-        InvalidSettingError: the file is empty or can be read by others than its owner.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return _create_token(path)
-    with os.fdopen(descriptor, "r") as file:
-        mode = os.fstat(file.fileno()).st_mode & 0o777
-        token = file.read().strip()
-    if mode & 0o077:
-        raise InvalidSettingError(f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}")
-    if not token:
-        raise InvalidSettingError(
-            f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start."
-        )
-    return token
-
-
-def tokens_equal(expected: str, actual: str) -> bool:
-    """Return whether the texts are equal, in a time that does not depend on where they differ."""
-    return secrets.compare_digest(expected.encode(), actual.encode())
-
-
-def _create_token(path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    token = secrets.token_urlsafe(32)
-    # Written elsewhere and linked into place: two services that start at once end up with the same complete token.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token + "\n")
-        os.link(temporary, path)
-    except FileExistsError:
-        return read_or_create_token(path)
-    finally:
-        temporary.unlink()
-    return token
-
-
-class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """An interceptor that rejects every call without the token, except health checks.
-
-    It does so before anybody learns whether the method exists.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Return the method's handler if the call carries the token, else one that rejects the call."""
-        if details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
-            return await continuation(details)
-        # Always a stream handler: for any other kind gRPC would receive the entire message first.
-        return grpc.stream_stream_rpc_method_handler(_refuse)
-
-    def _is_authorized(self, metadata: Sequence[tuple[str, str]]) -> bool:
-        credentials = next((value for key, value in metadata if key == "authorization"), "")
-        scheme, _, token = credentials.partition(" ")
-        return scheme.lower() == "bearer" and tokens_equal(self._token, token)
-
-
-async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-    raise UnauthenticatedError(
-        "metadata authorization",
-        found="no token or a wrong one",
-        expected="Bearer and the service's token",
-        remedy="Pass the token that the service printed, or the content of its token file.",
-    )
-    yield  # type: ignore[unreachable]  # the handler of a stream must be a generator
-
-
 # ---------------------------------------------------------------- servers
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """The token and the PEM certificates of a server. With client_ca, clients must show a certificate that it signed."""
+    """What a server is served with.
+
+    Args:
+        token: the service's own, whose holder may do everything.
+        certificate, key: PEM; None: no TLS.
+        client_ca: PEM; set, clients must show a certificate that it signed.
+        is_insecure_allowed: other machines may reach it without TLS.
+        tokens_file: issued tokens and certificates with scopes; None: there are none.
+        audit_file: where decisions are written; None: nowhere.
+    """
 
     token: str
     certificate: bytes | None = None
     key: bytes | None = None
     client_ca: bytes | None = None
     is_insecure_allowed: bool = False
+    tokens_file: Path | None = None
+    audit_file: Path | None = None
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
@@ -342,7 +271,10 @@ def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Serve
             expected="host:port or unix:PATH",
             remedy="Correct the address; port 0 takes a free one.",
         )
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(), AuthInterceptor(security.token)), options=SERVER_OPTIONS)
+    access = AuthInterceptor(
+        Identities(security.token, security.tokens_file), Audit(security.audit_file), has_certificates=security.client_ca is not None
+    )
+    server = grpc.aio.server(interceptors=(ErrorInterceptor(), access), options=SERVER_OPTIONS)
     if security.certificate is None and not is_local(address):
         if not security.is_insecure_allowed:
             raise InvalidSettingError(

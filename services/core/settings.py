@@ -22,7 +22,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from kernalyse.discovery import Announcement, config_directory, config_file, find_service, read_announcement, runtime_directory, start_ticks
 from kernalyse.services.core.errors import InvalidSettingError
-from kernalyse.services.core.rpc import ServerSecurity, read_or_create_token
+from kernalyse.services.core.identity import read_or_create_token
+from kernalyse.services.core.rpc import ServerSecurity
 from kernalyse.tls import ca_problem, pair_problem
 
 GIBIBYTE = 1024**3
@@ -138,6 +139,13 @@ class _SectionSource(TomlConfigSettingsSource):
 class GrpcSettings(ServiceSettings):
     """Settings that both gRPC services have."""
 
+    data_directory: Path
+    tokens_file: Path | None = Field(
+        None, description="File of the tokens that `kernalyse tokens` issues; unset: SERVICE-tokens.json in the configuration directory."
+    )
+    audit_file: Path | None = Field(
+        None, description="File with a JSON line for each decision about access; unset: audit.jsonl in the data directory."
+    )
     client_ca_file: Path | None = Field(None, description="PEM CA that signs client certificates; set, every client must show one.")
 
     def security(self) -> ServerSecurity:
@@ -158,7 +166,15 @@ class GrpcSettings(ServiceSettings):
                 expected="the PEM certificate of the CA that signs client certificates",
                 remedy="Correct the path, or what is in the file.",
             )
-        return ServerSecurity(self.token(), certificate, key, client_ca, self.insecure)
+        return ServerSecurity(self.token(), certificate, key, client_ca, self.insecure, self.tokens_path(), self.audit_path())
+
+    def tokens_path(self) -> Path:
+        """Return the path of the file of issued tokens."""
+        return self.tokens_file or config_directory() / f"{self.section}-tokens.json"
+
+    def audit_path(self) -> Path:
+        """Return the path of the record of decisions."""
+        return self.audit_file or self.data_directory / "audit.jsonl"
 
 
 class ProfilerSettings(GrpcSettings):

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.services.core import protobuf
+from kernalyse.services.core.access import require, require_for_run
 from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, ShuttingDownError
+from kernalyse.services.core.identity import Scope
 from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
 from kernalyse.services.core.rpc import build_server, serve_health
 from kernalyse.services.core.settings import ProfilerSettings, advertised
@@ -214,6 +216,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
             return messages.ProfilerServiceListKernelsResponse(
                 kernels=[protobuf.encode(kernel) for kernel in self._catalog.definitions.values()]
             )
+        require(Scope.SOURCE, "kernels of a source that travels with a request")
         policy = self._node.policy
         if policy.allow_catalog_only or not policy.allow_inline_source:
             raise ForbiddenError("sources that travel with a request", found="switched off on this node", remedy="Ask its owner.")
@@ -227,6 +230,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def StartRun(self, request: messages.ProfilerServiceStartRunRequest, context: Any) -> messages.ProfilerServiceStartRunResponse:
         """Queue a run, or only check its spec, and return the run."""
         spec = protobuf.decode(request.spec, RunSpec)
+        require_for_run(spec)
         run = await (self._runs.checked(spec) if request.validate_only else self._runs.start(spec, request.request_id))
         return messages.ProfilerServiceStartRunResponse(run=protobuf.encode(run))
 

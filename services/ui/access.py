@@ -26,7 +26,7 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application, RequestHandler, create_signed_value, decode_signed_value
 
-from kernalyse.services.core.rpc import tokens_equal
+from kernalyse.services.core.identity import tokens_equal
 
 SESSION_AGE_DAYS: Final = 30
 SESSION_ID_BYTES: Final = 18

@@ -25,7 +25,7 @@ from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
 from kernalyse.services.core.errors import InvalidSettingError
-from kernalyse.services.core.rpc import read_or_create_token
+from kernalyse.services.core.identity import read_or_create_token
 from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate

@@ -75,12 +75,14 @@ class ProfilerNode:
         if ceilings_file is not None:
             self.data_directory.mkdir()
             shutil.copy2(ceilings_file, self.data_directory)
+        self.tokens_file = directory / "tokens.json"
         self._announcement_file = directory / "profiler.json"
         self._log_file = directory / "log"
         self._settings = {
             "address": "127.0.0.1:0",
             "data_directory": str(self.data_directory),
             "token_file": str(directory / "token"),
+            "tokens_file": str(self.tokens_file),
             "announcement_file": str(self._announcement_file),
             "grace_s": 0.3,
             **settings,

@@ -24,6 +24,7 @@ from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAME as REGISTRY_NAME
 from kernalyse.services.analyzer.readers.registry import select_reader_by_head
 from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.core.access import caller
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
 
@@ -114,7 +115,7 @@ class TraceImporter:
                         task = replace(task, digest=traces[0].digest)
                     result = await self._reading.execute(task, traces, directory, job)
                     assert result.run is not None
-                    is_new = await self._add(result.run, rows, result.next_event_index)
+                    is_new = await self._add(replace(result.run, owner=caller().name), rows, result.next_event_index)
                     return ImportResult((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
             return ImportResult((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 

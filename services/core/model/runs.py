@@ -292,6 +292,7 @@ class Run:
     tags: tuple[str, ...] = ()
     notes: str = ""
     hostname: str = ""  # of the node, when the run was submitted; empty: imported, or not known
+    owner: str = ""  # name of who started it; empty: not known
     problem: str = ""  # why the analyzer receives or stores no events of it
 
     @property

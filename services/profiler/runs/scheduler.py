@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kernalyse.services.core import protobuf
+from kernalyse.services.core.access import caller
 from kernalyse.services.core.errors import (
     InternalError,
     InvalidRequestError,
@@ -144,6 +145,7 @@ class Runs:
                 state=RunState.QUEUED,
                 create_time=datetime.now(UTC),
                 request_id=request_id or None,
+                owner=caller().name,
             )
             await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
             self._enqueue(run, placement)

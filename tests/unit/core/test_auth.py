@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernalyse.services.core.errors import InvalidSettingError
-from kernalyse.services.core.rpc import read_or_create_token, tokens_equal
+from kernalyse.services.core.identity import read_or_create_token, tokens_equal
 
 
 def test_the_first_start_makes_a_private_token_and_later_ones_read_it(tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from kernalyse.services.analyzer.collect.node_client import node_errors
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
@@ -23,16 +26,18 @@ from kernalyse.services.analyzer.ingest.imports import TraceImporter, UploadRead
 from kernalyse.services.analyzer.ingest.uploads import UploadMessage
 from kernalyse.services.analyzer.ingest.worker_pool import WorkerPool
 from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
+from kernalyse.services.analyzer.sign_in import SignIn
 from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
-from kernalyse.services.core.identity import Scope
+from kernalyse.services.core.identity import Identities, Scope, highest
 from kernalyse.services.core.model import Ceiling, HardwareKey, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
+from kernalyse.services.core.short_tokens import ShortToken, ShortTokens
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
@@ -62,8 +67,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         importer: TraceImporter,
         run_subscriptions: RunSubscriptions,
         node_subscriptions: NodeSubscriptions,
+        sign_in: SignIn,
     ) -> None:
         self._store = store
+        self._sign_in = sign_in
         self._nodes = nodes
         self._importer = importer
         self._run_subscriptions = run_subscriptions
@@ -80,6 +87,18 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
 
         return HardwareSettings(self._store, self._nodes.device)
+
+    # ------------------------------------------------------------ people
+
+    async def SignIn(self, request: Any, context: Any) -> Any:
+        """Give out a short token for a credential."""
+        given = request.password
+        issued = await self._sign_in.sign_in(token=request.token, id_token=request.id_token, name=given.name, password=given.password)
+        return messages.SignInResponse(signed_in=_signed_in(*issued))
+
+    async def RenewToken(self, request: Any, context: Any) -> Any:
+        """Give out another short token for the same person."""
+        return messages.RenewTokenResponse(signed_in=_signed_in(*self._sign_in.renew(request.short_token)))
 
     # ------------------------------------------------------------ nodes
 
@@ -344,6 +363,16 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES], format=chosen)
 
 
+def _signed_in(text: str, short: ShortToken) -> Any:
+    end, session_end = Timestamp(), Timestamp()
+    end.FromNanoseconds(int(short.end_unix_s * 1e9))
+    session_end.FromNanoseconds(int(short.session_end_unix_s * 1e9))
+    identity = short.identity
+    return messages.SignedIn(
+        name=identity.name, scope=highest(identity.scopes), short_token=text, end_time=end, session_end_time=session_end
+    )
+
+
 def _page_size(page_size: int) -> int:
     if not 0 <= page_size <= MAX_PAGE_SIZE:
         raise InvalidRequestError(
@@ -397,9 +426,13 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         _worker_pool(settings) as processes,
         _open_store(settings, processes) as (store, nodes, run_subscriptions, node_subscriptions),
     ):
-        server, address = build_server(settings.address, settings.security())
+        security = settings.security()
+        short_tokens = ShortTokens(security.token)
+        identities = Identities(security.token, security.tokens_file, read_short=short_tokens.identity_of)
+        server, address = build_server(settings.address, replace(security, identities=identities))
         importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_directory)
-        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions)
+        sign_in = SignIn(identities, short_tokens)
+        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions, sign_in)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         # Modules loaded so far stay for ever. Frozen, they do not slow down full collections, which every request waits for.

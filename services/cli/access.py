@@ -44,10 +44,17 @@ def issue(
     certificate: Annotated[
         Path | None, typer.Option("--certificate", help="PEM client certificate that is to be let in instead; no token is made.")
     ] = None,
+    password: Annotated[
+        bool, typer.Option("--password", help="Ask for a password to sign in with at a dashboard instead; no token is made.")
+    ] = False,
     service: ServiceOption = Service.ANALYZER,
 ) -> None:
     """Issue a token and print it, this once: the service keeps its SHA-256."""
     file, lifetime_s = TokenFile(_settings(service).tokens_path()), days * DAY_S or None
+    if password:
+        given = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        typer.echo(f"Password: {_told(file.set_password(name, scope, given, lifetime_s))}.", err=True)
+        return
     if certificate is not None:
         entry = file.admit(name, scope, _der(certificate), kind, lifetime_s)
         typer.echo(f"Certificate {entry.token_id}: {_told(entry)}.", err=True)
@@ -136,7 +143,7 @@ def _row(entry: Entry, now_unix_s: float) -> dict[str, Any]:
         "name": entry.name,
         "kind": str(entry.kind),
         "scope": str(entry.scope),
-        "by": "certificate" if entry.is_certificate else "token",
+        "by": str(entry.means),
         "issued": _day(entry.create_unix_s),
         "ends": _day(entry.end_unix_s),
         "state": state,

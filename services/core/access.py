@@ -35,6 +35,7 @@ METHOD_SCOPES: Final[Mapping[str, Scope]] = {
         (
             *(f"{ANALYZER}{name}" for name in ("ListNodes", "WatchNodes", "ReadArtifact", "ListKernels", "GetRun", "ListRuns")),
             *(f"{ANALYZER}{name}" for name in ("WatchImport", "WatchRun", "GetTable", "GetHardware", "ExportReport")),
+            *(f"{ANALYZER}{name}" for name in ("SignIn", "RenewToken")),
             *(f"{PROFILER}{name}" for name in ("GetNode", "GetRun", "ListRuns", "WatchRun", "WatchNode", "ReadArtifact", "ListKernels")),
             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
         ),

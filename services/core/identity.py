@@ -1,8 +1,8 @@
 """Who calls a service and what they may do: the service's own token, a file of issued tokens with scopes, client certificates.
 
 The service's own token (setting `token_file`) is its owner's and grants everything. All others are issued by `kernalyse
-tokens`: the file has only their SHA-256, so that whoever reads it cannot use them. A running service looks at the file again
-at most once a second, so that what is issued or revoked holds at once.
+tokens`: the file has only their SHA-256, and of passwords scrypt, so that whoever reads it cannot use them. A running
+service looks at the file again at most once a second, so that what is issued or revoked holds at once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ logger = logging.getLogger(__name__)
 
 TOKEN_ID_BYTES: Final = 5
 MAX_NAME_LENGTH: Final = 100
+MIN_PASSWORD_LENGTH: Final = 12
+OWNER_NAME: Final = "owner"
+"""Of who has the service's own token; nobody else is called so."""
+
+SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26}
+"""16 MiB and about 50 ms of a core for each password that is tried."""
 
 
 class Scope(StrEnum):
@@ -77,6 +83,14 @@ class Kind(StrEnum):
     DASHBOARD = "dashboard"  # signs people in, and calls the analyzer with a token for each
 
 
+class Means(StrEnum):
+    """What a caller shows."""
+
+    TOKEN = "token"
+    CERTIFICATE = "certificate"
+    PASSWORD = "password"  # at a dashboard
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A caller.
@@ -101,14 +115,19 @@ class Identity:
     @property
     def may_speak_for_others(self) -> bool:
         """Return whether it may say for whom it calls: an analyzer, and whoever has the service's own token."""
-        return self.kind is Kind.ANALYZER or not self.token_id
+        return self.kind is Kind.ANALYZER or self.name == OWNER_NAME
+
+    @property
+    def may_sign_people_in(self) -> bool:
+        """Return whether it may ask for tokens that stand for people: a dashboard, and whoever has the service's own token."""
+        return self.kind is Kind.DASHBOARD or self.name == OWNER_NAME
 
     def narrowed(self, name: str, scopes: frozenset[Scope]) -> Identity:
         """Return the identity of the one for whom this one calls, with no scope that either lacks."""
         return replace(self, name=name, scopes=self.scopes & scopes, via=self.name)
 
 
-OWNER: Final = Identity("owner", ALL_SCOPES)
+OWNER: Final = Identity(OWNER_NAME, ALL_SCOPES)
 
 
 # ---------------------------------------------------------------- the file
@@ -116,14 +135,14 @@ OWNER: Final = Identity("owner", ALL_SCOPES)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An issued token or a client certificate, as the file has it. Times are seconds since the epoch."""
+    """An issued token, a client certificate or a password, as the file has it. Times are seconds since the epoch."""
 
     token_id: str
     name: str
     kind: Kind
     scope: Scope  # the highest
-    digest: str  # SHA-256 of the token, or of the certificate's DER
-    is_certificate: bool
+    digest: str  # SHA-256 of the token or of the certificate's DER; of a password salt and scrypt
+    means: Means
     create_unix_s: float
     end_unix_s: float | None = None
     revoke_unix_s: float | None = None
@@ -178,7 +197,7 @@ class TokenFile:
             InvalidParameterError: a name or a lifetime that cannot be used.
         """
         token = secrets.token_urlsafe(32)
-        return self._add(name, scope, kind, lifetime_s, digest_of(token), is_certificate=False), token
+        return self._add(name, scope, kind, lifetime_s, digest_of(token), Means.TOKEN), token
 
     def admit(self, name: str, scope: Scope, certificate_der: bytes, kind: Kind = Kind.PERSON, lifetime_s: float | None = None) -> Entry:
         """Let the holder of a client certificate call without a token.
@@ -187,7 +206,28 @@ class TokenFile:
             InvalidParameterError: a name or a lifetime that cannot be used.
             ConflictError: the certificate is another identity's.
         """
-        return self._add(name, scope, kind, lifetime_s, digest_of(certificate_der), is_certificate=True)
+        return self._add(name, scope, kind, lifetime_s, digest_of(certificate_der), Means.CERTIFICATE)
+
+    def set_password(self, name: str, scope: Scope, password: str, lifetime_s: float | None = None) -> Entry:
+        """Let a person sign in at a dashboard with name and password; a password that the person had before is revoked.
+
+        Raises:
+            InvalidParameterError: a name, password or lifetime that cannot be used.
+        """
+        if len(password) < MIN_PASSWORD_LENGTH:
+            raise InvalidParameterError(
+                f"password of {name}",
+                found=f"{len(password)} letters",
+                expected=f"at least {MIN_PASSWORD_LENGTH}",
+                remedy="Choose another.",
+            )
+        now, salt = self._clock(), secrets.token_bytes(16)
+        entry = self._add(name, scope, Kind.PERSON, lifetime_s, f"{salt.hex()}:{_scrypt(password, salt)}", Means.PASSWORD)
+        with self._changing() as entries:
+            for other in tuple(entries.values()):
+                if (other.name, other.means) == (name, Means.PASSWORD) and other.token_id != entry.token_id and other.is_valid(now):
+                    entries[other.token_id] = replace(other, revoke_unix_s=now)
+        return entry
 
     def revoke(self, which: str) -> tuple[Entry, ...]:
         """Revoke a token by its id, or all of a name. Raises NotFoundError."""
@@ -206,9 +246,9 @@ class TokenFile:
             ConflictError: the name has several.
         """
         now = self._clock()
-        old = [entry for entry in _chosen({entry.token_id: entry for entry in self.read()}, which, now) if not entry.is_certificate]
+        old = [entry for entry in _chosen({entry.token_id: entry for entry in self.read()}, which, now) if entry.means is Means.TOKEN]
         if len(old) != 1:
-            ids = ", ".join(entry.token_id for entry in old) or "certificates only"
+            ids = ", ".join(entry.token_id for entry in old) or "no token"
             raise ConflictError(f"tokens of {which}", found=ids, expected="one", remedy="Name the token's id.")
         entry, token = self.issue(
             old[0].name, old[0].scope, old[0].kind, None if old[0].end_unix_s is None else old[0].end_unix_s - old[0].create_unix_s
@@ -219,19 +259,19 @@ class TokenFile:
             entries[before.token_id] = replace(before, end_unix_s=end)
         return entry, token
 
-    def _add(self, name: str, scope: Scope, kind: Kind, lifetime_s: float | None, digest: str, *, is_certificate: bool) -> Entry:
-        if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name == OWNER.name:
+    def _add(self, name: str, scope: Scope, kind: Kind, lifetime_s: float | None, digest: str, means: Means) -> Entry:
+        if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name == OWNER_NAME:
             raise InvalidParameterError(
                 "name of a token",
                 found=repr(name),
-                expected=f"1 to {MAX_NAME_LENGTH} printable letters, other than {OWNER.name!r}",
+                expected=f"1 to {MAX_NAME_LENGTH} printable letters, other than {OWNER_NAME!r}",
                 remedy="Name the person or the machine.",
             )
         if lifetime_s is not None and lifetime_s <= 0:
             raise InvalidParameterError("lifetime of a token", found=f"{lifetime_s:g} s", expected="more than 0", remedy="Correct it.")
         now = self._clock()
         end = None if lifetime_s is None else now + lifetime_s
-        entry = Entry(secrets.token_hex(TOKEN_ID_BYTES), name, kind, scope, digest, is_certificate, now, end)
+        entry = Entry(secrets.token_hex(TOKEN_ID_BYTES), name, kind, scope, digest, means, now, end)
         with self._changing() as entries:
             for other in entries.values():
                 if other.digest == digest and other.is_valid(now):
@@ -264,12 +304,16 @@ class TokenFile:
         return InvalidSettingError(f"tokens file {self._path}", found=found, expected=expected, remedy="Restore it, or delete it.")
 
 
+def _scrypt(password: str, salt: bytes) -> str:
+    return hashlib.scrypt(password.encode(errors="surrogateescape"), salt=salt, dklen=32, **SCRYPT).hex()
+
+
 def _row(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
-    return Entry(**{**row, "kind": Kind(row["kind"]), "scope": Scope(row["scope"])})
+    return Entry(**{**row, "kind": Kind(row["kind"]), "scope": Scope(row["scope"]), "means": Means(row["means"])})
 
 
 def _chosen(entries: Mapping[str, Entry], which: str, now_unix_s: float) -> tuple[Entry, ...]:
@@ -291,10 +335,18 @@ class Identities:
         own_token: the service's; its holder may do everything.
         path: of the file of issued tokens; None: there are none.
         clock: seconds since the epoch.
+        read_short: returns whose short token it is and when it ends; None: it is none, or the service takes none.
     """
 
-    def __init__(self, own_token: str, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        own_token: str,
+        path: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        read_short: Callable[[str], tuple[Identity, float] | None] = lambda _: None,
+    ) -> None:
         self._own_digest = digest_of(own_token)
+        self._read_short = read_short
         self._path = path
         self._clock = clock
         self._looked_unix_s = float("-inf")
@@ -307,24 +359,38 @@ class Identities:
         digest = digest_of(token)
         if secrets.compare_digest(digest, self._own_digest):
             return OWNER
-        return self._valid(digest, is_certificate=False)
+        if "." in token:  # issued ones have none
+            short = self._read_short(token)
+            return short[0] if short is not None and self._clock() < short[1] and self.is_valid(short[0]) else None
+        return self._valid(digest, Means.TOKEN)
 
     def of_certificate(self, der: bytes) -> Identity | None:
         """Return whose client certificate it is, by its DER; None: nobody's."""
-        return self._valid(digest_of(der), is_certificate=True)
+        return self._valid(digest_of(der), Means.CERTIFICATE)
+
+    def of_password(self, name: str, password: str) -> Identity | None:
+        """Return whose name and password these are; None: nobody's. It takes tens of milliseconds, whether there is such a name or not."""
+        self._look()
+        now = self._clock()
+        entries = [entry for entry in self._by_id.values() if (entry.name, entry.means) == (name, Means.PASSWORD) and entry.is_valid(now)]
+        salt, _, expected = (entries[-1].digest if entries else "00:").partition(":")
+        is_right = secrets.compare_digest(_scrypt(password, bytes.fromhex(salt)), expected)
+        return entries[-1].identity if is_right and entries else None
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether a caller that was let in before would be let in now."""
+        if identity.end_unix_s is not None and self._clock() >= identity.end_unix_s:
+            return False
         if not identity.token_id:
             return True
         self._look()
         entry = self._by_id.get(identity.token_id)
         return entry is not None and entry.is_valid(self._clock())
 
-    def _valid(self, digest: str, *, is_certificate: bool) -> Identity | None:
+    def _valid(self, digest: str, means: Means) -> Identity | None:
         self._look()
         entry = self._by_digest.get(digest)
-        if entry is None or entry.is_certificate != is_certificate or not entry.is_valid(self._clock()):
+        if entry is None or entry.means is not means or not entry.is_valid(self._clock()):
             return None
         return entry.identity
 

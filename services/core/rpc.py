@@ -247,6 +247,7 @@ class ServerSecurity:
         is_insecure_allowed: other machines may reach it without TLS.
         tokens_file: issued tokens and certificates with scopes; None: there are none.
         audit_file: where decisions are written; None: nowhere.
+        identities: who is known; None: the holders of `token` and of what is in `tokens_file`.
     """
 
     token: str
@@ -256,6 +257,7 @@ class ServerSecurity:
     is_insecure_allowed: bool = False
     tokens_file: Path | None = None
     audit_file: Path | None = None
+    identities: Identities | None = None
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
@@ -271,9 +273,8 @@ def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Serve
             expected="host:port or unix:PATH",
             remedy="Correct the address; port 0 takes a free one.",
         )
-    access = AuthInterceptor(
-        Identities(security.token, security.tokens_file), Audit(security.audit_file), has_certificates=security.client_ca is not None
-    )
+    identities = security.identities or Identities(security.token, security.tokens_file)
+    access = AuthInterceptor(identities, Audit(security.audit_file), has_certificates=security.client_ca is not None)
     server = grpc.aio.server(interceptors=(ErrorInterceptor(), access), options=SERVER_OPTIONS)
     if security.certificate is None and not is_local(address):
         if not security.is_insecure_allowed:

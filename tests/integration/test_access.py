@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import METHOD_SCOPES, scope_of_run
-from kernalyse.services.core.errors import ScopeMissingError, UnauthenticatedError
+from kernalyse.services.core.errors import LimitReachedError, ScopeMissingError, UnauthenticatedError
 from kernalyse.services.core.identity import Kind, Scope, TokenFile, with_lower
 from kernalyse.services.core.model import (
     Axis,
@@ -247,6 +248,54 @@ async def test_a_client_certificate_can_stand_for_a_token(tmp_path: Path) -> Non
                 await stub.StartRun(messages.AnalyzerServiceStartRunRequest())
     finally:
         await server.stop(None)
+
+
+# ---------------------------------------------------------------- sign-in
+
+
+@asynccontextmanager
+async def stub_of(address: str, token: str) -> AsyncIterator[Any]:
+    async with open_async_channel(Endpoint(address, token)) as channel:
+        yield AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
+async def test_a_dashboard_gets_a_short_token_for_a_person_and_nobody_else_does(analyzer: AnalyzerHere) -> None:
+    address, file = analyzer.endpoint.address, TokenFile(AnalyzerSettings.load().tokens_path())
+    of_alice, (_, of_dashboard) = issued("alice", Scope.MEASURE), file.issue("ui-1", Scope.READ, Kind.DASHBOARD)
+    async with stub_of(address, of_dashboard) as dashboard, stub_of(address, of_alice) as alice:
+        with pytest.raises(ScopeMissingError, match="a token of alice; expected that of a dashboard"), translated_errors():
+            await alice.SignIn(messages.SignInRequest(token=of_alice))
+        with pytest.raises(UnauthenticatedError, match="a token that is not known"), translated_errors():
+            await dashboard.SignIn(messages.SignInRequest(token="x"))
+        signed_in = (await dashboard.SignIn(messages.SignInRequest(token=of_alice))).signed_in
+        assert (signed_in.name, signed_in.scope) == ("alice", "measure")
+        async with stub_of(address, signed_in.short_token) as as_alice:
+            await as_alice.ListRuns(messages.AnalyzerServiceListRunsRequest())
+            with pytest.raises(ScopeMissingError, match="a token of alice with scope measure"), translated_errors():
+                await as_alice.RemoveNode(messages.RemoveNodeRequest(address="x"))
+            with pytest.raises(ScopeMissingError, match="that of a dashboard"), translated_errors():
+                await as_alice.RenewToken(messages.RenewTokenRequest(short_token=signed_in.short_token))
+        renewed = (await dashboard.RenewToken(messages.RenewTokenRequest(short_token=signed_in.short_token))).signed_in
+        assert (renewed.name, renewed.session_end_time) == ("alice", signed_in.session_end_time)
+        file.revoke("alice")
+        await asyncio.sleep(1.1)
+        with pytest.raises(UnauthenticatedError, match="Sign in again"), translated_errors():
+            await dashboard.RenewToken(messages.RenewTokenRequest(short_token=signed_in.short_token))
+        with pytest.raises(UnauthenticatedError, match="trusts no provider"), translated_errors():
+            await dashboard.SignIn(messages.SignInRequest(id_token="a.b.c"))
+
+
+async def test_passwords_are_not_tried_without_end(analyzer: AnalyzerHere) -> None:
+    TokenFile(AnalyzerSettings.load().tokens_path()).set_password("alice", Scope.MEASURE, "correct horse battery")
+    async with stub_of(analyzer.endpoint.address, analyzer.endpoint.token) as dashboard:
+        right = messages.SignInRequest(password=messages.Password(name="alice", password="correct horse battery"))
+        assert (await dashboard.SignIn(right)).signed_in.name == "alice"
+        wrong = messages.SignInRequest(password=messages.Password(name="alice", password="x"))
+        for _ in range(10):
+            with pytest.raises(UnauthenticatedError, match="a name or password that is not known"), translated_errors():
+                await dashboard.SignIn(wrong)
+        with pytest.raises(LimitReachedError, match="10 wrong passwords within 60 s"), translated_errors():
+            await dashboard.SignIn(right)
 
 
 # ---------------------------------------------------------------- commands

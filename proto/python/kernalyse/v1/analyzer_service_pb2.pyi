@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from kernalyse.v1 import device_pb2 as _device_pb2
 from kernalyse.v1 import kernel_pb2 as _kernel_pb2
 from kernalyse.v1 import run_pb2 as _run_pb2
@@ -462,3 +465,53 @@ class ExportReportResponse(_message.Message):
     chunk: bytes
     format: str
     def __init__(self, chunk: _Optional[bytes] = ..., format: _Optional[str] = ...) -> None: ...
+
+class SignInRequest(_message.Message):
+    __slots__ = ("token", "password", "id_token")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    ID_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    password: Password
+    id_token: str
+    def __init__(self, token: _Optional[str] = ..., password: _Optional[_Union[Password, _Mapping]] = ..., id_token: _Optional[str] = ...) -> None: ...
+
+class Password(_message.Message):
+    __slots__ = ("name", "password")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    password: str
+    def __init__(self, name: _Optional[str] = ..., password: _Optional[str] = ...) -> None: ...
+
+class SignedIn(_message.Message):
+    __slots__ = ("name", "scope", "short_token", "end_time", "session_end_time")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    SHORT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    SESSION_END_TIME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    scope: str
+    short_token: str
+    end_time: _timestamp_pb2.Timestamp
+    session_end_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., scope: _Optional[str] = ..., short_token: _Optional[str] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., session_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SignInResponse(_message.Message):
+    __slots__ = ("signed_in",)
+    SIGNED_IN_FIELD_NUMBER: _ClassVar[int]
+    signed_in: SignedIn
+    def __init__(self, signed_in: _Optional[_Union[SignedIn, _Mapping]] = ...) -> None: ...
+
+class RenewTokenRequest(_message.Message):
+    __slots__ = ("short_token",)
+    SHORT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    short_token: str
+    def __init__(self, short_token: _Optional[str] = ...) -> None: ...
+
+class RenewTokenResponse(_message.Message):
+    __slots__ = ("signed_in",)
+    SIGNED_IN_FIELD_NUMBER: _ClassVar[int]
+    signed_in: SignedIn
+    def __init__(self, signed_in: _Optional[_Union[SignedIn, _Mapping]] = ...) -> None: ...

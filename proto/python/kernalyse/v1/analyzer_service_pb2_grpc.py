@@ -37,6 +37,16 @@ class AnalyzerServiceStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.SignIn = channel.unary_unary(
+                '/kernalyse.v1.AnalyzerService/SignIn',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.SignInRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.SignInResponse.FromString,
+                _registered_method=True)
+        self.RenewToken = channel.unary_unary(
+                '/kernalyse.v1.AnalyzerService/RenewToken',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.RenewTokenRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.RenewTokenResponse.FromString,
+                _registered_method=True)
         self.AddNode = channel.unary_unary(
                 '/kernalyse.v1.AnalyzerService/AddNode',
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeRequest.SerializeToString,
@@ -154,6 +164,22 @@ class AnalyzerServiceServicer:
 
     Authorization and errors as in ProfilerService.
     """
+
+    def SignIn(self, request, context):
+        """Says who somebody is, and gives out a short token that stands for him in calls. For dashboards: with the service's own token, or one of
+        kind "dashboard".
+        Reasons: WRONG_TOKEN (the credential), SCOPE_MISSING (the caller), LIMIT_REACHED (too many wrong passwords).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewToken(self, request, context):
+        """The same for a short token that has ended or is about to, until the end of its session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def AddNode(self, request, context):
         """Connects to a profiler and collects from it from now on, over restarts too.
@@ -329,6 +355,16 @@ class AnalyzerServiceServicer:
 
 def add_AnalyzerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'SignIn': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignIn,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.SignInRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.SignInResponse.SerializeToString,
+            ),
+            'RenewToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewToken,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.RenewTokenRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.RenewTokenResponse.SerializeToString,
+            ),
             'AddNode': grpc.unary_unary_rpc_method_handler(
                     servicer.AddNode,
                     request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeRequest.FromString,
@@ -452,6 +488,60 @@ class AnalyzerService:
 
     Authorization and errors as in ProfilerService.
     """
+
+    @staticmethod
+    def SignIn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/SignIn',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.SignInRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.SignInResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/RenewToken',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.RenewTokenRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.RenewTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def AddNode(request,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import platformdirs
 from pydantic import Field, ValidationError
@@ -271,6 +271,9 @@ class UiSettings(ServiceSettings):
     )
     analyzer_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")
+    sign_in: Literal["token", "password"] = Field(
+        "token", description="How people sign in: token (this service's, or one of the analyzer's), or password (with the name)."
+    )
     allowed_hosts: tuple[str, ...] = Field((), description="Further host names (with port) under which browsers may reach the dashboard.")
     allowed_frame_ancestors: tuple[str, ...] = Field(
         (), description="Origins of other sites, as https://wiki.example.org, whose pages may show charts in frames, by links made for it."

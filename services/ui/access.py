@@ -13,12 +13,12 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from jinja2 import Environment, Template
@@ -26,12 +26,18 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
 from tornado.web import Application, RequestHandler, create_signed_value, decode_signed_value
 
+from kernalyse.services.core.errors import KernalyseError, UnauthenticatedError
 from kernalyse.services.core.identity import tokens_equal
+from kernalyse.services.ui.data.client import OWN_SESSION, Session
 
 SESSION_AGE_DAYS: Final = 30
 SESSION_ID_BYTES: Final = 18
 LOGIN_PATH: Final = "/login"
+LOGOUT_PATH: Final = "/logout"
 MAX_FORM_BYTES: Final = 16_384
+MAX_SESSIONS: Final = 10_000
+"""Remembered; the cookie of one that is not begins it anew."""
+
 LINK_PATHS: Final = "/charts/"
 LINK_FILES: Final = ("/static/", "/assets/")
 """What every chart is drawn with."""
@@ -41,6 +47,11 @@ MAX_LINK_LENGTH: Final = 2_000
 """Of the address: it stands in a cookie too, which browsers keep up to 4 KiB."""
 
 LINK_ENDED: Final = "This link has ended, or a part of it is missing. In the dashboard the chart's menu makes a new one."
+WRONG: Final = {
+    "token": "That token is not known here. The dashboard's own is printed at its start and kept in its token file; "
+    "the owner of the analyzer issues others.",
+    "password": "Name or password are not known here.",
+}
 NO_LINK: Final = (
     "This chart has not been opened by a link that was made for it, or this browser has not kept the link's cookie. The chart's menu in "
     "the dashboard makes such links; on pages of other sites they work where the dashboard is served over TLS (setting "
@@ -72,6 +83,8 @@ class Access:
         is_secure: pages are served over TLS.
         clock: seconds since the epoch.
         frame_ancestors: origins of other sites whose pages may show this one.
+        sign_in: `AnalyzerClient.sign_in`; None: only the service's own token is known.
+        way: how people sign in.
     """
 
     def __init__(
@@ -81,12 +94,17 @@ class Access:
         is_secure: bool,
         clock: Callable[[], float] = time.time,
         frame_ancestors: tuple[str, ...] = (),
+        sign_in: Callable[..., Awaitable[Session]] | None = None,
+        way: Literal["token", "password"] = "token",
     ) -> None:
+        self.way = way
+        self._sign_in = sign_in
         self._token = token
         self.frame_ancestors = frame_ancestors
         self._hosts = hosts
         self.is_secure = is_secure
         self._clock = clock
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._signing_key = hmac.new(token.encode(), b"kernalyse dashboard sessions, version 2", hashlib.sha256).digest()
 
     def cookie_name(self, request: HTTPServerRequest) -> str:
@@ -94,9 +112,11 @@ class Access:
         port = urlsplit(f"//{request.host}").port
         return f"kernalyse_session_{port or (443 if self.is_secure else 80)}"
 
-    def new_session(self, cookie_name: str) -> str:
-        """Return the cookie's value for a session that begins now."""
-        return create_signed_value(self._signing_key, cookie_name, secrets.token_urlsafe(SESSION_ID_BYTES), clock=self._clock).decode()
+    def new_session(self, cookie_name: str, session: Session = OWN_SESSION) -> str:
+        """Return the cookie's value for a session that begins now. It goes on when the dashboard is restarted: the cookie has all of it."""
+        end_unix_s = None if session is OWN_SESSION else session.session_end_unix_s
+        said = json.dumps([secrets.token_urlsafe(SESSION_ID_BYTES), session.name, session.scope, session.short_token, end_unix_s])
+        return create_signed_value(self._signing_key, cookie_name, said, clock=self._clock).decode()
 
     def is_host_allowed(self, request: HTTPServerRequest) -> bool:
         return request.headers.get("Host", "").lower() in self._hosts
@@ -111,16 +131,30 @@ class Access:
 
     def has_session(self, request: HTTPServerRequest) -> bool:
         """Return whether the request shows a session that this service began and that has not ended."""
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(request.headers.get("Cookie", ""))
-        except CookieError:
-            return False
+        return self.session_of(request) is not None
+
+    def session_of(self, request: HTTPServerRequest) -> Session | None:
+        """Return the session that the request shows, if this service began it and it has not ended."""
         name = self.cookie_name(request)
-        if name not in cookies:
-            return False
-        value = cookies[name].value
-        return decode_signed_value(self._signing_key, name, value, max_age_days=SESSION_AGE_DAYS, clock=self._clock) is not None
+        if name not in request.cookies:
+            return None
+        cookie: Any = request.cookies[name]
+        value = cookie if isinstance(cookie, str) else cookie.value  # Bokeh's proxy of a request has texts
+        said = decode_signed_value(self._signing_key, name, value, max_age_days=SESSION_AGE_DAYS, clock=self._clock)
+        session = None if said is None else self._remembered(said.decode())
+        return session if session is not None and session.is_valid else None
+
+    def _remembered(self, said: str) -> Session:
+        """Return the session of a cookie: the same one for all its requests, for its token is renewed."""
+        session_id, person, scope, short_token, end_unix_s = json.loads(said)
+        if not short_token:
+            return OWN_SESSION
+        if session_id not in self._sessions:
+            self._sessions[session_id] = Session(person, scope, short_token, session_end_unix_s=end_unix_s)
+        self._sessions.move_to_end(session_id)
+        while len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return self._sessions[session_id]
 
     # ------------------------------------------------------------ links to one chart
 
@@ -172,8 +206,20 @@ class Access:
             return ""
         return f"Pages of {origin} may not show this dashboard. Add it to the setting ui.allowed_frame_ancestors."
 
-    def is_token(self, given: str) -> bool:
-        return tokens_equal(self._token, given)
+    async def sign_in(self, token: str, name: str = "", password: str = "") -> Session:
+        """Return the session of whoever signs in; the dashboard's own token opens it with or without an analyzer.
+
+        Raises:
+            KernalyseError: the credential is nobody's, or the analyzer does not say.
+        """
+        if token and self.way == "token":
+            if tokens_equal(self._token, token):
+                return OWN_SESSION
+            if self._sign_in is not None:
+                return await self._sign_in(token=token)
+        if name and password and self.way == "password" and self._sign_in is not None:
+            return await self._sign_in(name=name, password=password)
+        raise UnauthenticatedError("sign-in", found="nothing that is known", expected=f"a {self.way}", remedy="Ask the dashboard's owner.")
 
 
 class Gate(Router):
@@ -191,7 +237,7 @@ class Gate(Router):
             access.is_host_allowed(request)
             and access.is_origin_allowed(request)
             and (access.has_session(request) or access.has_link(request))
-            and request.path not in ("/", LOGIN_PATH)
+            and request.path not in ("/", LOGIN_PATH, LOGOUT_PATH)
             and not {"token", "link"} & request.query_arguments.keys()
             and not access.why_not_framed(request)
         )
@@ -219,12 +265,14 @@ class _GateHandler(RequestHandler):
         elif reason := self._access.why_not_framed(self.request):
             self._refuse(reason)
 
-    def get(self) -> None:
+    async def get(self) -> None:
         target = _without_token(self.request)
         token = self.get_query_argument("token", None)
         link = self.get_query_argument("link", None)
-        if token is not None:
-            self._log_in(token, target)
+        if self.request.path == LOGOUT_PATH:
+            self._log_out()
+        elif token is not None:
+            await self._log_in(target, token)
         elif link is not None:
             self._open_link(link)
         elif self._access.has_session(self.request):
@@ -236,20 +284,26 @@ class _GateHandler(RequestHandler):
 
     head = get
 
-    def post(self) -> None:
+    async def post(self) -> None:
         if self.request.path != LOGIN_PATH or len(self.request.body) > MAX_FORM_BYTES:
             self._refuse("Only the login form can be sent here.")
             return
-        self._log_in(self.get_body_argument("token", "").strip(), _local(self.get_body_argument("next", "/live")))
+        given = (self.get_body_argument(name, "").strip() for name in ("token", "name", "password"))
+        await self._log_in(_local(self.get_body_argument("next", "/live")), *given)
 
-    def _log_in(self, token: str, target: str) -> None:
-        if not self._access.is_token(token):
-            self._show_form(target, "That is not this dashboard's token. It is printed at the start and kept in the service's token file.")
+    async def _log_in(self, target: str, token: str, person: str = "", password: str = "") -> None:
+        try:
+            session = await self._access.sign_in(token, person, password)
+        except UnauthenticatedError:
+            self._show_form(target, WRONG[self._access.way])
+            return
+        except KernalyseError as error:
+            self._show_form(target, error.message)
             return
         name = self._access.cookie_name(self.request)
         self.set_cookie(
             name,
-            self._access.new_session(name),
+            self._access.new_session(name, session),
             expires_days=SESSION_AGE_DAYS,
             path="/",
             httponly=True,
@@ -257,6 +311,10 @@ class _GateHandler(RequestHandler):
             secure=self._access.is_secure,
         )
         self.redirect(target, status=303)
+
+    def _log_out(self) -> None:
+        self.clear_cookie(self._access.cookie_name(self.request), path="/")
+        self.redirect(LOGIN_PATH, status=303)
 
     def _open_link(self, signature: str) -> None:
         link = self._access.read_link(signature)
@@ -268,7 +326,7 @@ class _GateHandler(RequestHandler):
 
     def _show_form(self, target: str, problem: str = "") -> None:
         self.set_status(401)
-        self.finish(_form().render(target=target or "/live", problem=problem))
+        self.finish(_form().render(target=target or "/live", problem=problem, way=self._access.way))
 
     def _refuse(self, sentence: str) -> None:
         """Answer with the sentence, which pages of all sites may show: there is nothing in it to click on."""

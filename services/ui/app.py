@@ -20,6 +20,7 @@ from bokeh.settings import settings as bokeh_settings
 from panel.io.application import build_applications
 from panel.io.state import set_curdoc
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError
 
@@ -30,7 +31,7 @@ from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate
 from kernalyse.services.ui.components.base import is_loop_running
-from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.client import VISITOR, AnalyzerClient
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.shell import PLACES, DashboardDesign, frame_of
 from kernalyse.services.ui.tab import Tab, UpdatePace
@@ -138,11 +139,18 @@ class Dashboard:
             ) from error
         hosts = _allowed_hosts(host, port, settings.allowed_hosts)
         is_secure = settings.certificate_file is not None
-        access = Access(settings.token(), hosts, is_secure, frame_ancestors=settings.allowed_frame_ancestors)
+        access = self._access = Access(
+            settings.token(),
+            hosts,
+            is_secure,
+            frame_ancestors=settings.allowed_frame_ancestors,
+            sign_in=self.client.sign_in,
+            way=settings.sign_in,
+        )
         pages = BokehTornado(
             build_applications({f"/{place}": self._open_tab for place in PLACES}, location=False),
             extra_websocket_origins=["*"],
-            extra_patterns=[*handlers.patterns(self.client, access), *self._uploads.patterns()],
+            extra_patterns=[*handlers.patterns(self._client_of, access), *self._uploads.patterns(self._client_of)],
             unused_session_lifetime_milliseconds=UNUSED_SESSION_LIFETIME_MS,
         )
         # Bokeh's own hooks for access leave its static files open; the gate sees every request.
@@ -188,9 +196,14 @@ class Dashboard:
         query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
         if handlers.THEME_COOKIE in request.cookies:
             query.setdefault("theme", request.cookies[handlers.THEME_COOKIE])
-        tab = Tab(document, self.client, request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
+        client = self.client.acting_for(self._access.session_of(request) or VISITOR)
+        tab = Tab(document, client, request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
         self._tabs.add(tab)
         return tab.template
+
+    def _client_of(self, request: HTTPServerRequest) -> AnalyzerClient:
+        """Return the client as it is used for the person who has sent the request."""
+        return self.client.acting_for(self._access.session_of(request) or VISITOR)
 
     async def _settle(self, document: Any) -> None:
         for tab in tuple(self._tabs):

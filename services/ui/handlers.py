@@ -24,10 +24,10 @@ from kernalyse.services.core.errors import InvalidRequestError, KernalyseError, 
 from kernalyse.services.core.model import Filter, HardwareKey, TableQuery
 from kernalyse.services.core.report import ReportFormat
 from kernalyse.services.ui.access import LINK_PATHS, MAX_LINK_DAYS, MAX_LINK_LENGTH, Access
-from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.filters import table_query
 from kernalyse.services.ui.data.table_columns import TABLE_TITLES, TableName
 from kernalyse.services.ui.shell import ASSET_DIRECTORY, PLACES, frame_of
+from kernalyse.services.ui.uploads.handlers import ClientOf
 from kernalyse.services.ui.view import TableView, View
 
 THEME_COOKIE: Final = "kernalyse_theme"
@@ -48,9 +48,9 @@ CONTENT_TYPES: Final = {
 }
 
 
-def patterns(client: AnalyzerClient, access: Access) -> list[tuple[str, Any, dict[str, Any]]]:
-    """Return paths, handlers and their arguments of all files, for the server."""
-    assets, asked = {"path": str(ASSET_DIRECTORY)}, {"client": client}
+def patterns(client_of: ClientOf, access: Access) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Return paths, handlers and their arguments of all files, for the server. client_of: of the person who has sent a request."""
+    assets, asked = {"path": str(ASSET_DIRECTORY)}, {"client_of": client_of}
     return [
         (r"/assets/[0-9a-f]{12}/(.*)", StaticFileHandler, assets),
         (r"/assets/(.*)", StaticFileHandler, assets),
@@ -140,8 +140,8 @@ class _LinkHandler(RequestHandler):
 class _FileHandler(RequestHandler):
     """Answers with a file, or with the reason why not as a sentence."""
 
-    def initialize(self, client: AnalyzerClient) -> None:
-        self._client = client
+    def initialize(self, client_of: ClientOf) -> None:
+        self._client = client_of(self.request)
 
     def offer(self, file_name: str, content_type: str) -> None:
         """Name what follows."""

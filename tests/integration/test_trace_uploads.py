@@ -194,7 +194,7 @@ async def test_a_large_file_of_the_wrong_kind_is_refused_by_its_beginning(place:
 async def test_a_cancelled_import_takes_no_more_and_leaves_nothing(place: Place, imports: Imports, trace: bytes) -> None:
     upload = imports.begin(announced(trace))
     await send(upload, (trace,), is_enough=lambda: upload.extent.offset_bytes > CHUNK_BYTES)
-    await upload.cancel()
+    await upload.cancel(imports._client)
     with pytest.raises(CancelledError):
         await upload.write(upload.claim(), upload.extent, b"more")
     await until(lambda: arriving_bytes(place) == 0)

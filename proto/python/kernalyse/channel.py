@@ -147,16 +147,21 @@ def _secure_options(address: str) -> tuple[tuple[str, Any], ...]:
     return (*CHANNEL_OPTIONS, ("grpc.default_authority", "localhost")) if address.startswith("unix") else CHANNEL_OPTIONS
 
 
+def _with_token(metadata: Any, token: str) -> list[tuple[str, Any]]:
+    """Return the metadata of a call with the channel's token, unless the call brings one of its own."""
+    given = list(metadata or ())
+    return given if any(key == "authorization" for key, _ in given) else [*given, ("authorization", f"Bearer {token}")]
+
+
 def _authorized(details: Any, token: str) -> Any:
-    metadata = [*(details.metadata or ()), ("authorization", f"Bearer {token}")]
-    return details._replace(metadata=metadata)
+    return details._replace(metadata=_with_token(details.metadata, token))
 
 
 class _CallDetails(grpc.ClientCallDetails):  # type: ignore[misc]
     def __init__(self, details: Any, token: str) -> None:
         self.method = details.method
         self.timeout = details.timeout
-        self.metadata = [*(details.metadata or ()), ("authorization", f"Bearer {token}")]
+        self.metadata = _with_token(details.metadata, token)
         self.credentials = details.credentials
         self.wait_for_ready = details.wait_for_ready
         self.compression = details.compression

@@ -169,7 +169,7 @@ class FirstVisit(Component):
 
     async def _loaded(self) -> None:
         try:
-            runs = await asyncio.gather(*(self.context.uploads.imports.send(path) for path in self._offer.traces))
+            runs = await asyncio.gather(*(self.context.uploads.imports.send(path, self.context.client) for path in self._offer.traces))
         finally:
             self._is_loading = False
         self.context.view.runs = [run.run_id for run in runs]

@@ -82,7 +82,7 @@ class ImportRow:
             imports.forget(self._upload_id)
 
     async def _cancel(self) -> None:
-        await self._context.uploads.imports.find(self._upload_id).cancel()
+        await self._context.uploads.imports.find(self._upload_id).cancel(self._context.client)
 
 
 class ImportList(Component):

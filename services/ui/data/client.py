@@ -8,19 +8,25 @@ ever and go on where they stopped.
 from __future__ import annotations
 
 import asyncio
+import copy
 import io
 import logging
+import math
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
+import grpc
 import grpc.aio
 import polars as pl
 
 from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.services.core.access import IDENTITY_KEY, SCOPES_KEY
 from kernalyse.services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError, UnmetConditionError
 from kernalyse.services.core.model import Ceiling, Hardware, HardwareKey, NodeStatus, NodeTelemetry, Run, SortKey, TableQuery, Thresholds
 from kernalyse.services.core.protobuf import decode, encode
@@ -54,8 +60,72 @@ class TablePage:
     total_row_count: int
 
 
+class Session:
+    """A person who has signed in, and the short token that the person's calls carry.
+
+    Args:
+        name: of the person.
+        scope: the highest that the person has.
+        short_token: empty: whoever has the dashboard's own token; calls carry that.
+        end_unix_s: of the short token, seconds since the epoch.
+        session_end_unix_s: then the person signs in again.
+    """
+
+    def __init__(self, name: str, scope: str, short_token: str = "", end_unix_s: float = 0.0, session_end_unix_s: float = math.inf) -> None:
+        self.name = name
+        self.scope = scope
+        self.short_token = short_token
+        self.session_end_unix_s = session_end_unix_s
+        self._renew_unix_s = (time.time() + end_unix_s) / 2
+        self._is_revoked = False
+
+    @classmethod
+    def of(cls, signed_in: messages.SignedIn) -> Session:
+        """Return the session that the analyzer's answer begins."""
+        end, session_end = (moment.ToNanoseconds() / 1e9 for moment in (signed_in.end_time, signed_in.session_end_time))
+        return cls(signed_in.name, signed_in.scope, signed_in.short_token, end, session_end)
+
+    @property
+    def is_valid(self) -> bool:
+        return not self._is_revoked and time.time() < self.session_end_unix_s
+
+    async def metadata(self, stub: Any) -> tuple[tuple[str, str], ...]:
+        """Return what calls for the person carry. Raises RpcError where the analyzer renews the token no more."""
+        if not self.short_token:
+            return ()
+        if time.time() >= self._renew_unix_s:
+            request = messages.RenewTokenRequest(short_token=self.short_token)
+            try:
+                renewed = self.of((await stub.RenewToken(request, timeout=CALL_TIMEOUT_S)).signed_in)
+            except grpc.RpcError as error:
+                self._is_revoked = error.code() is grpc.StatusCode.UNAUTHENTICATED
+                raise
+            self.short_token, self._renew_unix_s = renewed.short_token, renewed._renew_unix_s
+        return (("authorization", f"Bearer {self.short_token}"),)
+
+
+OWN_SESSION: Final = Session("owner", "admin")
+"""Of whoever has given the dashboard's own token."""
+
+VISITOR: Final = Session("", "read")
+"""Of whoever looks at one chart by a link that was made for it."""
+
+
+class _Stub:
+    """The analyzer's stub, all calls of which carry metadata."""
+
+    def __init__(self, stub: Any, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        self._stub = stub
+        self._metadata = tuple(metadata)
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(getattr(self._stub, name), metadata=self._metadata)
+
+
 class AnalyzerClient:
     """See the module. Every public method may be called from any thread.
+
+    Streams that all tabs share carry the dashboard's own token; what somebody asks or changes carries the person's.
 
     Args:
         endpoint: the analyzer.
@@ -63,12 +133,14 @@ class AnalyzerClient:
     """
 
     def __init__(self, endpoint: Endpoint, on_news: Callable[[], None]) -> None:
+        self._session = OWN_SESSION
         self.nodes = NodesMemory()
         self._endpoint = endpoint
         self._on_news = on_news
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="analyzer-client", daemon=True)
         self._stub: Any = None
+        self._has_opened = threading.Event()
         self._lock = threading.Lock()
         self._memories: dict[str, RunMemory] = {}
         self._viewer_counts: dict[str, int] = {}
@@ -77,6 +149,7 @@ class AnalyzerClient:
 
     def start(self) -> None:
         self._thread.start()
+        self._has_opened.wait()
         self._spawn(self._forever(self._watch_nodes, self.nodes.fail))
 
     def stop(self) -> None:
@@ -84,6 +157,19 @@ class AnalyzerClient:
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
+
+    def acting_for(self, session: Session) -> AnalyzerClient:
+        """Return this client as the person uses it: what is known is shared, calls carry the person's token."""
+        acting = copy.copy(self)
+        acting._session = session
+        return acting
+
+    async def sign_in(self, *, token: str = "", name: str = "", password: str = "", id_token: str = "") -> Session:
+        """Return the session of whom the credential is about. Raises KernalyseError."""
+        request = messages.SignInRequest(token=token) if token else messages.SignInRequest(id_token=id_token)
+        if password:
+            request = messages.SignInRequest(password=messages.Password(name=name, password=password))
+        return Session.of((await self.call(lambda stub: stub.SignIn(request, timeout=CALL_TIMEOUT_S))).signed_in)
 
     # ------------------------------------------------------------ runs being looked at
 
@@ -117,9 +203,14 @@ class AnalyzerClient:
 
         async def translated() -> T:
             with translated_errors():
-                return await work(self._stub)
+                return await work(_Stub(self._stub, await self._metadata()))
 
         return await self._ask(translated())
+
+    async def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        if self._session is VISITOR:
+            return ((IDENTITY_KEY, b"visitor"), (SCOPES_KEY, VISITOR.scope))
+        return await self._session.metadata(self._stub)
 
     async def cancel_run(self, run_id: str) -> Run:
         """Raises KernalyseError."""
@@ -167,13 +258,13 @@ class AnalyzerClient:
 
     async def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
         """Raises KernalyseError."""
-        return await self._ask(self._table(query, timeout_s))
+        return await self.call(lambda stub: self._table(stub, query, timeout_s))
 
-    async def _table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
+    async def _table(self, stub: Any, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
         frames: list[pl.DataFrame] = []
         total_row_count = 0
         with translated_errors():
-            async for response in self._stub.GetTable(encode(query), timeout=timeout_s):
+            async for response in stub.GetTable(encode(query), timeout=timeout_s):
                 total_row_count = total_row_count or response.total_row_count
                 frames.append(await asyncio.to_thread(_frame, response.chunk.arrow_ipc))
         rows = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
@@ -222,6 +313,7 @@ class AnalyzerClient:
     async def _open(self) -> None:
         self._channel = open_async_channel(self._endpoint)
         self._stub = AnalyzerServiceStub(self._channel)
+        self._has_opened.set()
 
     async def _shut_down(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -327,7 +419,7 @@ class AnalyzerClient:
     async def _work_out_anew(self, memory: RunMemory) -> None:
         next_event_index = memory.next_event_index
         try:
-            answers = [await self._table(TableQuery(name, (memory.run_id,))) for name in TABLES_UNDER_CEILINGS]
+            answers = [await self._table(self._stub, TableQuery(name, (memory.run_id,))) for name in TABLES_UNDER_CEILINGS]
         except KernalyseError as error:
             memory.fail(error.message)
         else:

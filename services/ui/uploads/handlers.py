@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from kernalyse.services.core.errors import KernalyseError
@@ -28,6 +30,10 @@ PAGE_HEADER: Final = "X-Kernalyse-Page"
 """No page of another site can set it without asking first, which nobody answers."""
 
 
+ClientOf = Callable[[HTTPServerRequest], AnalyzerClient]
+"""Returns the analyzer's client as it is used for the person who has sent the request."""
+
+
 class _PageHandler(RequestHandler):
     """Answers JSON, and refusals as sentences."""
 
@@ -43,8 +49,9 @@ class _PageHandler(RequestHandler):
 class ImportsHandler(_PageHandler):
     """POST begins an import: its files' names, sizes and times; or goes on with one that a dashboard which has ended began."""
 
-    def initialize(self, imports: Imports) -> None:
+    def initialize(self, imports: Imports, client_of: ClientOf) -> None:
         self._imports = imports
+        self._client = client_of(self.request)
 
     async def post(self) -> None:
         try:
@@ -55,7 +62,8 @@ class ImportsHandler(_PageHandler):
         except (ValueError, KeyError, TypeError):
             return self.refuse(400, "This is no list of files.")
         try:
-            upload = await self._imports.take_up(files, upload_id) if upload_id else self._imports.begin(files)
+            begun = self._imports.take_up(files, upload_id, self._client) if upload_id else None
+            upload = await begun if begun is not None else self._imports.begin(files, self._client)
         except KernalyseError as error:
             self.refuse(429, error.message)
         else:
@@ -66,8 +74,9 @@ class ImportsHandler(_PageHandler):
 class ImportHandler(_PageHandler):
     """PUT takes a slice, GET waits for what becomes of the import, DELETE cancels it."""
 
-    def initialize(self, imports: Imports) -> None:
+    def initialize(self, imports: Imports, client_of: ClientOf) -> None:
         self._imports = imports
+        self._client = client_of(self.request)
         self._upload: TraceImport | None = None
         self._claim = 0
         self._position = Extent()
@@ -103,7 +112,7 @@ class ImportHandler(_PageHandler):
     async def delete(self, _upload_id: str) -> None:
         if self._upload is not None:
             try:
-                await self._upload.cancel()
+                await self._upload.cancel(self._client)
             except KernalyseError as error:
                 self._error = error
         self._answer()
@@ -201,11 +210,12 @@ class Uploads:
         self.imports = Imports(client)
         self.files = GivenFiles()
 
-    def patterns(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """Paths, handlers and their arguments, for the server."""
+    def patterns(self, client_of: ClientOf) -> list[tuple[str, Any, dict[str, Any]]]:
+        """Paths, handlers and their arguments, for the server. client_of: of the person who has sent a request."""
+        imports = {"imports": self.imports, "client_of": client_of}
         return [
-            (r"/imports", ImportsHandler, {"imports": self.imports}),
-            (rf"/imports/({UPLOAD_ID})", ImportHandler, {"imports": self.imports}),
+            (r"/imports", ImportsHandler, imports),
+            (rf"/imports/({UPLOAD_ID})", ImportHandler, imports),
             (r"/files", GivenFileHandler, {"files": self.files}),
         ]
 

@@ -366,17 +366,24 @@ class TraceImport:
                 with suppress(KernalyseError):  # the analyzer stays away: the import has failed, and says so
                     await self._go_back(silence)
 
-    async def cancel(self) -> None:
-        """Ends it here and at the analyzer, which forgets what has arrived."""
+    async def cancel(self, client: AnalyzerClient) -> None:
+        """Ends it here and at the analyzer, which forgets what has arrived.
+
+        Args:
+            client: of the person who cancels it.
+
+        Raises KernalyseError: the analyzer does not let the person, or does not answer.
+        """
         if self.state.is_final:
             return
-        self._end(ImportState.CANCELLED)
 
         async def tell(stub: Any) -> None:
             await stub.CancelImport(messages.CancelImportRequest(upload_id=self.upload_id), timeout=RETURN_TIMEOUT_S)
 
         if self._stream is not None:
-            await self._client.call(tell)
+            await client.call(tell)
+        self._end(ImportState.CANCELLED)
+        if self._stream is not None:
             await self._stream.cancel()
 
     def _end(self, state: ImportState, problem: str = "") -> None:
@@ -435,25 +442,28 @@ class Imports:
     def newest_first(self) -> tuple[TraceImport, ...]:
         return tuple(reversed(self._imports.values()))
 
-    def begin(self, files: tuple[FileToImport, ...]) -> TraceImport:
+    def begin(self, files: tuple[FileToImport, ...], client: AnalyzerClient | None = None) -> TraceImport:
         """A new import, or the one of the same files that has broken off.
+
+        Args:
+            client: of the person who sends; None: the dashboard's own.
 
         Raises LimitReachedError.
         """
         for known in self.newest_first():
             if known.files == files and known.state is ImportState.RECEIVING:
                 return known
-        return self._added(TraceImport(self._client, files, self._changed))
+        return self._added(TraceImport(client or self._client, files, self._changed))
 
-    async def take_up(self, files: tuple[FileToImport, ...], upload_id: str) -> TraceImport:
-        """One that a dashboard which has ended began.
+    async def take_up(self, files: tuple[FileToImport, ...], upload_id: str, client: AnalyzerClient | None = None) -> TraceImport:
+        """One that a dashboard which has ended began. client: as of `begin`.
 
         Raises KernalyseError: LimitReachedError, or the analyzer stays away.
         """
         known = self._imports.get(upload_id)
         if known is not None:
             return known
-        made = self._added(TraceImport(self._client, files, self._changed, upload_id))
+        made = self._added(TraceImport(client or self._client, files, self._changed, upload_id))
         await made.take_up()
         return made
 
@@ -461,19 +471,19 @@ class Imports:
         """Whether a file of this machine is on its way."""
         return path in self._own
 
-    async def send(self, path: Path) -> Run:
-        """Imports a file of this machine; who asks for one that is on its way waits for the same run.
+    async def send(self, path: Path, client: AnalyzerClient | None = None) -> Run:
+        """Imports a file of this machine; who asks for one that is on its way waits for the same run. client: as of `begin`.
 
         Raises KernalyseError.
         """
         if path not in self._own:
-            self._own[path] = asyncio.ensure_future(self._send(path))
+            self._own[path] = asyncio.ensure_future(self._send(path, client))
         return await asyncio.shield(self._own[path])
 
-    async def _send(self, path: Path) -> Run:
+    async def _send(self, path: Path, client: AnalyzerClient | None) -> Run:
         try:
             data = await asyncio.to_thread(path.read_bytes)
-            upload = self.begin((FileToImport(path.name, len(data), 0),))
+            upload = self.begin((FileToImport(path.name, len(data), 0),), client)
             while not upload.state.is_final:
                 if upload.state is ImportState.RECEIVING:
                     await upload.write(upload.claim(), upload.extent, data[upload.extent.offset_bytes :])

@@ -78,6 +78,12 @@ def test_a_token_ends(file: TokenFile, known: Identities, clock: Clock) -> None:
     assert not known.is_valid(identity)
 
 
+def test_what_is_issued_is_known_at_once(file: TokenFile, known: Identities) -> None:
+    for name in ("alice", "bob"):
+        _, token = file.issue(name, Scope.READ)
+        assert known.of_token(token) is not None
+
+
 def test_what_is_revoked_is_let_in_for_a_second_at_most(file: TokenFile, known: Identities, clock: Clock) -> None:
     _, token = file.issue("alice", Scope.READ)
     identity = known.of_token(token)

@@ -51,7 +51,7 @@ class Read(Imports):
         super().__init__(client)
         self.sent: list[str] = []
 
-    async def _send(self, path: Path) -> Run:
+    async def _send(self, path: Path, client: AnalyzerClient | None) -> Run:
         self.sent.append(path.name)
         await asyncio.sleep(0.01)
         del self._own[path]

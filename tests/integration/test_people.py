@@ -1,0 +1,226 @@
+"""People at a dashboard: how they sign in, and that whatever they start or change carries their own token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from kernalyse.services.core.access import METHOD_SCOPES
+from kernalyse.services.core.errors import ScopeMissingError, UnauthenticatedError, UnavailableError
+from kernalyse.services.core.identity import Kind, Scope, TokenFile, with_lower
+from kernalyse.services.core.model import TableQuery
+from kernalyse.services.core.settings import AnalyzerSettings
+from kernalyse.services.ui.data.client import VISITOR, AnalyzerClient, Session
+from kernalyse.services.ui.uploads.handlers import PAGE_HEADER
+from kernalyse.services.ui.uploads.imports import FileToImport, Imports, ImportState
+from kernalyse.v1 import analyzer_service_pb2
+from tests.browser.socket_viewer import ask, log_in
+from tests.private_directory import private_directory
+from tests.service_processes import ServiceProcess, ServiceProcesses
+
+METHODS = analyzer_service_pb2.DESCRIPTOR.services_by_name["AnalyzerService"].methods
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[ServiceProcesses]:
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
+        try:
+            yield services
+        finally:
+            services.stop_all()
+
+
+@pytest.fixture(scope="module")
+def analyzer(services: ServiceProcesses) -> ServiceProcess:
+    return services.start("analyzer")
+
+
+@pytest.fixture(scope="module")
+def tokens(services: ServiceProcesses, analyzer: ServiceProcess) -> TokenFile:
+    """Of the analyzer."""
+    return TokenFile(AnalyzerSettings.load().tokens_path())
+
+
+@pytest.fixture(scope="module")
+def dashboard(services: ServiceProcesses, analyzer: ServiceProcess) -> ServiceProcess:
+    return services.start("ui", "--analyzer-address", analyzer.address)
+
+
+@pytest.fixture
+def client(analyzer: ServiceProcess) -> Iterator[AnalyzerClient]:
+    client = AnalyzerClient(analyzer.endpoint, lambda: None)
+    client.start()
+    yield client
+    client.stop()
+
+
+async def session_of(client: AnalyzerClient, tokens: TokenFile, scope: Scope) -> Session:
+    return await client.sign_in(token=tokens.issue(f"with {scope}", scope)[1])
+
+
+# ---------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_each_rpc_carries_the_persons_token(client: AnalyzerClient, tokens: TokenFile, scope: Scope) -> None:
+    """The dashboard's own token would let everything in."""
+    acting = client.acting_for(await session_of(client, tokens, scope))
+    for method in METHODS:
+        needed = METHOD_SCOPES[f"/kernalyse.v1.AnalyzerService/{method.name}"]
+        if method.name in ("WatchNodes", "SignIn", "RenewToken"):  # of the dashboard itself: shared, or without an end
+            continue
+        code = await code_of(acting, method)
+        assert (code is grpc.StatusCode.PERMISSION_DENIED) is (needed not in with_lower([scope])), method.name
+
+
+async def test_who_looks_at_one_chart_may_only_read(client: AnalyzerClient) -> None:
+    acting = client.acting_for(VISITOR)
+    for method in METHODS:
+        needed = METHOD_SCOPES[f"/kernalyse.v1.AnalyzerService/{method.name}"]
+        if method.name not in ("WatchNodes", "SignIn", "RenewToken"):
+            code = await code_of(acting, method)
+            assert (code is grpc.StatusCode.PERMISSION_DENIED) is (needed is not Scope.READ), method.name
+
+
+async def code_of(client: AnalyzerClient, method: Any) -> grpc.StatusCode:
+    """What the analyzer answers to an empty request."""
+    request = GetMessageClass(method.input_type)()
+
+    async def call(stub: Any) -> grpc.StatusCode:
+        made = getattr(stub, method.name)(iter([request]) if method.client_streaming else request, timeout=1)
+        try:
+            if method.server_streaming:
+                async for _ in made:
+                    pass
+            else:
+                await made
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    return await client.call(call)
+
+
+async def test_an_import_is_sent_and_cancelled_with_the_token_of_who_asks(client: AnalyzerClient, tokens: TokenFile) -> None:
+    reader, writer = [client.acting_for(await session_of(client, tokens, scope)) for scope in (Scope.READ, Scope.MEASURE)]
+    imports = Imports(client)
+    content = json.dumps({"schemaVersion": 1, "traceEvents": [], "note": "x" * 200_000}).encode()
+    refused = imports.begin((FileToImport("a.json", len(content), 1),), reader)
+    with suppress(ScopeMissingError, UnavailableError):  # told of by the write, or after it
+        await refused.write(refused.claim(), refused.extent, content)
+    await asyncio.wait_for(refused.settled.wait(), 20)
+    assert (refused.state, "a token of with read" in refused.problem) == (ImportState.FAILED, True), refused.problem
+    begun = imports.begin((FileToImport("b.json", len(content), 2),), writer)
+    await begun.write(begun.claim(), begun.extent, content[:100_000])
+    with pytest.raises(ScopeMissingError, match="with read"):
+        await begun.cancel(reader)
+    assert not begun.state.is_final
+    await begun.cancel(writer)
+    assert begun.state.is_final
+
+
+async def test_a_token_is_renewed_until_it_is_revoked(client: AnalyzerClient, tokens: TokenFile) -> None:
+    _, token = tokens.issue("carol", Scope.READ)
+    session = await client.sign_in(token=token)
+    first, session._renew_unix_s = session.short_token, time.time()
+    acting = client.acting_for(session)
+    await acting.table(query_of_runs())
+    assert session.short_token != first
+    tokens.revoke("carol")
+    await asyncio.sleep(1.1)
+    with pytest.raises(UnauthenticatedError):
+        await acting.table(query_of_runs())
+    session._renew_unix_s = time.time()
+    with pytest.raises(UnauthenticatedError, match="Sign in again"):
+        await acting.table(query_of_runs())
+    assert not session.is_valid
+
+
+def query_of_runs() -> TableQuery:
+    return TableQuery("measurements", limit=1)
+
+
+# ---------------------------------------------------------------- the gate
+
+
+def form(**fields: str) -> bytes:
+    return urlencode(fields).encode()
+
+
+def test_a_person_signs_in_with_a_token_of_the_analyzer(dashboard: ServiceProcess, tokens: TokenFile) -> None:
+    url = f"http://{dashboard.address}"
+    entry, token = tokens.issue("alice", Scope.READ)
+    cookie = log_in(dashboard.address, token)
+    assert token not in cookie
+    assert ask(f"{url}/live", Cookie=cookie).status == 200
+    begun = ask(
+        f"{url}/imports",
+        data=json.dumps({"files": [{"name": "a.json", "size": 4, "modified": 0}]}).encode(),
+        Cookie=cookie,
+        **{PAGE_HEADER: "1"},
+    )
+    place = f"{url}/imports/{json.loads(begun.text)['upload_id']}"
+    put(f"{place}?file=0&offset=0", b"{  }", cookie)
+    assert "a token of alice with scope read; expected scope measure" in ask(place, Cookie=cookie).text
+    tokens.revoke(entry.token_id)
+
+
+def put(url: str, content: bytes, cookie: str) -> str:
+    request = urllib.request.Request(url, data=content, method="PUT", headers={"Cookie": cookie, PAGE_HEADER: "1"})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
+        return str(response.read().decode())
+
+
+def test_what_is_nobodys_token_is_refused(dashboard: ServiceProcess) -> None:
+    answer = ask(f"http://{dashboard.address}/login", data=form(token="x", next="/live"))
+    assert answer.status == 401
+    assert "That token is not known here" in answer.text
+
+
+def test_who_signs_out_signs_in_again(dashboard: ServiceProcess, tokens: TokenFile) -> None:
+    url = f"http://{dashboard.address}"
+    cookie = log_in(dashboard.address, tokens.issue("bob", Scope.READ)[1])
+    answer = ask(f"{url}/logout", Cookie=cookie)
+    assert (answer.status, answer.headers["Location"]) == (303, "/login")
+    assert answer.headers["Set-Cookie"].startswith(cookie.partition("=")[0] + '=""')
+
+
+def test_with_passwords_no_token_opens_the_dashboard(
+    services: ServiceProcesses, analyzer: ServiceProcess, tokens: TokenFile, tmp_path: Path
+) -> None:
+    own = tmp_path / "ui-token"
+    _, text = tokens.issue("ui-1", Scope.READ, Kind.DASHBOARD)
+    own.write_text(text)
+    own.chmod(0o600)
+    ui = services.start(
+        "ui", "--analyzer-address", analyzer.address, "--sign-in", "password", "--analyzer-token-file", str(own), "--token-file", str(own)
+    )
+    url = f"http://{ui.address}"
+    tokens.set_password("dave", Scope.MEASURE, PASSWORD)
+    form_page = ask(f"{url}/live").text
+    assert 'name="password"' in form_page
+    assert 'name="token"' not in form_page
+    assert ask(f"{url}/live?token={text}").status == 401
+    wrong = ask(f"{url}/login", data=form(name="dave", password="wrong", next="/live"))
+    assert "Name or password are not known" in wrong.text
+    answer = ask(f"{url}/login", data=form(name="dave", password=PASSWORD, next="/kernels"))
+    assert (answer.status, answer.headers["Location"]) == (303, "/kernels")
+    cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
+    assert PASSWORD not in cookie
+    for path in ("/live", "/live/", "/static/js/bokeh.min.js", "/assets/tokens.css", "/charts/roofline", "/download/kernels.csv"):
+        assert ask(url + path).status == 401, path
+        assert ask(url + path, Cookie=cookie).status == 200, path
+    ui.stop()

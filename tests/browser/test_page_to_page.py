@@ -208,6 +208,7 @@ def test_what_is_unfolded_stays_so_in_other_colours(visit: Visit, run_id: str) -
         fold.press("Enter")
     go(page, "kernels")
     page.get_by_role("button", name="Columns").click()
+    expect(page.get_by_label("Cache", exact=True)).to_be_visible()
     old = page.get_by_role("button", name="Columns").element_handle()
     toggle.press("Enter")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")

@@ -26,14 +26,15 @@ from kernalyse.services.analyzer.ingest.imports import TraceImporter, UploadRead
 from kernalyse.services.analyzer.ingest.uploads import UploadMessage
 from kernalyse.services.analyzer.ingest.worker_pool import WorkerPool
 from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
-from kernalyse.services.analyzer.sign_in import SignIn
+from kernalyse.services.analyzer.limits import PersonLimits, Usage
+from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
 from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
-from kernalyse.services.core.identity import Identities, Scope, highest
+from kernalyse.services.core.identity import Identities, Identity, Scope, highest
 from kernalyse.services.core.model import Ceiling, HardwareKey, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
@@ -68,7 +69,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         run_subscriptions: RunSubscriptions,
         node_subscriptions: NodeSubscriptions,
         sign_in: SignIn,
+        usage: Usage,
     ) -> None:
+        self._usage = usage
         self._store = store
         self._sign_in = sign_in
         self._nodes = nodes
@@ -142,6 +145,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def StartRun(self, request: Any, context: Any) -> Any:
         """Start or validate a run on a node."""
         require_for_run(protobuf.decode(request.spec, RunSpec))
+        await asyncio.to_thread(self._usage.check_start)
+        await asyncio.to_thread(self._usage.check_store)
         client = await self._nodes.client(request.node_id)
         with node_errors(client.address):
             response = await client.stub.StartRun(
@@ -273,6 +278,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         """Import uploaded traces as a run."""
+        await asyncio.to_thread(self._usage.check_store)
         parts = (
             UploadMessage(
                 *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
@@ -431,8 +437,11 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         identities = Identities(security.token, security.tokens_file, read_short=short_tokens.identity_of)
         server, address = build_server(settings.address, replace(security, identities=identities))
         importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_directory)
-        sign_in = SignIn(identities, short_tokens)
-        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions, sign_in)
+        limits = PersonLimits(
+            settings.max_active_runs_per_person, settings.max_device_s_per_person_and_day, settings.max_stored_bytes_per_person
+        )
+        sign_in = SignIn(identities, short_tokens, _id_token_check(settings))
+        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions, sign_in, Usage(store, limits))
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         # Modules loaded so far stay for ever. Frozen, they do not slow down full collections, which every request waits for.
@@ -451,6 +460,13 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
             run_subscriptions.close()
             node_subscriptions.close()
             await server.stop(STOPPING_S)
+
+
+def _id_token_check(settings: AnalyzerSettings) -> Callable[[str], Identity] | None:
+    if not settings.oidc_issuer:
+        return None
+    claims = settings.oidc_name_claim, settings.oidc_groups_claim
+    return IdTokens(settings.oidc_issuer, settings.oidc_client_id, *claims, settings.oidc_scopes).check
 
 
 @asynccontextmanager

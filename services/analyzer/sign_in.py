@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 import time
-from collections.abc import Callable
-from typing import Final
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
 
 from kernalyse.services.core.access import caller
-from kernalyse.services.core.errors import LimitReachedError, ScopeMissingError, UnauthenticatedError
-from kernalyse.services.core.identity import Identities, Identity
+from kernalyse.services.core.errors import LimitReachedError, ScopeMissingError, UnauthenticatedError, UnavailableError
+from kernalyse.services.core.identity import OWNER_NAME, Identities, Identity, Scope, with_lower
 from kernalyse.services.core.short_tokens import ShortToken, ShortTokens
 
 FAILURE_WINDOW_S: Final = 60.0
@@ -17,6 +24,16 @@ MAX_FAILURES: Final = 10
 """Wrong passwords of one name within the window; then the name waits."""
 
 MAX_REMEMBERED_NAMES: Final = 10_000
+
+ID_TOKEN_ALGORITHMS: Final = ["RS256", "PS256", "ES256", "EdDSA"]
+"""With keys that the provider publishes; none by which whoever knows such a key could sign."""
+
+LEEWAY_S: Final = 60
+"""By which the clocks of provider and analyzer may differ."""
+
+KEYS_AGE_S: Final = 3600.0
+KEYS_RETRY_S: Final = 60.0
+FETCH_TIMEOUT_S: Final = 5.0
 
 
 class SignIn:
@@ -107,6 +124,109 @@ class SignIn:
                 self._failures.clear()
             self._failures[name] = [*failures, now]
         return identity
+
+
+class IdTokens:
+    """Checks what an OpenID Connect provider says of people (OpenID Connect Core 1.0, 3.1.3.7).
+
+    The provider's keys are fetched when the first token comes, again after an hour, and when a token names a key that is not among
+    them, at most once a minute.
+
+    Args:
+        issuer: URL of the provider, as its tokens have it.
+        client_id: of the dashboard at the provider.
+        name_claim: the claim with the person's name.
+        groups_claim: the claim with the person's groups.
+        scopes: of a group; the highest of all groups of a person counts. "*": of everybody.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        client_id: str,
+        name_claim: str,
+        groups_claim: str,
+        scopes: Mapping[str, Scope],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._issuer = issuer
+        self._client_id = client_id
+        self._name_claim = name_claim
+        self._groups_claim = groups_claim
+        self._scopes = scopes
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._fetch_unix_s = 0.0
+        self._lock = threading.Lock()
+
+    def check(self, id_token: str) -> Identity:
+        """Return whom a token is about. Blocks while keys are fetched.
+
+        Raises:
+            UnauthenticatedError: it is not the provider's, not for this dashboard, or has ended.
+            ScopeMissingError: none of the person's groups has a scope.
+            UnavailableError: the provider does not answer.
+        """
+        try:
+            claims = self._claims(id_token)
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise UnauthenticatedError(
+                "sign-in",
+                found=f"a token that does not pass: {type(error).__name__}: {error}",
+                expected=f"one of {self._issuer} for {self._client_id}",
+                remedy="Sign in again; compare issuer and client id with the provider's.",
+            ) from error
+        name = str(claims.get(self._name_claim) or claims["sub"])
+        told = claims.get(self._groups_claim, [])
+        groups = ["*", *([told] if isinstance(told, str) else map(str, told))]
+        granted = with_lower(self._scopes[group] for group in groups if group in self._scopes)
+        if not granted:
+            raise ScopeMissingError(
+                f"sign-in of {name}",
+                found=f"groups {', '.join(groups[1:]) or '(none)'}",
+                expected=f"one of {', '.join(self._scopes) or 'those in analyzer.oidc_scopes, which is empty'}",
+                remedy="Ask the owner of the analyzer.",
+            )
+        if name == OWNER_NAME:
+            raise UnauthenticatedError("sign-in", found=f"somebody called {name!r}", expected="another name", remedy="It is reserved.")
+        return Identity(name, granted)
+
+    def _claims(self, id_token: str) -> dict[str, Any]:
+        registry = jwt.JWTClaimsRegistry(
+            now=int(self._clock()),
+            leeway=LEEWAY_S,
+            iss={"essential": True, "value": self._issuer},
+            aud={"essential": True, "value": self._client_id},
+            exp={"essential": True},
+            sub={"essential": True},
+        )
+        try:
+            token = jwt.decode(id_token, self._key_set(KEYS_AGE_S), algorithms=ID_TOKEN_ALGORITHMS)
+        except (JoseError, ValueError):
+            token = jwt.decode(id_token, self._key_set(KEYS_RETRY_S), algorithms=ID_TOKEN_ALGORITHMS)  # keys may have changed
+        registry.validate(token.claims)
+        return token.claims
+
+    def _key_set(self, max_age_s: float) -> KeySet:
+        with self._lock:
+            if self._keys is None or self._clock() - self._fetch_unix_s > max_age_s:
+                where = self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")["jwks_uri"]
+                self._keys = KeySet.import_key_set(self._fetch(where))
+                self._fetch_unix_s = self._clock()
+            return self._keys
+
+    def _fetch(self, url: str) -> Any:
+        try:
+            with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
+                return json.load(answer)
+        except (OSError, ValueError) as error:
+            raise UnavailableError(
+                f"OpenID Connect provider {self._issuer}",
+                found=f"{url}: {error}",
+                expected="its configuration and keys",
+                remedy="Check analyzer.oidc_issuer, and that the analyzer reaches it.",
+            ) from error
 
 
 def _require_dashboard() -> None:

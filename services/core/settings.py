@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from kernalyse.discovery import Announcement, config_directory, config_file, find_service, read_announcement, runtime_directory, start_ticks
 from kernalyse.services.core.errors import InvalidSettingError
-from kernalyse.services.core.identity import read_or_create_token
+from kernalyse.services.core.identity import Scope, read_or_create_token
 from kernalyse.services.core.rpc import ServerSecurity
 from kernalyse.tls import ca_problem, pair_problem
 
@@ -251,6 +251,21 @@ class AnalyzerSettings(GrpcSettings):
     import_memory_bytes: int = Field(
         8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; an import that needs more by itself is rejected."
     )
+    max_active_runs_per_person: int | None = Field(None, ge=1, description="Runs of one person that may wait or run; unset: no limit.")
+    max_device_s_per_person_and_day: float | None = Field(
+        None, gt=0, description="Seconds of devices that one person may use within 24 hours; unset: no limit."
+    )
+    max_stored_bytes_per_person: int | None = Field(
+        None, ge=1, description="Bytes of one person's runs in the store, beyond which no more are started or imported; unset: no limit."
+    )
+    oidc_issuer: str = Field("", description="URL of the OpenID Connect provider whose people may sign in at dashboards; empty: none.")
+    oidc_client_id: str = Field("", description="Id of the dashboard at that provider.")
+    oidc_name_claim: str = Field("email", description="Claim of its tokens with the person's name; sub where it is missing.")
+    oidc_groups_claim: str = Field("groups", description="Claim with the person's groups.")
+    oidc_scopes: dict[str, Scope] = Field(
+        default_factory=dict,
+        description='Scope of each group, as {"gpu-team": "source", "*": "read"}; * is everybody. The highest of a person counts.',
+    )
     op_registry_directory: Path | None = Field(
         None,
         description="Directory of an op_registry.py of your own, code that computes the cost of operations in commands.json; unset: none.",
@@ -271,8 +286,15 @@ class UiSettings(ServiceSettings):
     )
     analyzer_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")
-    sign_in: Literal["token", "password"] = Field(
-        "token", description="How people sign in: token (this service's, or one of the analyzer's), or password (with the name)."
+    sign_in: Literal["token", "password", "oidc"] = Field(
+        "token",
+        description="How people sign in: token (this service's, or one of the analyzer's), password (with the name), or oidc "
+        "(OpenID Connect).",
+    )
+    oidc_issuer: str = Field("", description="URL of the OpenID Connect provider, as in the analyzer's oidc_issuer.")
+    oidc_client_id: str = Field("", description="Id of this dashboard at the provider, as in the analyzer's oidc_client_id.")
+    oidc_client_secret_file: Path | None = Field(
+        None, description="File with the client's secret; unset: a public client, which proves itself by PKCE."
     )
     allowed_hosts: tuple[str, ...] = Field((), description="Further host names (with port) under which browsers may reach the dashboard.")
     allowed_frame_ancestors: tuple[str, ...] = Field(

@@ -47,10 +47,16 @@ MAX_LINK_LENGTH: Final = 2_000
 """Of the address: it stands in a cookie too, which browsers keep up to 4 KiB."""
 
 LINK_ENDED: Final = "This link has ended, or a part of it is missing. In the dashboard the chart's menu makes a new one."
+SignInWay = Literal["token", "password", "oidc"]
+ID_TOKEN_COOKIE: Final = "id_token"
+PROVIDER_COOKIES: Final = (ID_TOKEN_COOKIE, "access_token", "refresh_token", "oauth_expiry", "user")
+"""Panel's own, of which only the first is needed, and this once."""
+
 WRONG: Final = {
     "token": "That token is not known here. The dashboard's own is printed at its start and kept in its token file; "
     "the owner of the analyzer issues others.",
     "password": "Name or password are not known here.",
+    "oidc": "Here people sign in at an OpenID Connect provider.",
 }
 NO_LINK: Final = (
     "This chart has not been opened by a link that was made for it, or this browser has not kept the link's cookie. The chart's menu in "
@@ -95,7 +101,7 @@ class Access:
         clock: Callable[[], float] = time.time,
         frame_ancestors: tuple[str, ...] = (),
         sign_in: Callable[..., Awaitable[Session]] | None = None,
-        way: Literal["token", "password"] = "token",
+        way: SignInWay = "token",
     ) -> None:
         self.way = way
         self._sign_in = sign_in
@@ -156,6 +162,24 @@ class Access:
             self._sessions.popitem(last=False)
         return self._sessions[session_id]
 
+    # ------------------------------------------------------------ OpenID Connect
+
+    @property
+    def cookie_secret(self) -> bytes:
+        """Return the key that signs what Panel's handler keeps in cookies between the steps of a sign-in."""
+        return self._signing_key
+
+    def is_for_provider(self, request: HTTPServerRequest) -> bool:
+        """Return whether a request begins a sign-in at the provider, or brings its answer back."""
+        is_answer = request.path == "/" and "state" in request.query_arguments
+        return self.is_host_allowed(request) and request.method == "GET" and (is_answer or request.path == LOGIN_PATH)
+
+    def id_token(self, request: HTTPServerRequest) -> str:
+        """Return the provider's token that Panel's handler has put into a cookie; empty: there is none."""
+        cookie = request.cookies.get(ID_TOKEN_COOKIE)
+        value = None if cookie is None else decode_signed_value(self.cookie_secret, ID_TOKEN_COOKIE, cookie.value, max_age_days=1)
+        return "" if value is None else value.decode()
+
     # ------------------------------------------------------------ links to one chart
 
     def new_link(self, address: str, days: float) -> str:
@@ -206,7 +230,7 @@ class Access:
             return ""
         return f"Pages of {origin} may not show this dashboard. Add it to the setting ui.allowed_frame_ancestors."
 
-    async def sign_in(self, token: str, name: str = "", password: str = "") -> Session:
+    async def sign_in(self, token: str = "", name: str = "", password: str = "", id_token: str = "") -> Session:
         """Return the session of whoever signs in; the dashboard's own token opens it with or without an analyzer.
 
         Raises:
@@ -219,17 +243,27 @@ class Access:
                 return await self._sign_in(token=token)
         if name and password and self.way == "password" and self._sign_in is not None:
             return await self._sign_in(name=name, password=password)
+        if id_token and self.way == "oidc" and self._sign_in is not None:
+            return await self._sign_in(id_token=id_token)
         raise UnauthenticatedError("sign-in", found="nothing that is known", expected=f"a {self.way}", remedy="Ask the dashboard's owner.")
 
 
 class Gate(Router):
-    """Leads a request to the pages when it may see them, else to the login form or a refusal."""
+    """Leads a request to the pages when it may see them, else to the login form or a refusal.
 
-    def __init__(self, pages: Application, access: Access) -> None:
+    Args:
+        pages: what is guarded.
+        access: says who may see it.
+        provider_handler: Panel's, which sends browsers to an OpenID Connect provider and takes its answer; None: there is none.
+    """
+
+    def __init__(self, pages: Application, access: Access, provider_handler: type[RequestHandler] | None = None) -> None:
         self._pages = pages
         self._access = access
         # No access log: these are the URLs that may hold the token.
-        self._gate = Application([(r".*", _GateHandler, {"access": access})], log_function=lambda _handler: None)
+        own: list[Any] = [(r".*", _GateHandler, {"access": access})]
+        self._gate = Application(own, log_function=lambda _handler: None)
+        self._provider = Application([(r".*", provider_handler)], cookie_secret=access.cookie_secret) if provider_handler else None
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
         access = self._access
@@ -241,7 +275,10 @@ class Gate(Router):
             and not {"token", "link"} & request.query_arguments.keys()
             and not access.why_not_framed(request)
         )
-        delegate: HTTPMessageDelegate | None = (self._pages if may_pass else self._gate).find_handler(request, **kwargs)
+        chosen = self._pages if may_pass else self._gate
+        if self._provider is not None and not may_pass and access.is_for_provider(request):
+            chosen = self._provider
+        delegate: HTTPMessageDelegate | None = chosen.find_handler(request, **kwargs)
         return delegate
 
 
@@ -279,6 +316,8 @@ class _GateHandler(RequestHandler):
             self.redirect(target, status=303)
         elif self.request.headers.get("Sec-Fetch-Dest") == "iframe":
             self._refuse(NO_LINK)
+        elif self._access.way == "oidc":
+            await self._ask_provider(target)
         else:
             self._show_form("" if target == "/live" else target)
 
@@ -291,6 +330,24 @@ class _GateHandler(RequestHandler):
         given = (self.get_body_argument(name, "").strip() for name in ("token", "name", "password"))
         await self._log_in(_local(self.get_body_argument("next", "/live")), *given)
 
+    async def _ask_provider(self, target: str) -> None:
+        """Take what the provider has said, or send the browser there."""
+        id_token = self._access.id_token(self.request)
+        if not id_token:
+            self.redirect(f"{LOGIN_PATH}?{urlencode({'next': target})}", status=303)
+            return
+        for name in PROVIDER_COOKIES:
+            self.clear_cookie(name, path="/")
+        try:
+            session = await self._access.sign_in(id_token=id_token)
+        except KernalyseError as error:
+            self.set_status(401 if isinstance(error, UnauthenticatedError) else 403)
+            self.finish(_form().render(target=target, problem=error.message, way="oidc"))
+            return
+        self._keep(session)
+        # The browser comes from another site, and does not show the strict cookie before a page of ours has asked.
+        self.finish(_form().render(target=target, problem="", way="done"))
+
     async def _log_in(self, target: str, token: str, person: str = "", password: str = "") -> None:
         try:
             session = await self._access.sign_in(token, person, password)
@@ -300,6 +357,11 @@ class _GateHandler(RequestHandler):
         except KernalyseError as error:
             self._show_form(target, error.message)
             return
+        self._keep(session)
+        self.redirect(target, status=303)
+
+    def _keep(self, session: Session) -> None:
+        """Let the browser keep the session."""
         name = self._access.cookie_name(self.request)
         self.set_cookie(
             name,
@@ -310,7 +372,6 @@ class _GateHandler(RequestHandler):
             samesite="Strict",
             secure=self._access.is_secure,
         )
-        self.redirect(target, status=303)
 
     def _log_out(self) -> None:
         self.clear_cookie(self._access.cookie_name(self.request), path="/")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import json
 import logging
 import signal
 import ssl
 import sys
+import urllib.request
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,11 +19,13 @@ from bokeh.server.server import BaseServer
 from bokeh.server.tornado import BokehTornado
 from bokeh.server.util import bind_sockets
 from bokeh.settings import settings as bokeh_settings
+from panel.auth import CodeChallengeLoginHandler, GenericLoginHandler
 from panel.io.application import build_applications
 from panel.io.state import set_curdoc
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
+from tornado.web import RequestHandler
 from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
@@ -31,7 +35,7 @@ from kernalyse.services.core.settings import UiSettings, advertised
 from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate
 from kernalyse.services.ui.components.base import is_loop_running
-from kernalyse.services.ui.data.client import VISITOR, AnalyzerClient
+from kernalyse.services.ui.data.client import OWN_SESSION, VISITOR, AnalyzerClient
 from kernalyse.services.ui.preparation import Preparation
 from kernalyse.services.ui.shell import PLACES, DashboardDesign, frame_of
 from kernalyse.services.ui.tab import Tab, UpdatePace
@@ -60,6 +64,7 @@ HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
 
 UNUSED_SESSION_LIFETIME_MS: Final = 15_000
+PROVIDER_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +131,7 @@ class Dashboard:
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         pn.config.design = DashboardDesign
-        handlers.use_page_handlers(settings.allowed_frame_ancestors, self._settle)
+        handlers.use_page_handlers(settings.allowed_frame_ancestors, self._settle, self._person_of)
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             sockets, port = bind_sockets(host, port)
@@ -154,7 +159,7 @@ class Dashboard:
             unused_session_lifetime_milliseconds=UNUSED_SESSION_LIFETIME_MS,
         )
         # Bokeh's own hooks for access leave its static files open; the gate sees every request.
-        self._http = HTTPServer(Gate(pages, access), ssl_options=_tls(settings))
+        self._http = HTTPServer(Gate(pages, access, _provider_handler(settings)), ssl_options=_tls(settings))
         self._http.add_sockets(sockets)
         self._server = BaseServer(IOLoop.current(), pages, self._http)
         self._server.start()
@@ -205,6 +210,10 @@ class Dashboard:
         """Return the client as it is used for the person who has sent the request."""
         return self.client.acting_for(self._access.session_of(request) or VISITOR)
 
+    def _person_of(self, request: HTTPServerRequest) -> str:
+        session = self._access.session_of(request)
+        return "" if session is None or session is OWN_SESSION else session.name
+
     async def _settle(self, document: Any) -> None:
         for tab in tuple(self._tabs):
             if tab.document is document:
@@ -238,6 +247,41 @@ def _analyzer_endpoint(settings: UiSettings) -> Endpoint:
     token = read_or_create_token(settings.analyzer_token_file or settings.token_file)
     client_pair = settings.certificate_pair("analyzer_client_certificate_file", "analyzer_client_key_file")
     return Endpoint(settings.analyzer_address, token, settings.contents("analyzer_ca_file"), *client_pair)
+
+
+def _provider_handler(settings: UiSettings) -> type[RequestHandler] | None:
+    """Return Panel's handler of sign-ins at the provider of the settings, which it is told of; None: people sign in otherwise.
+
+    Raises:
+        InvalidSettingError: a setting is missing, or the provider does not answer.
+    """
+    if settings.sign_in != "oidc":
+        return None
+    if not settings.oidc_issuer or not settings.oidc_client_id:
+        raise InvalidSettingError(
+            "setting ui.sign_in",
+            found="oidc without a provider",
+            expected="oidc_issuer and oidc_client_id",
+            remedy="Set both, here and for the analyzer.",
+        )
+    url = f"{settings.oidc_issuer.rstrip('/')}/.well-known/openid-configuration"
+    try:
+        with urllib.request.urlopen(url, timeout=PROVIDER_TIMEOUT_S) as answer:
+            found = json.load(answer)
+            endpoints = {"AUTHORIZE_URL": found["authorization_endpoint"], "TOKEN_URL": found["token_endpoint"]}
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidSettingError(
+            "setting ui.oidc_issuer",
+            found=f"{url}: {error!r}",
+            expected="the configuration of an OpenID Connect provider",
+            remedy="Correct the URL, or start the provider.",
+        ) from error
+    secret = settings.contents("oidc_client_secret_file")
+    pn.config.oauth_key = settings.oidc_client_id
+    pn.config.oauth_secret = None if secret is None else secret.decode().strip()
+    pn.config.oauth_extra_params = {**endpoints, "scope": ["openid", "email", "profile"]}
+    pn.config.oauth_jwt_user = "sub"
+    return CodeChallengeLoginHandler if secret is None else GenericLoginHandler
 
 
 def _host_and_port(settings: UiSettings) -> tuple[str, int]:

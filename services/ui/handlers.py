@@ -16,6 +16,7 @@ import polars as pl
 from bokeh.document import Document
 from bokeh.server import urls
 from panel.io.server import DocHandler, WSHandler
+from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler, StaticFileHandler
 
@@ -71,6 +72,9 @@ class PageHandler(DocHandler):
     settle: ClassVar[Callable[[Document], Awaitable[None]]]
     """Waits until a new document has what its page shows. The browser reads Bokeh's and Panel's scripts meanwhile."""
 
+    person_of: ClassVar[Callable[[HTTPServerRequest], str]]
+    """Returns the name of who has signed in; empty: whoever has the dashboard's own token."""
+
     frame_ancestors: ClassVar[str] = "'self'"
     """Whose pages may show this one. Browsers take every port of a host for one site: others could frame it and catch clicks."""
 
@@ -84,7 +88,7 @@ class PageHandler(DocHandler):
             await cast(Any, super().get())
             return
         theme = "dark" if "dark" in (self.get_query_argument("theme", ""), self.get_cookie(THEME_COOKIE)) else "light"
-        self.write(frame_of(place, theme))
+        self.write(frame_of(place, theme, type(self).person_of(self.request)))
 
     async def get_session(self) -> Any:
         session: Any = await cast(Any, super().get_session())
@@ -100,14 +104,18 @@ class PageSocket(WSHandler):
         return super().open(*arguments, **values)
 
 
-def use_page_handlers(frame_ancestors: tuple[str, ...], settle: Callable[[Document], Awaitable[None]]) -> None:
+def use_page_handlers(
+    frame_ancestors: tuple[str, ...], settle: Callable[[Document], Awaitable[None]], person_of: Callable[[HTTPServerRequest], str]
+) -> None:
     """Let servers made from now on serve pages by these handlers; Panel puts its own into this list in the same manner.
 
     Args:
         frame_ancestors: origins of other sites whose pages may show these.
         settle: awaited with each new document before it is told of.
+        person_of: returns the name of who has signed in.
     """
     PageHandler.settle = staticmethod(settle)
+    PageHandler.person_of = staticmethod(person_of)
     PageHandler.frame_ancestors = " ".join(("'self'", *frame_ancestors))
     own: dict[Any, Any] = {DocHandler: PageHandler, WSHandler: PageSocket}
     known: list[Any] = urls.per_app_patterns

@@ -75,11 +75,17 @@ PLACES: Final = (*PAGES, *(f"charts/{name}" for name in CHARTS))
 """Paths of all pages and charts. At each the frame is served, and the page of the application at the same with a slash at its end."""
 
 
-def frame_of(place: str, theme: str) -> str:
-    """Return the HTML of the frame around a page, or around a chart that stands alone."""
+def frame_of(place: str, theme: str, person: str = "") -> str:
+    """Return the HTML of the frame around a page, or around a chart that stands alone.
+
+    Args:
+        place: of PLACES.
+        theme: "light" or "dark".
+        person: who has signed in; empty: nobody in particular.
+    """
     entry = PAGES.get(place) or CHARTS[place.removeprefix("charts/")]
     pages = NAVIGATION if place in PAGES else {}
-    values = {"title": f"{entry.title} · kernalyse", "place": place, "pages": pages, "theme": theme, "assets": ASSET_URL}
+    values = {"title": f"{entry.title} · kernalyse", "place": place, "pages": pages, "theme": theme, "assets": ASSET_URL, "person": person}
     return _template().render(**values, **_resources())
 
 

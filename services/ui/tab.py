@@ -349,14 +349,20 @@ class Tab:
         self._has_news = False
         self._last_update_time = self._loop.time()
         begin_s = time.thread_time()
-        # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message.
-        with set_curdoc(self.document), pn.io.hold(self.document, freeze=True):
+        # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message. Bokeh walks through
+        # the models of a document whenever one comes or goes, and once after a freeze: that pays where a page is made or changed.
+        with set_curdoc(self.document), pn.io.hold(self.document, freeze=self._is_page_due()):
             if self._wanted:
                 self._follow()
             self._show_page()
             # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
             self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1
         self._pace.record(time.thread_time() - begin_s)
+
+    def _is_page_due(self) -> bool:
+        """Return whether the next update makes or changes a page, not only what a page shows."""
+        is_shown = self._page in self._pages and not self._is_made_only and self.context.palette is self._palette
+        return bool(self._wanted) or not is_shown or self.browser.acknowledged < 0
 
     def _show_page(self) -> None:
         context = self.context

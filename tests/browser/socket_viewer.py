@@ -70,6 +70,7 @@ async def open_socket(address: str, cookie: str, token: str, **headers: str) -> 
         subprotocols=["bokeh", token],  # type: ignore[list-item]
         additional_headers={"Cookie": cookie, **headers},
         max_size=None,
+        open_timeout=120,
         proxy=None,
     )
 

@@ -98,8 +98,8 @@ class AnalyzerHere:
 
 
 @asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[AnalyzerHere]:
-    settings = AnalyzerSettings.load(address=f"unix:{directory}/a.sock", data_directory=directory / "store", node_retry_s=0.2)
+async def serving(directory: Path, **further: Any) -> AsyncIterator[AnalyzerHere]:
+    settings = AnalyzerSettings.load(address=f"unix:{directory}/a.sock", data_directory=directory / "store", node_retry_s=0.2, **further)
     task = asyncio.create_task(serve(settings))
     while (found := find_service(settings.announcement_path())) is None:
         assert not task.done(), task.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -42,7 +43,8 @@ from kernalyse.v1.profiler_service_pb2_grpc import (
 from tests.certificates import make_certificate
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import AnalyzerHere, serving
-from tests.integration.profiler_node import ProfilerNode, running_node
+from tests.integration.profiler_node import ProfilerNode, behaving, running_node
+from tests.unit.analyzer.readers.test_kineto import call, kernel
 
 SERVICES = {
     service.full_name: service
@@ -144,7 +146,8 @@ def issued(name: str, scope: Scope) -> str:
 
 
 async def start(endpoint: Endpoint, work: Any, *, validate_only: bool = False) -> Run:
-    request = messages.AnalyzerServiceStartRunRequest(spec=protobuf.encode(RunSpec(work)), validate_only=validate_only)
+    spec = work if isinstance(work, RunSpec) else RunSpec(work)
+    request = messages.AnalyzerServiceStartRunRequest(spec=protobuf.encode(spec), validate_only=validate_only)
     async with open_async_channel(endpoint) as channel:
         with translated_errors():
             response = await AnalyzerServiceStub(channel).StartRun(request)  # type: ignore[no-untyped-call]
@@ -296,6 +299,56 @@ async def test_passwords_are_not_tried_without_end(analyzer: AnalyzerHere) -> No
                 await dashboard.SignIn(wrong)
         with pytest.raises(LimitReachedError, match="10 wrong passwords within 60 s"), translated_errors():
             await dashboard.SignIn(right)
+
+
+# ---------------------------------------------------------------- limits
+
+
+@pytest.fixture
+async def limited(private_directories: Path) -> AsyncIterator[AnalyzerHere]:
+    limits = {"max_active_runs_per_person": 1, "max_device_s_per_person_and_day": 0.5, "max_stored_bytes_per_person": 1}
+    async with serving(private_directories, **limits) as here:
+        yield here
+
+
+async def test_a_person_has_no_more_than_the_limits_allow(limited: AnalyzerHere, node: ProfilerNode) -> None:
+    address = limited.endpoint.address
+    alice = Endpoint(address, issued("alice", Scope.MEASURE))
+    async with stub_of(address, limited.endpoint.token) as owner, stub_of(address, alice.token) as of_alice:
+        await owner.AddNode(messages.AddNodeRequest(address=node.endpoint.address, token=node.endpoint.token))
+        await served(owner)
+        run = await start(alice, behaving("endless"))
+        with pytest.raises(LimitReachedError, match=r"runs of alice: found 1 that wait or run; expected fewer than 1 \(analyzer\.max_active"):
+            await start(alice, CATALOG)
+        await start(Endpoint(address, issued("bob", Scope.MEASURE)), CATALOG)  # each has his own
+        await start(limited.endpoint, CATALOG)  # and admins none
+        await asyncio.sleep(0.6)
+        await of_alice.CancelRun(messages.AnalyzerServiceCancelRunRequest(run_id=run.run_id))
+        await ended(owner, run.run_id)
+        with pytest.raises(LimitReachedError, match=r"device time of alice: found 1 s in the last 24 hours"):
+            await start(alice, CATALOG)
+
+
+async def test_a_person_stores_no_more_than_the_limit_allows(limited: AnalyzerHere) -> None:
+    content = json.dumps({"schemaVersion": 1, "traceEvents": [call(12, 1), kernel("gemm", 200, 2, 1)]}).encode()
+    async with stub_of(limited.endpoint.address, issued("alice", Scope.MEASURE)) as stub:
+        imported = (await stub.ImportTrace(iter(sent("a.json", content)))).run
+        assert imported.owner == "alice"
+        with pytest.raises(LimitReachedError, match=r"store of alice: found \d+ bytes; expected less than 1"), translated_errors():
+            await stub.ImportTrace(iter(sent("b.json", content + b" ")))
+        await stub.DeleteRun(messages.DeleteRunRequest(run_id=imported.run_id))
+        assert (await stub.ImportTrace(iter(sent("b.json", content + b" ")))).run.owner == "alice"
+
+
+def sent(name: str, content: bytes) -> list[messages.ImportTraceRequest]:
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return [messages.ImportTraceRequest(file_name=name, chunk=content, digest=digest), messages.ImportTraceRequest(is_last=True)]
+
+
+async def ended(stub: Any, run_id: str) -> None:
+    async for response in stub.WatchRun(messages.AnalyzerServiceWatchRunRequest(run_id=run_id), timeout=60):
+        if response.HasField("run") and protobuf.decode(response.run, Run).state.is_final:
+            return
 
 
 # ---------------------------------------------------------------- commands

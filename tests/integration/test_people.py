@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urljoin
 
 import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from joserfc.jwk import RSAKey
 
+from kernalyse.services.analyzer.sign_in import IdTokens
 from kernalyse.services.core.access import METHOD_SCOPES
 from kernalyse.services.core.errors import ScopeMissingError, UnauthenticatedError, UnavailableError
 from kernalyse.services.core.identity import Kind, Scope, TokenFile, with_lower
@@ -25,7 +27,8 @@ from kernalyse.services.ui.data.client import VISITOR, AnalyzerClient, Session
 from kernalyse.services.ui.uploads.handlers import PAGE_HEADER
 from kernalyse.services.ui.uploads.imports import FileToImport, Imports, ImportState
 from kernalyse.v1 import analyzer_service_pb2
-from tests.browser.socket_viewer import ask, log_in
+from tests.browser.socket_viewer import Answer, ask, log_in
+from tests.integration.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
@@ -165,7 +168,7 @@ def test_a_person_signs_in_with_a_token_of_the_analyzer(dashboard: ServiceProces
     entry, token = tokens.issue("alice", Scope.READ)
     cookie = log_in(dashboard.address, token)
     assert token not in cookie
-    assert ask(f"{url}/live", Cookie=cookie).status == 200
+    assert "Signed in as alice" in ask(f"{url}/live", Cookie=cookie).text
     begun = ask(
         f"{url}/imports",
         data=json.dumps({"files": [{"name": "a.json", "size": 4, "modified": 0}]}).encode(),
@@ -224,3 +227,108 @@ def test_with_passwords_no_token_opens_the_dashboard(
         assert ask(url + path).status == 401, path
         assert ask(url + path, Cookie=cookie).status == 200, path
     ui.stop()
+
+
+# ---------------------------------------------------------------- OpenID Connect
+
+
+class Jar:
+    """A browser's cookies, for one host."""
+
+    def __init__(self) -> None:
+        self.cookies: dict[str, str] = {}
+
+    def get(self, url: str) -> Answer:
+        answer = ask(url, Cookie="; ".join(f"{name}={value}" for name, value in self.cookies.items()))
+        for header in answer.headers.get_all("Set-Cookie", []):
+            name, _, value = header.partition(";")[0].partition("=")
+            if value in ("", '""'):
+                self.cookies.pop(name, None)
+            else:
+                self.cookies[name] = value
+        return answer
+
+    def follow(self, url: str) -> Answer:
+        """Through all redirects."""
+        while True:
+            answer = self.get(url)
+            if answer.status not in (302, 303):
+                return answer
+            url = urljoin(url, answer.headers["Location"])
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with running_provider() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module", params=["secret", "PKCE"])
+def trusting(provider: Provider, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A dashboard whose people sign in at the provider, with an analyzer of its own."""
+    with private_directory() as directory:
+        services = ServiceProcesses(directory)
+        known = ("--oidc-issuer", provider.issuer, "--oidc-client-id", CLIENT_ID)
+        secret = tmp_path_factory.mktemp("secret") / "secret"
+        secret.write_text(CLIENT_SECRET)
+        proof = ("--oidc-client-secret-file", str(secret)) if request.param == "secret" else ()
+        try:
+            analyzer = services.start("analyzer", *known, "--oidc-scopes", '{"gpu-team": "source", "staff": "read"}')
+            yield services.start("ui", "--analyzer-address", analyzer.address, "--sign-in", "oidc", *known, *proof)
+        finally:
+            services.stop_all()
+
+
+def test_a_person_signs_in_at_the_provider_and_gets_the_scope_of_the_group(trusting: ServiceProcess, provider: Provider) -> None:
+    url, jar = f"http://{trusting.address}", Jar()
+    provider.claims = {"email": "erin@example.org", "groups": ["staff", "gpu-team"]}
+    for path in ("/kernels", "/kernels/", "/static/js/bokeh.min.js", "/charts/roofline"):
+        assert ask(url + path).status == 303, path
+    back = jar.follow(f"{url}/kernels?kernel=saxpy")
+    assert (back.status, "/kernels?kernel=saxpy" in back.text) == (200, True)
+    assert set(jar.cookies) & {"id_token", "access_token", "user"} == set()
+    assert "Signed in as erin@example.org" in jar.get(f"{url}/kernels").text
+    assert jar.get(f"{url}/assets/tokens.css").status == 200
+    proof = provider.requests[-1]
+    assert proof.get("client_secret", CLIENT_SECRET) == CLIENT_SECRET
+    assert ("client_secret" in proof) != ("code_verifier" in proof)
+
+
+def test_whoever_is_in_no_group_is_told_so(trusting: ServiceProcess, provider: Provider) -> None:
+    provider.claims = {"email": "mallory@example.org", "groups": ["guests"]}
+    answer = Jar().follow(f"http://{trusting.address}/live")
+    assert answer.status == 403
+    assert "sign-in of mallory@example.org: found groups guests; expected one of gpu-team, staff" in answer.text
+
+
+@pytest.mark.parametrize(
+    "claims", [{"aud": "another"}, {"iss": "https://elsewhere.example"}, {"exp": 1}, {"sub": None}], ids=lambda claims: next(iter(claims))
+)
+def test_a_token_that_is_not_for_this_dashboard_is_refused(trusting: ServiceProcess, provider: Provider, claims: dict[str, Any]) -> None:
+    provider.claims = {"email": "erin@example.org", "groups": ["staff"]}
+    id_tokens = IdTokens(provider.issuer, CLIENT_ID, "email", "groups", {"staff": Scope.READ})
+    assert id_tokens.check(provider.id_token()).name == "erin@example.org"
+    with pytest.raises(UnauthenticatedError, match="a token that does not pass"):
+        id_tokens.check(provider.id_token(**claims))
+
+
+def test_a_token_that_is_signed_with_another_key_is_refused(provider: Provider) -> None:
+    provider.claims = {"groups": ["staff"]}
+    id_tokens = IdTokens(provider.issuer, CLIENT_ID, "email", "groups", {"staff": Scope.READ})
+    assert id_tokens.check(provider.id_token()).name == "17"  # without the claim of the name: the subject
+    known, provider.key = provider.key, RSAKey.generate_key(2048, {"kid": "1"})
+    try:
+        with pytest.raises(UnauthenticatedError, match="BadSignature"):
+            id_tokens.check(provider.id_token())
+        provider.key = RSAKey.generate_key(2048, {"kid": "2"})
+        later = IdTokens(provider.issuer, CLIENT_ID, "email", "groups", {"staff": Scope.READ}, clock=lambda: time.time())
+        assert later.check(provider.id_token()).name == "17"
+    finally:
+        provider.key = known
+
+
+def test_a_provider_that_does_not_answer_is_named(services: ServiceProcesses) -> None:
+    with pytest.raises(UnavailableError, match=r"OpenID Connect provider http://127\.0\.0\.1:1: found .* Check analyzer\.oidc_issuer"):
+        IdTokens("http://127.0.0.1:1", CLIENT_ID, "email", "groups", {}).check("a.b.c")
+    with pytest.raises(AssertionError, match=r"setting ui\.oidc_issuer: found http://127\.0\.0\.1:1"):
+        services.start("ui", "--sign-in", "oidc", "--oidc-issuer", "http://127.0.0.1:1", "--oidc-client-id", CLIENT_ID)

@@ -56,6 +56,8 @@ runs: Final = sa.Table(
     sa.Column("is_compacted", sa.Boolean, nullable=False),
     sa.Column("next_event_index", sa.BigInteger, nullable=False),  # one more than the last collected; 0: none yet
     sa.Column("device_event_index", sa.BigInteger),  # event from which on the device was known
+    sa.Column("owner", sa.Text, index=True),  # as in the run; null: stored by a version that did not know of owners
+    sa.Column("stored_bytes", sa.BigInteger),  # of its Parquet files; null: not written yet
 )
 
 traces: Final = sa.Table(  # left by runs on their nodes
@@ -218,7 +220,7 @@ def _engine(path: Path, begin: str) -> Engine:
 
 def _add_missing_columns(connection: Connection) -> None:
     """Add the columns that a database of an older version lacks."""
-    for table in (*ROW_TABLES, device_ceilings, nodes):
+    for table in (*ROW_TABLES, device_ceilings, nodes, runs):
         present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
         for column in table.columns:
             if column.name not in present:

@@ -154,6 +154,16 @@ class RunRecords:
                 update_run(connection, run)
             return run
 
+    def of_owner(self, owner: str, since_unix_ns: int) -> list[Run]:
+        """Return the owner's runs that have not ended, and those that were created since."""
+        is_meant = sa.or_(sa.not_(runs.c.is_final), runs.c.create_unix_ns >= since_unix_ns)
+        return [record.run for record in self._select(sa.select(runs).where(runs.c.owner == owner, is_meant))]
+
+    def stored_bytes(self, owner: str) -> int:
+        """Return the bytes of the owner's runs on disk."""
+        with self._database.reading() as connection:
+            return int(connection.execute(sa.select(sa.func.sum(runs.c.stored_bytes)).where(runs.c.owner == owner)).scalar() or 0)
+
     def delete(self, run_id: str) -> None:
         """Delete a run and its rows. Raises RunNotFoundError, RunNotFinishedError."""
         with self._database.writing() as connection:
@@ -182,6 +192,7 @@ def insert_run(connection: Connection, run: Run) -> None:
             "is_final": run.state.is_final,
             "is_compacted": False,
             "next_event_index": 0,
+            "owner": run.owner,
         },
     )
 
@@ -193,6 +204,11 @@ def insert_compacted_run(connection: Connection, run: Run, next_event_index: int
     update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
     values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
     connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
+
+
+def set_stored_bytes(connection: Connection, run_id: str, stored_bytes: int) -> None:
+    """Write how large a run's files are."""
+    connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(stored_bytes=stored_bytes))
 
 
 def read_run(connection: Connection, run_id: str) -> RunRecord:

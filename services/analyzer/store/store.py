@@ -53,6 +53,7 @@ from kernalyse.services.analyzer.store.repositories import (
     insert_trace,
     read_cursor,
     read_run,
+    set_stored_bytes,
     update_measured_ceilings,
     update_record,
     write_cursor,
@@ -221,6 +222,7 @@ class Store:
             stated = self._stated_overrides(run.run_id)
             with self._files.publishing(run.run_id, directory) as connection:
                 insert_compacted_run(connection, run, next_event_index)
+                set_stored_bytes(connection, run.run_id, _size_bytes(directory))
             if self._stated_overrides(run.run_id) != stated:
                 self.hardware.forget(run.run_id)
             self.held.forget(run.run_id)
@@ -396,6 +398,7 @@ class Store:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
                 connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True))
+                set_stored_bytes(connection, run_id, _size_bytes(directory))
 
     def check_files(self, run_ids: Sequence[str] | None) -> None:
         """Read all files of these runs, or of all, to name the damaged one after a failed query.
@@ -434,6 +437,10 @@ class Store:
             for files, directory in directories:
                 files.delete(run_id, directory)
             self.held.forget(run_id)
+
+
+def _size_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
 # ---------------------------------------------------------------- lock

@@ -22,10 +22,12 @@ import grpc.aio
 
 from kernalyse.services.core.errors import (
     CancelledError,
+    ForbiddenError,
     InvalidRequestError,
     KernalyseError,
     LimitReachedError,
     NotFoundError,
+    UnauthenticatedError,
     UnavailableError,
     UnmetConditionError,
 )
@@ -307,10 +309,13 @@ class TraceImport:
     # ------------------------------------------------------------ lines that break
 
     async def _go_back(self, cause: UnavailableError) -> None:
-        """To what the analyzer has of it. Raises the cause when it stays away."""
+        """To what the analyzer has of it. Raises the cause when it stays away, its refusal when it lets the sender in no more."""
         self._stream = None
         try:
             there = await self._client.call(self._resume)
+        except (ForbiddenError, UnauthenticatedError) as error:
+            self._end(ImportState.FAILED, error.message)
+            raise
         except (KernalyseError, TimeoutError):
             self._end(ImportState.FAILED, cause.message)
             raise cause from None

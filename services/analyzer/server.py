@@ -25,8 +25,8 @@ from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
 from kernalyse.services.analyzer.ingest.imports import TraceImporter, UploadReader
 from kernalyse.services.analyzer.ingest.uploads import UploadMessage
 from kernalyse.services.analyzer.ingest.worker_pool import WorkerPool
-from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
 from kernalyse.services.analyzer.limits import PersonLimits, Usage
+from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
 from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
 from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store

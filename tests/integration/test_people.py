@@ -321,7 +321,7 @@ def test_a_token_that_is_signed_with_another_key_is_refused(provider: Provider) 
         with pytest.raises(UnauthenticatedError, match="BadSignature"):
             id_tokens.check(provider.id_token())
         provider.key = RSAKey.generate_key(2048, {"kid": "2"})
-        later = IdTokens(provider.issuer, CLIENT_ID, "email", "groups", {"staff": Scope.READ}, clock=lambda: time.time())
+        later = IdTokens(provider.issuer, CLIENT_ID, "email", "groups", {"staff": Scope.READ}, clock=time.time)
         assert later.check(provider.id_token()).name == "17"
     finally:
         provider.key = known

@@ -42,6 +42,20 @@ class RenderedChart:
         self._spares: dict[Palette, Any] = {}
         self.known.append(self)
 
+    @property
+    def key(self) -> str:
+        """Return what tells it from all other charts, in every process."""
+        return f"{self._draw.__module__}.{self._draw.__qualname__}{self._arguments}"
+
+    def take(self, palette: Palette, rendered: Any) -> None:
+        """Take over what another process has rendered; see `rendered`. On any thread."""
+        with _rendering:
+            self._rendered.setdefault(palette, rendered)
+
+    def is_rendered(self, palette: Palette) -> bool:
+        """Return whether it needs no rendering any more."""
+        return palette in self._rendered
+
     def copy(self, palette: Palette) -> Any:
         """Return a figure that belongs to no document yet. Its models have ids of their own: a document may hold several copies."""
         return self._spares.pop(palette, None) or self._copied(palette)

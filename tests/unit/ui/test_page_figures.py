@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -13,7 +16,7 @@ from bokeh.io.doc import patch_curdoc
 from kernalyse.services.ui.charts import heatmap, strips
 from kernalyse.services.ui.charts.elements import bokeh_theme
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
-from kernalyse.services.ui.preparation import Preparation
+from kernalyse.services.ui.preparation import COMMAND, Preparation
 from kernalyse.services.ui.theme import LIGHT, PALETTES, Palette
 
 LAYERS = ("finished", "samples", "intervals", "medians")
@@ -97,7 +100,7 @@ def test_a_page_that_is_opened_while_a_chart_is_prepared_keeps_its_theme(charts:
 @pytest.mark.slow
 def test_charts_are_prepared_for_each_theme_while_nobody_is_served(charts: list[RenderedChart]) -> None:
     is_serving = True
-    preparation = Preparation(lambda: is_serving)
+    preparation = Preparation(lambda: is_serving, rendering(charts))
     preparation.start()
     assert not any(chart.is_prepared(LIGHT) for chart in charts)
     is_serving = False
@@ -108,6 +111,31 @@ def test_charts_are_prepared_for_each_theme_while_nobody_is_served(charts: list[
         assert _are_rendered(charts)
     finally:
         preparation.stop()
+
+
+def rendering(charts: list[RenderedChart]) -> tuple[str, ...]:
+    """A command that renders these instead of all of the dashboard's."""
+    lines = [json.dumps([chart.key, theme, chart.rendered(palette)]) for theme, palette in PALETTES.items() for chart in charts]
+    for chart in charts:
+        chart._rendered.clear()
+    return (sys.executable, "-c", f"print({chr(10).join(lines)!r})")
+
+
+def test_the_process_that_renders_knows_each_chart_by_a_key_of_its_own() -> None:
+    from kernalyse.services.ui import pages  # noqa: F401  # has all charts made
+
+    keys = [chart.key for chart in RenderedChart.known]
+    assert len(set(keys)) == len(keys) > 20
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        key, theme, rendered = json.loads(process.stdout.readline())
+        process.kill()
+    assert (key in keys, theme) == (True, "light")
+    chart = next(chart for chart in RenderedChart.known if chart.key == key)
+    taken, own = RenderedChart(chart._draw, *chart._arguments), chart.rendered(LIGHT)
+    taken.take(LIGHT, rendered)
+    RenderedChart.known.remove(taken)
+    assert len(ids_of(taken.copy(LIGHT))) == len(ids_of(Document.from_json(own).roots[0]))
 
 
 def _are_rendered(charts: list[RenderedChart]) -> bool:

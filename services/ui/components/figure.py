@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final
 
 import holoviews as hv
+import numpy as np
 import panel as pn
 from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.document import Document
@@ -20,6 +21,10 @@ from kernalyse.services.ui.theme import Palette
 
 _rendering: Final = threading.Lock()
 """HoloViews keeps its options in one place for the process."""
+
+
+MAX_LISTED: Final = 40
+"""Numbers of a column that travel as text: of more it would take longer to write them down."""
 
 
 class RenderedChart:
@@ -114,6 +119,12 @@ def _with_new_ids(json: Any) -> Any:
     return renamed(json)
 
 
+def _as_sent(column: Any) -> Any:
+    """Return a short column of numbers as a list: each array travels in two messages of its own, a list in that of all changes."""
+    is_short = isinstance(column, np.ndarray) and column.dtype.kind in "fiub" and len(column) <= MAX_LISTED
+    return column.tolist() if is_short else column
+
+
 class Figure:
     """A copy of a chart whose layers take rows by their position in the overlay.
 
@@ -136,7 +147,7 @@ class Figure:
 
     def replace(self, layer: str, columns: Columns) -> None:
         source = self._sources[layer]
-        source.data = {name: columns[name] for name in source.data}
+        source.data = {name: _as_sent(columns[name]) for name in source.data}
 
     def stream(self, layer: str, columns: Columns, kept_count: int | None = None) -> None:
         """Adds rows. Where there were none the layer may have been emptied in the same update: Bokeh would send the rows twice, for what
@@ -147,7 +158,7 @@ class Figure:
         """
         source = self._sources[layer]
         if self.row_count(layer):
-            source.stream({name: columns[name] for name in source.data}, kept_count)
+            source.stream({name: _as_sent(columns[name]) for name in source.data}, kept_count)
         else:
             self.replace(layer, columns)
 

@@ -63,7 +63,8 @@ def give_back_soon() -> None:
 HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
 
-UNUSED_SESSION_LIFETIME_MS: Final = 15_000
+UNUSED_SESSION_LIFETIME_MS: Final = 60_000
+"""Until a browser that has been given a page asks for its socket: with twenty pages at once on a slow machine that takes half a minute."""
 PROVIDER_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)

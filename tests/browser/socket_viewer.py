@@ -71,6 +71,7 @@ async def open_socket(address: str, cookie: str, token: str, **headers: str) -> 
         additional_headers={"Cookie": cookie, **headers},
         max_size=None,
         open_timeout=120,
+        ping_interval=None,  # many that open at once keep the server busy for longer than pings wait
         proxy=None,
     )
 

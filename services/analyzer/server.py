@@ -33,8 +33,8 @@ from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
-from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
-from kernalyse.services.core.identity import Identities, Identity, Scope, highest
+from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, InvalidSettingError, NodeUnreachableError
+from kernalyse.services.core.identity import Identities, Identity, Scope, highest, parse_scope
 from kernalyse.services.core.model import Ceiling, HardwareKey, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
@@ -466,7 +466,15 @@ def _id_token_check(settings: AnalyzerSettings) -> Callable[[str], Identity] | N
     if not settings.oidc_issuer:
         return None
     claims = settings.oidc_name_claim, settings.oidc_groups_claim
-    return IdTokens(settings.oidc_issuer, settings.oidc_client_id, *claims, settings.oidc_scopes).check
+    scopes: dict[str, Scope] = {}
+    for text in settings.oidc_scopes:
+        group, separator, scope = text.rpartition("=")
+        if not separator:
+            raise InvalidSettingError(
+                "setting analyzer.oidc_scopes", found=repr(text), expected="GROUP=SCOPE", remedy="As gpu-team=source."
+            )
+        scopes[group] = parse_scope(scope)
+    return IdTokens(settings.oidc_issuer, settings.oidc_client_id, *claims, scopes).check
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from kernalyse.discovery import Announcement, config_directory, config_file, find_service, read_announcement, runtime_directory, start_ticks
 from kernalyse.services.core.errors import InvalidSettingError
-from kernalyse.services.core.identity import Scope, read_or_create_token
+from kernalyse.services.core.identity import read_or_create_token
 from kernalyse.services.core.rpc import ServerSecurity
 from kernalyse.tls import ca_problem, pair_problem
 
@@ -262,9 +262,8 @@ class AnalyzerSettings(GrpcSettings):
     oidc_client_id: str = Field("", description="Id of the dashboard at that provider.")
     oidc_name_claim: str = Field("email", description="Claim of its tokens with the person's name; sub where it is missing.")
     oidc_groups_claim: str = Field("groups", description="Claim with the person's groups.")
-    oidc_scopes: dict[str, Scope] = Field(
-        default_factory=dict,
-        description='Scope of each group, as {"gpu-team": "source", "*": "read"}; * is everybody. The highest of a person counts.',
+    oidc_scopes: tuple[str, ...] = Field(
+        (), description="Scopes of groups, each as gpu-team=source; the group * is everybody. The highest of a person counts."
     )
     op_registry_directory: Path | None = Field(
         None,

@@ -375,7 +375,10 @@ class _GateHandler(RequestHandler):
 
     def _log_out(self) -> None:
         self.clear_cookie(self._access.cookie_name(self.request), path="/")
-        self.redirect(LOGIN_PATH, status=303)
+        if self._access.way == "oidc":  # the provider would let the browser in again at once
+            self.finish(_form().render(target="/live", problem="You are signed out here.", way="oidc"))
+        else:
+            self.redirect(LOGIN_PATH, status=303)
 
     def _open_link(self, signature: str) -> None:
         link = self._access.read_link(signature)

@@ -318,9 +318,7 @@ async def test_a_person_has_no_more_than_the_limits_allow(limited: AnalyzerHere,
         await owner.AddNode(messages.AddNodeRequest(address=node.endpoint.address, token=node.endpoint.token))
         await served(owner)
         run = await start(alice, behaving("endless"))
-        with pytest.raises(
-            LimitReachedError, match=r"runs of alice: found 1 that wait or run; expected fewer than 1"
-        ):
+        with pytest.raises(LimitReachedError, match=r"runs of alice: found 1 that wait or run; expected fewer than 1"):
             await start(alice, CATALOG)
         await start(Endpoint(address, issued("bob", Scope.MEASURE)), CATALOG)  # each has his own
         await start(limited.endpoint, CATALOG)  # and admins none

@@ -273,7 +273,7 @@ def trusting(provider: Provider, request: pytest.FixtureRequest, tmp_path_factor
         secret.write_text(CLIENT_SECRET)
         proof = ("--oidc-client-secret-file", str(secret)) if request.param == "secret" else ()
         try:
-            analyzer = services.start("analyzer", *known, "--oidc-scopes", '{"gpu-team": "source", "staff": "read"}')
+            analyzer = services.start("analyzer", *known, "--oidc-scopes", "gpu-team=source", "--oidc-scopes", "staff=read")
             yield services.start("ui", "--analyzer-address", analyzer.address, "--sign-in", "oidc", *known, *proof)
         finally:
             services.stop_all()

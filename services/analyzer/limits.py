@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.event_rows import unix_ns
 from kernalyse.services.core.access import caller
 from kernalyse.services.core.errors import LimitReachedError
 from kernalyse.services.core.identity import Scope
@@ -91,5 +90,5 @@ def _device_s(run: Run, now_unix_s: float) -> float:
     """Return how long a run has had its device."""
     if run.start_time is None or run.is_imported:
         return 0.0
-    end_unix_s = now_unix_s if run.end_time is None else unix_ns(run.end_time) / 1e9
-    return max(0.0, end_unix_s - unix_ns(run.start_time) / 1e9)
+    end_unix_s = now_unix_s if run.end_time is None else run.end_time.timestamp()
+    return max(0.0, end_unix_s - run.start_time.timestamp())

@@ -278,10 +278,14 @@ def _provider_handler(settings: UiSettings) -> type[RequestHandler] | None:
             remedy="Correct the URL, or start the provider.",
         ) from error
     secret = settings.contents("oidc_client_secret_file")
-    pn.config.oauth_key = settings.oidc_client_id
-    pn.config.oauth_secret = None if secret is None else secret.decode().strip()
-    pn.config.oauth_extra_params = {**endpoints, "scope": ["openid", "email", "profile"]}
-    pn.config.oauth_jwt_user = "sub"
+    told = {
+        "oauth_key": settings.oidc_client_id,
+        "oauth_secret": None if secret is None else secret.decode().strip(),
+        "oauth_extra_params": {**endpoints, "scope": ["openid", "email", "profile"]},
+        "oauth_jwt_user": "sub",
+    }
+    for name, value in told.items():
+        setattr(pn.config, name, value)  # its properties take values, which its types do not say
     return CodeChallengeLoginHandler if secret is None else GenericLoginHandler
 
 

@@ -57,7 +57,7 @@ def test_a_wrong_token_is_refused(dashboard: Dashboard) -> None:
     ):
         assert answer.status == 401
         assert answer.headers["Set-Cookie"] is None
-        assert "not this dashboard" in answer.text
+        assert "not known here" in answer.text
 
 
 def test_the_login_form_never_leads_elsewhere(dashboard: Dashboard) -> None:

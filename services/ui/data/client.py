@@ -169,7 +169,17 @@ class AnalyzerClient:
         request = messages.SignInRequest(token=token) if token else messages.SignInRequest(id_token=id_token)
         if password:
             request = messages.SignInRequest(password=messages.Password(name=name, password=password))
-        return Session.of((await self.call(lambda stub: stub.SignIn(request, timeout=CALL_TIMEOUT_S))).signed_in)
+        try:
+            return Session.of((await self.call(lambda stub: stub.SignIn(request, timeout=CALL_TIMEOUT_S))).signed_in)
+        except UnauthenticatedError as error:
+            if error.subject == "sign-in":
+                raise
+            raise UnmetConditionError(
+                "this dashboard",
+                found="a token that its analyzer does not know",
+                expected="the analyzer's, or one of kind dashboard",
+                remedy="Set ui.analyzer_token_file.",
+            ) from error
 
     # ------------------------------------------------------------ runs being looked at
 

@@ -13,7 +13,8 @@ import logging
 import ssl
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
@@ -23,7 +24,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from kernalyse.services.core.errors import InvalidParameterError, ScopeMissingError, UnauthenticatedError
+from kernalyse.services.core.errors import ForbiddenError, InvalidParameterError, LimitReachedError, ScopeMissingError, UnauthenticatedError
 from kernalyse.services.core.identity import OWNER, Identities, Identity, Scope, highest, parse_scope, with_lower
 from kernalyse.services.core.model import CommandProfile, KernelSweep, ModelRun, RunSpec
 
@@ -62,6 +63,9 @@ SCOPES_KEY: Final = "kernalyse-scopes"
 
 SUBJECTS: Final = ("run_id", "address", "node_id", "upload_id", "digest", "device_id", "table_name")
 """Fields of requests that say what a call is about, the most telling first."""
+
+RECORDED_READS: Final = (f"{ANALYZER}SignIn",)
+ALLOWED: Final = "allowed"
 
 AUDIT_FILE_BYTES: Final = 10 * 1024**2
 AUDIT_FILE_COUNT: Final = 5
@@ -167,7 +171,7 @@ class Audit:
         Args:
             method: path of the RPC.
             identity: of the caller; None: not known.
-            decision: "allowed", or why not.
+            decision: ALLOWED, or why not.
             subject: what the call is about.
             peer: address of the caller, as gRPC has it.
         """
@@ -189,6 +193,8 @@ class Audit:
 def subject_of(request: Any) -> str:
     """Return what a request is about: the first of its fields that says so, or the title of its run."""
     names = request.DESCRIPTOR.fields_by_name
+    if "password" in names:
+        return str(request.password.name)
     if "spec" in names:
         work = request.spec.WhichOneof("work") or "run"
         return f"{work} {request.spec.title}".strip()
@@ -243,19 +249,21 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             stream = handler.stream_stream or handler.unary_stream
 
             async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
-                known = self._let_in(call, identity, request, context)
-                async for response in stream(request, context):
-                    if not self._identities.is_valid(known):
-                        raise _unknown("a token that has ended or been revoked meanwhile")
-                    yield response
+                known = self._let_in(call, identity, context)
+                with self._recorded(call, request, context):
+                    async for response in stream(request, context):
+                        if not self._identities.is_valid(known):
+                            raise _unknown("a token that has ended or been revoked meanwhile")
+                        yield response
 
             behavior: Callable[..., Any] = answer_stream
         else:
             unary = handler.stream_unary or handler.unary_unary
 
             async def answer(request: Any, context: Any) -> Any:
-                self._let_in(call, identity, request, context)
-                return await unary(request, context)
+                self._let_in(call, identity, context)
+                with self._recorded(call, request, context):
+                    return await unary(request, context)
 
             behavior = answer
         build = {
@@ -266,23 +274,33 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         }[handler.request_streaming, handler.response_streaming]
         return build(behavior, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)
 
-    def _let_in(self, call: _Call, identity: Identity | None, request: Any, context: Any) -> Identity:
-        """Set the caller for the code that serves the call, and write the decision."""
+    def _let_in(self, call: _Call, identity: Identity | None, context: Any) -> Identity:
+        """Set the caller for the code that serves the call, and return whose token or certificate was shown."""
         identity = identity or self._of_certificate(context)
         if identity is None:
             self._audit.write(call.method, None, "neither a token nor a known certificate", "", context.peer())
             raise _unknown("no token, and no certificate that is known")
-        effective = self._effective(identity, call)
-        _caller.set(effective)
-        subject = subject_of(request) if hasattr(request, "DESCRIPTOR") else ""
+        _caller.set(self._effective(identity, call))
         try:
             require(call.scope, call.method.rpartition("/")[2])
         except ScopeMissingError:
-            self._audit.write(call.method, effective, f"scope {call.scope} is missing", subject, context.peer())
+            self._audit.write(call.method, caller(), f"scope {call.scope} is missing", "", context.peer())
             raise
-        if call.scope is not Scope.READ:
-            self._audit.write(call.method, effective, "allowed", subject, context.peer())
         return identity
+
+    @contextmanager
+    def _recorded(self, call: _Call, request: Any, context: Any) -> Iterator[None]:
+        """Write how the call was decided: refused by what serves it too, or allowed."""
+        subject = subject_of(request) if hasattr(request, "DESCRIPTOR") else ""
+        identity, peer, decision = caller(), context.peer(), ALLOWED
+        try:
+            yield
+        except (UnauthenticatedError, ForbiddenError, LimitReachedError) as error:
+            decision = error.message
+            raise
+        finally:
+            if decision != ALLOWED or call.scope is not Scope.READ or call.method in RECORDED_READS:
+                self._audit.write(call.method, identity, decision, subject, peer)
 
     def _effective(self, identity: Identity, call: _Call) -> Identity:
         """Return for whom an analyzer calls, with no scope that either lacks; others call for themselves."""
@@ -312,7 +330,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _forbidding(self, call: _Call, identity: Identity) -> Callable[..., Any]:
         async def forbid(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-            self._let_in(call, identity, None, context)
+            self._let_in(call, identity, context)
             await asyncio.sleep(0)
             yield  # never reached: the scope is missing
 

@@ -248,6 +248,7 @@ class ServerSecurity:
         tokens_file: issued tokens and certificates with scopes; None: there are none.
         audit_file: where decisions are written; None: nowhere.
         identities: who is known; None: the holders of `token` and of what is in `tokens_file`.
+        read_pair: returns certificate and key as they are now, or raises KernalyseError; asked at each handshake. None: they stay.
     """
 
     token: str
@@ -258,6 +259,7 @@ class ServerSecurity:
     tokens_file: Path | None = None
     audit_file: Path | None = None
     identities: Identities | None = None
+    read_pair: Callable[[], tuple[bytes | None, bytes | None]] | None = None
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
@@ -301,11 +303,40 @@ def _bind(server: grpc.aio.Server, address: str, security: ServerSecurity) -> in
     if security.certificate is None:
         port: int = server.add_insecure_port(address)
         return port
-    credentials = grpc.ssl_server_credentials(
-        [(security.key, security.certificate)], root_certificates=security.client_ca, require_client_auth=security.client_ca is not None
+    credentials = grpc.dynamic_ssl_server_credentials(
+        _certificate_configuration(security, (security.certificate, security.key)),
+        _RenewedCertificate(security),
+        require_client_authentication=security.client_ca is not None,
     )
     secure_port: int = server.add_secure_port(address, credentials)
     return secure_port
+
+
+class _RenewedCertificate:
+    """Tells gRPC of a certificate that has been renewed. Called by threads of gRPC, before each handshake."""
+
+    def __init__(self, security: ServerSecurity) -> None:
+        self._security = security
+        self._pair = (security.certificate, security.key)
+
+    def __call__(self) -> Any:
+        if self._security.read_pair is None:
+            return None
+        try:
+            pair = self._security.read_pair()
+        except KernalyseError as error:  # half of it is written, or it is gone: the one before goes on
+            logger.warning("The certificate is not renewed: %s", error.message)
+            return None
+        if pair == self._pair or pair[0] is None:
+            return None
+        self._pair = pair
+        logger.info("Serving with a renewed certificate.")
+        return _certificate_configuration(self._security, pair)
+
+
+def _certificate_configuration(security: ServerSecurity, pair: tuple[bytes | None, bytes | None]) -> Any:
+    certificate, key = pair
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=security.client_ca)
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]

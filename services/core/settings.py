@@ -166,7 +166,10 @@ class GrpcSettings(ServiceSettings):
                 expected="the PEM certificate of the CA that signs client certificates",
                 remedy="Correct the path, or what is in the file.",
             )
-        return ServerSecurity(self.token(), certificate, key, client_ca, self.insecure, self.tokens_path(), self.audit_path())
+        return ServerSecurity(
+            *(self.token(), certificate, key, client_ca, self.insecure, self.tokens_path(), self.audit_path()),
+            read_pair=self.certificate_pair,
+        )
 
     def tokens_path(self) -> Path:
         """Return the path of the file of issued tokens."""

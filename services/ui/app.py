@@ -114,6 +114,8 @@ class Dashboard:
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
         self._uploads = Uploads(self.client)
+        self._tls: ssl.SSLContext | None = None
+        self._pair = settings.certificate_pair()
         self._server: BaseServer | None = None
         self._http: HTTPServer | None = None
         self._heartbeat: asyncio.Task[None] | None = None
@@ -145,6 +147,7 @@ class Dashboard:
             ) from error
         hosts = _allowed_hosts(host, port, settings.allowed_hosts)
         is_secure = settings.certificate_file is not None
+        self._tls = _tls(settings)
         access = self._access = Access(
             settings.token(),
             hosts,
@@ -160,7 +163,7 @@ class Dashboard:
             unused_session_lifetime_milliseconds=UNUSED_SESSION_LIFETIME_MS,
         )
         # Bokeh's own hooks for access leave its static files open; the gate sees every request.
-        self._http = HTTPServer(Gate(pages, access, _provider_handler(settings)), ssl_options=_tls(settings))
+        self._http = HTTPServer(Gate(pages, access, _provider_handler(settings)), ssl_options=self._tls)
         self._http.add_sockets(sockets)
         self._server = BaseServer(IOLoop.current(), pages, self._http)
         self._server.start()
@@ -236,9 +239,24 @@ class Dashboard:
         for tab in tuple(self._tabs):
             tab.wake()
 
+    def _renew_certificate(self) -> None:
+        """Serve with the certificate that is in its file by now; with the one before where that cannot be used."""
+        settings, context = self._settings, self._tls
+        if context is None:
+            return
+        try:
+            pair = settings.certificate_pair()
+            if pair != self._pair and settings.certificate_file and settings.key_file:
+                context.load_cert_chain(settings.certificate_file, settings.key_file)
+                logger.info("Serving with a renewed certificate.")
+            self._pair = pair
+        except (InvalidSettingError, OSError) as error:
+            logger.warning("The certificate is not renewed: %s", error)
+
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            self._renew_certificate()
             await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
                 self._wake_tabs()

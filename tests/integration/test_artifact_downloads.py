@@ -52,7 +52,7 @@ async def port(analyzer: AnalyzerHere, stub: Any) -> AsyncIterator[int]:
     """Of a server of such files."""
     client = AnalyzerClient(analyzer.endpoint, lambda: None)
     client.start()
-    server = HTTPServer(Application([("/download/artifact", ArtifactHandler, {"client": client})]))
+    server = HTTPServer(Application([("/download/artifact", ArtifactHandler, {"client_of": lambda _request: client})]))
     server.listen(0, "127.0.0.1")
 
     async def is_known() -> bool:

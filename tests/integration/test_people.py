@@ -223,6 +223,8 @@ def test_with_passwords_no_token_opens_the_dashboard(
     assert (answer.status, answer.headers["Location"]) == (303, "/kernels")
     cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
     assert PASSWORD not in cookie
+    for path in ("/live/ws", "/imports", f"/imports/{'0' * 32}", "/files", "/export/last.html", "/link"):
+        assert ask(url + path).status == 401, path
     for path in ("/live", "/live/", "/static/js/bokeh.min.js", "/assets/tokens.css", "/charts/roofline", "/download/kernels.csv"):
         assert ask(url + path).status == 401, path
         assert ask(url + path, Cookie=cookie).status == 200, path

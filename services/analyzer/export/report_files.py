@@ -160,7 +160,7 @@ def report_files(task: DrawingTask, frames: Callable[[], Mapping[str, pl.DataFra
 # Charts are drawn by a process of the dashboard, which gets text and tables as files. Drawing takes seconds, much memory and libraries
 # that are not thread-safe: in a process of its own a failure costs one document, not the analyzer.
 
-PROGRAM: Final = "kernalyse.services.ui.report.run_document"
+PROGRAM: Final = "kernalyse.services.ui.report.process"
 LIBRARIES: Final = ("holoviews", "matplotlib", "pptx")
 TIME_LIMIT_S: Final = 300.0
 """A document of a dozen charts takes ten seconds; on a machine under ten times the load up to two minutes."""

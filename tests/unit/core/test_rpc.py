@@ -435,6 +435,31 @@ async def test_tls_lets_in_who_knows_the_certificate_and_nobody_else(tmp_path: P
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
 
 
+async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
+    certificate, key = certificate_and_key(tmp_path / "first")
+    renewed = certificate_and_key(tmp_path / "second")
+    pairs: list[tuple[bytes | None, bytes | None] | KernalyseError] = [(certificate, key)]
+
+    def read_pair() -> tuple[bytes | None, bytes | None]:
+        if isinstance(pairs[-1], KernalyseError):
+            raise pairs[-1]
+        return pairs[-1]
+
+    async with serving("127.0.0.1:0", security=ServerSecurity(TOKEN, certificate, key, read_pair=read_pair)) as address:
+        async with stub_of(address, ca_certificate=certificate) as before:
+            await before.GetRun(messages.AnalyzerServiceGetRunRequest())
+            pairs.append(InvalidSettingError("certificate", found="half of it", expected="all of it"))
+            async with stub_of(address, ca_certificate=certificate) as stub:
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+            pairs.append(renewed)
+            async with stub_of(address, ca_certificate=renewed[0]) as stub:
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+            await before.GetRun(messages.AnalyzerServiceGetRunRequest())  # its connection goes on
+        async with stub_of(address, ca_certificate=certificate) as stub:
+            with pytest.raises(TlsHandshakeError, match="not trusted"), translated_errors():
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+
+
 async def test_mutual_tls_asks_for_the_client_certificate(tmp_path: Path) -> None:
     certificate, key = certificate_and_key(tmp_path)
     security = ServerSecurity(TOKEN, certificate, key, client_ca=certificate)

@@ -138,7 +138,7 @@ async def test_an_import_is_sent_and_cancelled_with_the_token_of_who_asks(client
 async def test_a_token_is_renewed_until_it_is_revoked(client: AnalyzerClient, tokens: TokenFile) -> None:
     _, token = tokens.issue("carol", Scope.READ)
     session = await client.sign_in(token=token)
-    first, session._renew_unix_s = session.short_token, time.time()
+    first, session.renew_unix_s = session.short_token, time.time()
     acting = client.acting_for(session)
     await acting.table(query_of_runs())
     assert session.short_token != first
@@ -146,7 +146,7 @@ async def test_a_token_is_renewed_until_it_is_revoked(client: AnalyzerClient, to
     await asyncio.sleep(1.1)
     with pytest.raises(UnauthenticatedError):
         await acting.table(query_of_runs())
-    session._renew_unix_s = time.time()
+    session.renew_unix_s = time.time()
     with pytest.raises(UnauthenticatedError, match="Sign in again"):
         await acting.table(query_of_runs())
     assert not session.is_valid

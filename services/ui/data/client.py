@@ -76,7 +76,7 @@ class Session:
         self.scope = scope
         self.short_token = short_token
         self.session_end_unix_s = session_end_unix_s
-        self._renew_unix_s = (time.time() + end_unix_s) / 2
+        self.renew_unix_s = (time.time() + end_unix_s) / 2
         self._is_revoked = False
 
     @classmethod
@@ -93,14 +93,14 @@ class Session:
         """Return what calls for the person carry. Raises RpcError where the analyzer renews the token no more."""
         if not self.short_token:
             return ()
-        if time.time() >= self._renew_unix_s:
+        if time.time() >= self.renew_unix_s:
             request = messages.RenewTokenRequest(short_token=self.short_token)
             try:
                 renewed = self.of((await stub.RenewToken(request, timeout=CALL_TIMEOUT_S)).signed_in)
             except grpc.RpcError as error:
                 self._is_revoked = error.code() is grpc.StatusCode.UNAUTHENTICATED
                 raise
-            self.short_token, self._renew_unix_s = renewed.short_token, renewed._renew_unix_s
+            self.short_token, self.renew_unix_s = renewed.short_token, renewed.renew_unix_s
         return (("authorization", f"Bearer {self.short_token}"),)
 
 
@@ -133,7 +133,7 @@ class AnalyzerClient:
     """
 
     def __init__(self, endpoint: Endpoint, on_news: Callable[[], None]) -> None:
-        self._session = OWN_SESSION
+        self.session = OWN_SESSION
         self.nodes = NodesMemory()
         self._endpoint = endpoint
         self._on_news = on_news
@@ -161,7 +161,7 @@ class AnalyzerClient:
     def acting_for(self, session: Session) -> AnalyzerClient:
         """Return this client as the person uses it: what is known is shared, calls carry the person's token."""
         acting = copy.copy(self)
-        acting._session = session
+        acting.session = session
         return acting
 
     async def sign_in(self, *, token: str = "", name: str = "", password: str = "", id_token: str = "") -> Session:
@@ -218,9 +218,9 @@ class AnalyzerClient:
         return await self._ask(translated())
 
     async def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        if self._session is VISITOR:
+        if self.session is VISITOR:
             return ((IDENTITY_KEY, b"visitor"), (SCOPES_KEY, VISITOR.scope))
-        return await self._session.metadata(self._stub)
+        return await self.session.metadata(self._stub)
 
     async def cancel_run(self, run_id: str) -> Run:
         """Raises KernalyseError."""

@@ -145,8 +145,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def StartRun(self, request: Any, context: Any) -> Any:
         """Start or validate a run on a node."""
         require_for_run(protobuf.decode(request.spec, RunSpec))
-        await asyncio.to_thread(self._usage.check_start)
-        await asyncio.to_thread(self._usage.check_store)
+        if not request.validate_only:
+            await asyncio.to_thread(self._usage.check_start)
+            await asyncio.to_thread(self._usage.check_store)
         client = await self._nodes.client(request.node_id)
         with node_errors(client.address):
             response = await client.stub.StartRun(

@@ -39,7 +39,9 @@ def issue(
     scope: Annotated[
         Scope, typer.Option("--scope", help="What it grants: read < measure (the catalogue) < source (own kernels) < command < admin.")
     ] = Scope.READ,
-    kind: Annotated[Kind, typer.Option("--kind", help="Who gets it; an analyzer and a dashboard may call for others.")] = Kind.PERSON,
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="Who gets it; an analyzer calls for others, a dashboard signs people in.")
+    ] = Kind.PERSON,
     days: Annotated[float, typer.Option("--days", min=0, help="Until it ends; 0: it never does.")] = 90.0,
     certificate: Annotated[
         Path | None, typer.Option("--certificate", help="PEM client certificate that is to be let in instead; no token is made.")

@@ -123,8 +123,9 @@ class Identity:
         return self.kind is Kind.DASHBOARD or self.name == OWNER_NAME
 
     def narrowed(self, name: str, scopes: frozenset[Scope]) -> Identity:
-        """Return the identity of the one for whom this one calls, with no scope that either lacks."""
-        return replace(self, name=name, scopes=self.scopes & scopes, via=self.name)
+        """Return the identity of the one for whom this one calls, with no scope that either lacks. name: empty: it calls for itself."""
+        narrower = replace(self, scopes=self.scopes & scopes)
+        return replace(narrower, name=name, via=self.name) if name else narrower
 
 
 OWNER: Final = Identity(OWNER_NAME, ALL_SCOPES)

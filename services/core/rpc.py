@@ -248,7 +248,7 @@ class ServerSecurity:
         tokens_file: issued tokens and certificates with scopes; None: there are none.
         audit_file: where decisions are written; None: nowhere.
         identities: who is known; None: the holders of `token` and of what is in `tokens_file`.
-        read_pair: returns certificate and key as they are now, or raises KernalyseError; asked at each handshake. None: they stay.
+        renewed_pair: asked before each handshake; returns certificate and key where they are others than before. None: they stay.
     """
 
     token: str
@@ -259,7 +259,7 @@ class ServerSecurity:
     tokens_file: Path | None = None
     audit_file: Path | None = None
     identities: Identities | None = None
-    read_pair: Callable[[], tuple[bytes | None, bytes | None]] | None = None
+    renewed_pair: Callable[[], tuple[bytes, bytes] | None] | None = None
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
@@ -303,39 +303,22 @@ def _bind(server: grpc.aio.Server, address: str, security: ServerSecurity) -> in
     if security.certificate is None:
         port: int = server.add_insecure_port(address)
         return port
+
+    def renewed() -> Any:
+        """Tell gRPC of a certificate that has been renewed, on a thread of gRPC; None: it goes on with the one before."""
+        pair = None if security.renewed_pair is None else security.renewed_pair()
+        return None if pair is None else _certificate_configuration(security, *pair)
+
     credentials = grpc.dynamic_ssl_server_credentials(
-        _certificate_configuration(security, (security.certificate, security.key)),
-        _RenewedCertificate(security),
+        _certificate_configuration(security, security.certificate, security.key),
+        renewed,
         require_client_authentication=security.client_ca is not None,
     )
     secure_port: int = server.add_secure_port(address, credentials)
     return secure_port
 
 
-class _RenewedCertificate:
-    """Tells gRPC of a certificate that has been renewed. Called by threads of gRPC, before each handshake."""
-
-    def __init__(self, security: ServerSecurity) -> None:
-        self._security = security
-        self._pair = (security.certificate, security.key)
-
-    def __call__(self) -> Any:
-        if self._security.read_pair is None:
-            return None
-        try:
-            pair = self._security.read_pair()
-        except KernalyseError as error:  # half of it is written, or it is gone: the one before goes on
-            logger.warning("The certificate is not renewed: %s", error.message)
-            return None
-        if pair == self._pair or pair[0] is None:
-            return None
-        self._pair = pair
-        logger.info("Serving with a renewed certificate.")
-        return _certificate_configuration(self._security, pair)
-
-
-def _certificate_configuration(security: ServerSecurity, pair: tuple[bytes | None, bytes | None]) -> Any:
-    certificate, key = pair
+def _certificate_configuration(security: ServerSecurity, certificate: bytes, key: bytes | None) -> Any:
     return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=security.client_ca)
 
 

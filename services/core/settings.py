@@ -8,6 +8,7 @@ KERNALYSE_ANALYZER_X, KERNALYSE_UI_X, with X the name of the setting in capitals
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tomllib
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from kernalyse.services.core.rpc import ServerSecurity
 from kernalyse.tls import ca_problem, pair_problem
 
 GIBIBYTE = 1024**3
+
+logger = logging.getLogger(__name__)
 
 
 def data_directory() -> Path:
@@ -124,6 +127,37 @@ class ServiceSettings(BaseSettings):
             ) from error
 
 
+class RenewedCertificate:
+    """Certificate and key of a service, read anew when their files have changed. On any thread.
+
+    Args:
+        settings: name the files.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._seen = self._read()
+
+    def __call__(self) -> tuple[bytes, bytes] | None:
+        """Return the pair if it is another than before; None: it is the same, or cannot be used, as one of which half is written."""
+        try:
+            pair = self._read()
+            if pair == self._seen:
+                return None
+            certificate, key = self._settings.certificate_pair()
+        except InvalidSettingError as error:
+            logger.warning("The certificate is not renewed: %s", error.message)
+            return None
+        self._seen = certificate, key
+        if certificate is None or key is None:
+            return None
+        logger.info("Serving with a renewed certificate.")
+        return certificate, key
+
+    def _read(self) -> tuple[bytes | None, bytes | None]:
+        return self._settings.contents("certificate_file"), self._settings.contents("key_file")
+
+
 class _SectionSource(TomlConfigSettingsSource):
     """One table of the TOML file."""
 
@@ -168,7 +202,7 @@ class GrpcSettings(ServiceSettings):
             )
         return ServerSecurity(
             *(self.token(), certificate, key, client_ca, self.insecure, self.tokens_path(), self.audit_path()),
-            read_pair=self.certificate_pair,
+            renewed_pair=RenewedCertificate(self),
         )
 
     def tokens_path(self) -> Path:

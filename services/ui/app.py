@@ -31,7 +31,7 @@ from tornado.websocket import WebSocketClosedError
 from kernalyse.channel import Endpoint, is_local
 from kernalyse.services.core.errors import InvalidSettingError
 from kernalyse.services.core.identity import read_or_create_token
-from kernalyse.services.core.settings import UiSettings, advertised
+from kernalyse.services.core.settings import RenewedCertificate, UiSettings, advertised
 from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate
 from kernalyse.services.ui.components.base import is_loop_running
@@ -115,7 +115,7 @@ class Dashboard:
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
         self._uploads = Uploads(self.client)
         self._tls: ssl.SSLContext | None = None
-        self._pair = settings.certificate_pair()
+        self._renewed_certificate = RenewedCertificate(settings)
         self._server: BaseServer | None = None
         self._http: HTTPServer | None = None
         self._heartbeat: asyncio.Task[None] | None = None
@@ -205,8 +205,7 @@ class Dashboard:
         query = {name: values[-1].decode(errors="replace") for name, values in request.arguments.items()}
         if handlers.THEME_COOKIE in request.cookies:
             query.setdefault("theme", request.cookies[handlers.THEME_COOKIE])
-        client = self.client.acting_for(self._access.session_of(request) or VISITOR)
-        tab = Tab(document, client, request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
+        tab = Tab(document, self._client_of(request), request.path.strip("/"), query, self._pace, self._tabs.discard, self._uploads)
         self._tabs.add(tab)
         return tab.template
 
@@ -240,23 +239,24 @@ class Dashboard:
             tab.wake()
 
     def _renew_certificate(self) -> None:
-        """Serve with the certificate that is in its file by now; with the one before where that cannot be used."""
-        settings, context = self._settings, self._tls
-        if context is None:
-            return
-        try:
-            pair = settings.certificate_pair()
-            if pair != self._pair and settings.certificate_file and settings.key_file:
-                context.load_cert_chain(settings.certificate_file, settings.key_file)
-                logger.info("Serving with a renewed certificate.")
-            self._pair = pair
-        except (InvalidSettingError, OSError) as error:
-            logger.warning("The certificate is not renewed: %s", error)
+        files = self._settings.certificate_file, self._settings.key_file
+        if self._tls is not None and files[0] is not None and self._renewed_certificate() is not None:
+            self._tls.load_cert_chain(files[0], files[1])
+
+    def _renew_sessions(self) -> None:
+        """End what tabs show whose person's token has been revoked; the others' short tokens are renewed when that is due."""
+        for tab in tuple(self._tabs):
+            client = tab.context.client
+            if not client.session.is_valid:
+                tab.end("Your session has ended.")
+            elif client.session.is_renewal_due:
+                tab.context.carry_out(client.renew_session())
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self._renew_certificate()
+            self._renew_sessions()
             await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
                 self._wake_tabs()

@@ -238,6 +238,7 @@ class Tab:
         self._has_news = False
         self._is_closed = False
         self._fault = ""  # of the page that is shown
+        self._end = ""  # why nothing is shown any more
         self._wanted = ""  # address that the user asked for
         self.browser = Browser()
         self.context = Context(client, View(), self.browser, self.wake, uploads)
@@ -308,6 +309,11 @@ class Tab:
 
     # ------------------------------------------------------------ updates
 
+    def end(self, sentence: str) -> None:
+        """Show nothing any more but a sentence, and the way to sign in."""
+        self._end = sentence
+        self.wake()
+
     def wake(self) -> None:
         """Bring the page up to date soon: there may be something new. On the server's loop."""
         self._has_news = True
@@ -352,6 +358,12 @@ class Tab:
         # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message. Bokeh walks through
         # the models of a document whenever one comes or goes, and once after a freeze: that pays where a page is made or changed.
         with set_curdoc(self.document), pn.io.hold(self.document, freeze=self._is_page_due()):
+            if self._end:
+                self._close()
+                for place in self.places.values():
+                    place.clear()
+                self.banner.show(html('<p role="alert">{} <a href="/login">Sign in again</a></p>', self._end))
+                return
             if self._wanted:
                 self._follow()
             self._show_page()
@@ -437,6 +449,12 @@ class Tab:
         self._pages.clear()
 
     def _closed(self, _context: Any) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """Let go of everything. The document may be destroyed long after the tab has ended."""
+        if self._is_closed:
+            return
         self._is_closed = True
         self._pace.session_count -= 1
         self._close_pages()

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import grpc
 import polars as pl
+from google.protobuf.message_factory import GetMessageClass
 
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.services.analyzer.server import serve
@@ -201,3 +203,18 @@ async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(WAIT_TIMEOUT_S):
         while not await check():
             await asyncio.sleep(0.01)
+
+
+async def code_of(stub: Any, method: Any) -> grpc.StatusCode:
+    """What a service answers to an empty request. method: of the contract's descriptor."""
+    request = GetMessageClass(method.input_type)()
+    made = getattr(stub, method.name)(iter([request]) if method.client_streaming else request, timeout=1)
+    try:
+        if method.server_streaming:
+            async for _ in made:
+                pass
+        else:
+            await made
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK

@@ -6,14 +6,13 @@ import asyncio
 import hashlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.message_factory import GetMessageClass
 
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.services.core import protobuf
@@ -42,7 +41,7 @@ from kernalyse.v1.profiler_service_pb2_grpc import (
 )
 from tests.certificates import make_certificate
 from tests.command import kernalyse
-from tests.integration.analyzer_under_test import AnalyzerHere, serving
+from tests.integration.analyzer_under_test import AnalyzerHere, code_of, serving
 from tests.integration.profiler_node import ProfilerNode, behaving, running_node
 from tests.unit.analyzer.readers.test_kineto import call, kernel
 
@@ -97,7 +96,7 @@ async def test_each_rpc_is_let_in_with_its_scope_and_refused_without(tmp_path: P
             stubs = (AnalyzerServiceStub(channel), ProfilerServiceStub(channel))  # type: ignore[no-untyped-call]
             for path, method in METHODS:
                 stub = stubs["Profiler" in path]
-                codes[path] = await code_of(getattr(stub, method.name), method)
+                codes[path] = await code_of(stub, method)
     finally:
         await server.stop(None)
     scopes = with_lower([granted])
@@ -110,20 +109,6 @@ async def test_each_rpc_is_let_in_with_its_scope_and_refused_without(tmp_path: P
     assert {line["who"] for line in recorded} == {"alice"}
     refused = [line for line in recorded if line["decision"] != "allowed"]
     assert len(refused) == sum(METHOD_SCOPES[path] not in scopes for path in codes)
-
-
-async def code_of(call: Callable[..., Any], method: Any) -> grpc.StatusCode:
-    request = GetMessageClass(method.input_type)()
-    made = call(iter([request])) if method.client_streaming else call(request)
-    try:
-        if method.server_streaming:
-            async for _ in made:
-                pass
-        else:
-            await made
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
 
 
 # ---------------------------------------------------------------- real services
@@ -186,7 +171,7 @@ async def test_a_person_starts_what_the_scope_grants_and_owns_it(analyzer: Analy
         ("bob", "CancelRun", False),
         ("alice", "CancelRun", True),
     ]
-    assert lines[4]["on"] == run.run_id
+    assert [line["on"] for line in lines[3:5]] == ["command_profile (only checked)", run.run_id]
 
 
 async def test_the_profiler_checks_for_itself_what_an_analyzer_passes_on(analyzer: AnalyzerHere, node: ProfilerNode) -> None:

@@ -8,18 +8,19 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin
 
 import grpc
 import pytest
-from google.protobuf.message_factory import GetMessageClass
 from joserfc.jwk import RSAKey
 
+from kernalyse.channel import Endpoint
 from kernalyse.services.analyzer.sign_in import IdTokens
 from kernalyse.services.core.access import METHOD_SCOPES
-from kernalyse.services.core.errors import ScopeMissingError, UnauthenticatedError, UnavailableError
+from kernalyse.services.core.errors import NodeNotFoundError, ScopeMissingError, UnauthenticatedError, UnavailableError
 from kernalyse.services.core.identity import Kind, Scope, TokenFile, with_lower
 from kernalyse.services.core.model import TableQuery
 from kernalyse.services.core.settings import AnalyzerSettings
@@ -28,6 +29,7 @@ from kernalyse.services.ui.uploads.handlers import PAGE_HEADER
 from kernalyse.services.ui.uploads.imports import FileToImport, Imports, ImportState
 from kernalyse.v1 import analyzer_service_pb2
 from tests.browser.socket_viewer import Answer, ask, log_in
+from tests.integration.analyzer_under_test import code_of
 from tests.integration.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcess, ServiceProcesses
@@ -85,7 +87,7 @@ async def test_each_rpc_carries_the_persons_token(client: AnalyzerClient, tokens
         needed = METHOD_SCOPES[f"/kernalyse.v1.AnalyzerService/{method.name}"]
         if method.name in ("WatchNodes", "SignIn", "RenewToken"):  # of the dashboard itself: shared, or without an end
             continue
-        code = await code_of(acting, method)
+        code = await acting.call(partial(code_of, method=method))
         assert (code is grpc.StatusCode.PERMISSION_DENIED) is (needed not in with_lower([scope])), method.name
 
 
@@ -94,27 +96,20 @@ async def test_who_looks_at_one_chart_may_only_read(client: AnalyzerClient) -> N
     for method in METHODS:
         needed = METHOD_SCOPES[f"/kernalyse.v1.AnalyzerService/{method.name}"]
         if method.name not in ("WatchNodes", "SignIn", "RenewToken"):
-            code = await code_of(acting, method)
+            code = await acting.call(partial(code_of, method=method))
             assert (code is grpc.StatusCode.PERMISSION_DENIED) is (needed is not Scope.READ), method.name
 
 
-async def code_of(client: AnalyzerClient, method: Any) -> grpc.StatusCode:
-    """What the analyzer answers to an empty request."""
-    request = GetMessageClass(method.input_type)()
-
-    async def call(stub: Any) -> grpc.StatusCode:
-        made = getattr(stub, method.name)(iter([request]) if method.client_streaming else request, timeout=1)
-        try:
-            if method.server_streaming:
-                async for _ in made:
-                    pass
-            else:
-                await made
-        except grpc.aio.AioRpcError as error:
-            return error.code()
-        return grpc.StatusCode.OK
-
-    return await client.call(call)
+async def test_a_visitor_of_a_chart_reads_alone_whatever_the_dashboard_may(analyzer: ServiceProcess, tokens: TokenFile) -> None:
+    _, token = tokens.issue("ui-2", Scope.ADMIN, Kind.DASHBOARD)
+    client = AnalyzerClient(Endpoint(analyzer.address, token), lambda: None)
+    client.start()
+    remove = analyzer_service_pb2.RemoveNodeRequest(address="x")
+    with pytest.raises(NodeNotFoundError):
+        await client.call(lambda stub: stub.RemoveNode(remove))
+    with pytest.raises(ScopeMissingError, match="a token of ui-2 with scope read"):
+        await client.acting_for(VISITOR).call(lambda stub: stub.RemoveNode(remove))
+    await asyncio.to_thread(client.stop)
 
 
 async def test_an_import_is_sent_and_cancelled_with_the_token_of_who_asks(client: AnalyzerClient, tokens: TokenFile) -> None:

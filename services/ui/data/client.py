@@ -41,6 +41,9 @@ RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""
 
 CALL_TIMEOUT_S: Final = 20.0
+RENEWAL_RETRY_S: Final = 15.0
+"""Until a short token is tried to be renewed once more."""
+
 REPORT_TIMEOUT_S: Final = 330.0
 MAX_REMEMBERED_RUNS: Final = 24
 """Runs kept although nobody looks at them any more: going back to one is immediate."""
@@ -86,6 +89,10 @@ class Session:
         return cls(signed_in.name, signed_in.scope, signed_in.short_token, end, session_end)
 
     @property
+    def is_renewal_due(self) -> bool:
+        return bool(self.short_token) and time.time() >= self.renew_unix_s
+
+    @property
     def is_valid(self) -> bool:
         return not self._is_revoked and time.time() < self.session_end_unix_s
 
@@ -93,7 +100,8 @@ class Session:
         """Return what calls for the person carry. Raises RpcError where the analyzer renews the token no more."""
         if not self.short_token:
             return ()
-        if time.time() >= self.renew_unix_s:
+        if self.is_renewal_due:
+            self.renew_unix_s = time.time() + RENEWAL_RETRY_S  # others go on with the token there is
             request = messages.RenewTokenRequest(short_token=self.short_token)
             try:
                 renewed = self.of((await stub.RenewToken(request, timeout=CALL_TIMEOUT_S)).signed_in)
@@ -163,6 +171,14 @@ class AnalyzerClient:
         acting = copy.copy(self)
         acting.session = session
         return acting
+
+    async def renew_session(self) -> None:
+        """Have the person's short token renewed where that is due. Raises KernalyseError: the session has ended, or nobody answers."""
+
+        async def nothing(_stub: Any) -> None:
+            """Every call renews the token before."""
+
+        await self.call(nothing)
 
     async def sign_in(self, *, token: str = "", name: str = "", password: str = "", id_token: str = "") -> Session:
         """Return the session of whom the credential is about. Raises KernalyseError."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from kernalyse.services.core.rpc import (
     serve_health,
     translated_errors,
 )
+from kernalyse.services.core.settings import AnalyzerSettings
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from tests.certificates import make_certificate
@@ -435,24 +438,21 @@ async def test_tls_lets_in_who_knows_the_certificate_and_nobody_else(tmp_path: P
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
 
 
-async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
-    certificate, key = certificate_and_key(tmp_path / "first")
-    renewed = certificate_and_key(tmp_path / "second")
-    pairs: list[tuple[bytes | None, bytes | None] | KernalyseError] = [(certificate, key)]
-
-    def read_pair() -> tuple[bytes | None, bytes | None]:
-        if isinstance(pairs[-1], KernalyseError):
-            raise pairs[-1]
-        return pairs[-1]
-
-    async with serving("127.0.0.1:0", security=ServerSecurity(TOKEN, certificate, key, read_pair=read_pair)) as address:
+async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path, private_directories: Path) -> None:
+    first, second = make_certificate(tmp_path / "first"), make_certificate(tmp_path / "second")
+    served = {"certificate_file": tmp_path / "cert.pem", "key_file": tmp_path / "key.pem"}
+    shutil.copy(first.certificate, served["certificate_file"])
+    shutil.copy(first.key, served["key_file"])
+    certificate, renewed = first.certificate.read_bytes(), second.certificate.read_bytes()
+    security = replace(AnalyzerSettings.load(**served).security(), token=TOKEN)
+    async with serving("127.0.0.1:0", security=security) as address:
         async with stub_of(address, ca_certificate=certificate) as before:
             await before.GetRun(messages.AnalyzerServiceGetRunRequest())
-            pairs.append(InvalidSettingError("certificate", found="half of it", expected="all of it"))
+            shutil.copy(second.certificate, served["certificate_file"])  # half of it: the key is still the first one's
             async with stub_of(address, ca_certificate=certificate) as stub:
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
-            pairs.append(renewed)
-            async with stub_of(address, ca_certificate=renewed[0]) as stub:
+            shutil.copy(second.key, served["key_file"])
+            async with stub_of(address, ca_certificate=renewed) as stub:
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
             await before.GetRun(messages.AnalyzerServiceGetRunRequest())  # its connection goes on
         async with stub_of(address, ca_certificate=certificate) as stub:

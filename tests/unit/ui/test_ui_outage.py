@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import polars as pl
 import pytest
@@ -299,6 +299,24 @@ async def test_a_page_that_cannot_be_brought_up_to_date_says_so(monkeypatch: pyt
         tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, lambda _tab: None)
     assert "could not be brought up to date: AttributeError" in words(tab.banner)
     assert pace.session_count == 1
+
+
+async def test_a_tab_whose_person_may_see_it_no_longer_shows_the_way_to_sign_in_alone() -> None:
+    pace, document = UpdatePace(0.0), Document()
+    closed: list[Tab] = []
+    with set_curdoc(document):
+        tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, closed.append)
+    assert any(len(place) for place in tab.places.values())
+    tab.end("Your session has ended.")
+    for _ in range(200):
+        if closed:
+            break
+        await asyncio.sleep(0.01)
+        for callback in list(document.session_callbacks):
+            await cast(Any, callback.callback)()
+    assert (closed, pace.session_count) == ([tab], 0)
+    assert not any(len(place) for place in tab.places.values())
+    assert 'Your session has ended. <a href="/login">Sign in again</a>' in words(tab.banner)
 
 
 def test_a_run_that_goes_on_is_not_kept_once_for_each_state_that_it_had() -> None:

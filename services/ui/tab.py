@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -37,7 +36,7 @@ MAX_UNACKNOWLEDGED: Final = 2
 MAX_WAIT_S: Final = 0.4
 """For the answers to a page's first questions before it is shown: what is there at once is laid out once."""
 
-MAX_UPDATE_SHARE: Final = 0.65
+MAX_UPDATE_SHARE: Final = 0.85
 """Of the server's one core for updates of all tabs: more delays the pages' own requests, less the updates."""
 
 SETTLE_POLL_S: Final = 0.01
@@ -70,7 +69,7 @@ class UpdatePace:
         self.session_count = 0
 
     def record(self, cost_s: float) -> None:
-        """Processor time of one update: the pace slows down before a queue builds up."""
+        """Take in what one update took: the pace slows down before a queue builds up."""
         self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
 
     @property
@@ -354,7 +353,6 @@ class Tab:
             return
         self._has_news = False
         self._last_update_time = self._loop.time()
-        begin_s = time.thread_time()
         # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message. Bokeh walks through
         # the models of a document whenever one comes or goes, and once after a freeze: that pays where a page is made or changed.
         with set_curdoc(self.document), pn.io.hold(self.document, freeze=self._is_page_due()):
@@ -369,7 +367,7 @@ class Tab:
             self._show_page()
             # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
             self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1
-        self._pace.record(time.thread_time() - begin_s)
+        self._pace.record(self._loop.time() - self._last_update_time)
 
     def _is_page_due(self) -> bool:
         """Return whether the next update makes or changes a page, not only what a page shows."""

@@ -30,7 +30,15 @@ def main() -> None:
     parser.add_argument("--soak", type=float, default=0.0, metavar="SECONDS", help="of going on after that; the goal stands for 600")
     options = parser.parse_args()
     with dashboard_alone() as dashboard:
+        wait_until_prepared(dashboard)
         asyncio.run(measure(dashboard, options.seconds, options.soak))
+
+
+def wait_until_prepared(dashboard: Dashboard) -> None:
+    """Wait for the process that renders charts after a start: the figures are of a server that has been up for a while."""
+    server = psutil.Process(dashboard.ui.process.pid)
+    while server.children():
+        time.sleep(0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ _rendering: Final = threading.Lock()
 """HoloViews keeps its options in one place for the process."""
 
 
-MAX_LISTED: Final = 40
-"""Numbers of a column that travel as text: of more it would take longer to write them down."""
+MAX_LISTED: Final = 200
+"""Numbers of a column that travel as text: of more it takes longer to write them down than to send two more messages."""
 
 
 class RenderedChart:

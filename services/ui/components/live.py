@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection
 from datetime import UTC, datetime
 from functools import partial
@@ -19,9 +21,8 @@ from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidde
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.roofline import LIVE_ROOFLINE
 from kernalyse.services.ui.components.table import Results
-from kernalyse.services.ui.data.live_points import LivePoints, rows_but
+from kernalyse.services.ui.data.live_points import MAX_RESULT_ROWS, LivePoints, rows_but
 from kernalyse.services.ui.data.memory import NewRows, RunMemory, StripsChange, StripsPosition
-from kernalyse.services.ui.data.roofline_rows import result_rows
 from kernalyse.services.ui.data.sample_strips import LayerChange, LayerPosition
 from kernalyse.services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 from kernalyse.services.ui.view import LiveView
@@ -32,9 +33,14 @@ if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
 
 MAX_LOG_LINES: Final = 200
-MAX_RESULT_ROWS: Final = 30
 MAX_NEW_READINGS: Final = 20
 """Looked at for the newest of each kind: one reading of the host and one of each device come together."""
+
+READING_S: Final = 1.0
+"""Between two changes of what is read word by word."""
+
+RESULTS_S: Final = 2.0
+"""Between two changes of the table of results, which costs as much as all charts."""
 
 SHORTEST_SPAN_MS: Final = 10_000
 KEPT_READINGS: Final = 7_200
@@ -187,6 +193,7 @@ class SamplesChart(LiveChart):
         self._strip_step = 1  # medians of one configuration of so many are drawn
         self._duration_span: tuple[float, float] | None = None
         self._labels: list[str] = []
+        self._noted_time = -math.inf
         if is_other:
             self.figure.forget_moves()
         medians, intervals = strips.no_medians()
@@ -199,8 +206,11 @@ class SamplesChart(LiveChart):
         self._name_configurations()
         self._read_measurements(memory)
         self._read_samples(memory)
-        run = self.run.run
-        self._card.note.show(self._note(is_over=run is not None and run.state.is_final))
+        run, now = self.run.run, time.monotonic()
+        is_over = run is not None and run.state.is_final
+        if is_over or now >= self._noted_time + READING_S:
+            self._noted_time = now
+            self._card.note.show(self._note(is_over=is_over))
 
     def _name_configurations(self) -> None:
         if self.run.labels is self._labels:
@@ -331,7 +341,7 @@ class LiveRoofline(LiveChart):
             parts.append(f"{missing_count} without a flop count cannot be placed here; byte rates are under Results.")
         if self.points.drawn_count < self.points.count:
             parts.append(f"{theme.count(self.points.drawn_count)} of {theme.count(self.points.count)} points drawn.")
-        parts.append(roofline.over_ceiling_note(rows))
+        parts.append(self.points.note)
         if self._ceilings is None:
             parts.append("No ceiling of this device is known yet.")
         return " ".join(part for part in parts if part)
@@ -429,15 +439,17 @@ class LiveResults(Component):
         self._results = Results()
         self._note = Text(classes=("note",))
         self._rows: object = self
+        self._shown_time = -math.inf
         self.layout = card(Text(html("<h2>Results</h2>")), self._note, self._results.table)
 
     def update(self) -> None:
-        rows = self._chart.points.rows
-        if rows is self._rows:
+        points, run, now = self._chart.points, self._chart.run.run, time.monotonic()
+        rows = points.rows
+        is_going_on = rows is not None and run is not None and not run.state.is_final
+        if rows is self._rows or (is_going_on and now < self._shown_time + RESULTS_S):
             return
-        self._rows = rows
-        newest = [] if rows is None else list(reversed(result_rows(rows.tail(MAX_RESULT_ROWS))))
-        self._results.show_results(newest, with_run=False)
+        self._rows, self._shown_time = rows, now
+        self._results.show_results(points.newest_results, with_run=False)
         is_cut = rows is not None and rows.height > MAX_RESULT_ROWS
         self._note.show(f"the newest {MAX_RESULT_ROWS} of {theme.count(rows.height)}" if rows is not None and is_cut else "")
 

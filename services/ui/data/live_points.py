@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, Self
 
 import numpy as np
@@ -13,16 +13,19 @@ import polars as pl
 from kernalyse.services.ui.charts import roofline
 from kernalyse.services.ui.charts.elements import Columns
 from kernalyse.services.ui.data.memory import NewRows, RunMemory
+from kernalyse.services.ui.data.roofline_rows import ResultRow, result_rows
 from kernalyse.services.ui.theme import Palette
 
 MAX_PIECES: Final = 32
 """Of a frame before its rows are joined: each piece costs memory for each column."""
 
+MAX_RESULT_ROWS: Final = 30
+
 MAX_LIVE_POINTS: Final = 1_200
 """Drawn at once. A browser without a GPU takes 10 µs for each at every update, and those of a sweep of thousands lie on each other."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LivePoints:
     """Rows of the table roofline up to a position, the newest of each configuration; None before the first.
 
@@ -40,6 +43,16 @@ class LivePoints:
     @property
     def drawn_count(self) -> int:
         return len(self.points["rate"])
+
+    @cached_property
+    def note(self) -> str:
+        """What to know of points above a ceiling, and of disturbed and counted ones; see `over_ceiling_note`."""
+        return "" if self.rows is None else roofline.over_ceiling_note(self.rows)
+
+    @cached_property
+    def newest_results(self) -> list[ResultRow]:
+        """As the table of results shows them: the newest first."""
+        return [] if self.rows is None else list(reversed(result_rows(self.rows.tail(MAX_RESULT_ROWS))))
 
     def and_new(self, new: NewRows, palette: Palette, hidden_indexes: frozenset[int], memory: RunMemory) -> Self:
         """With rows that have come since.

@@ -6,17 +6,22 @@ import asyncio
 import base64
 import binascii
 import gc
+import hashlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from kernalyse.discovery import runtime_directory
+from kernalyse.services.analyzer.collect.joining import Joining, tunnel_target
+from kernalyse.services.analyzer.collect.listed_nodes import DnsNodes, ListedNodes, nodes_of_file
 from kernalyse.services.analyzer.collect.node_client import node_errors
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.nodes import Nodes
@@ -34,8 +39,8 @@ from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, InvalidSettingError, NodeUnreachableError
-from kernalyse.services.core.identity import Identities, Identity, Scope, highest, parse_scope
-from kernalyse.services.core.model import Ceiling, HardwareKey, Run, RunSpec, TableQuery, Thresholds
+from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, highest, parse_scope, read_or_create_token
+from kernalyse.services.core.model import Ceiling, HardwareKey, NodeOrigin, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
 from kernalyse.services.core.short_tokens import ShortToken, ShortTokens
@@ -70,8 +75,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         node_subscriptions: NodeSubscriptions,
         sign_in: SignIn,
         usage: Usage,
+        joining: Joining,
     ) -> None:
         self._usage = usage
+        self._joining = joining
         self._store = store
         self._sign_in = sign_in
         self._nodes = nodes
@@ -121,9 +128,26 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         return messages.ListNodesResponse(nodes=[protobuf.encode(status) for status in self._nodes.statuses()])
 
     async def RemoveNode(self, request: Any, context: Any) -> Any:
-        """Stop collecting from a node."""
+        """Stop collecting from a node; one that has joined may not come again with its token."""
+        status = next((status for status in self._nodes.statuses() if status.address == request.address), None)
         await self._nodes.remove(request.address)
+        if status is not None:
+            await asyncio.to_thread(self._joining.forget, status)
         return messages.RemoveNodeResponse()
+
+    async def CreateJoinToken(self, request: Any, context: Any) -> Any:
+        """Make a join token."""
+        token, token_id = await asyncio.to_thread(self._joining.create_token, request.use_count, request.lifetime_s)
+        return messages.CreateJoinTokenResponse(join_token=token, token_id=token_id)
+
+    async def Join(self, request: Any, context: Any) -> Any:
+        """Collect from the profiler that calls."""
+        return await self._joining.join(request)
+
+    async def Tunnel(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        """Collect from the profiler that calls, through its stream."""
+        async for response in self._joining.tunnel(aiter(request_iterator)):
+            yield response
 
     async def WatchNodes(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Stream nodes, newest runs and telemetry, then their changes."""
@@ -442,7 +466,10 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
             settings.max_active_runs_per_person, settings.max_device_s_per_person_and_day, settings.max_stored_bytes_per_person
         )
         sign_in = SignIn(identities, short_tokens, _id_token_check(settings))
-        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions, sign_in, Usage(store, limits))
+        tokens = TokenFile(settings.tokens_path())
+        joining = Joining(nodes, tokens, identities, lambda: settings.contents("certificate_file"), _tunnel_sockets(settings))
+        usage = Usage(store, limits)
+        servicer = AnalyzerServicer(store, nodes, importer, run_subscriptions, node_subscriptions, sign_in, usage, joining)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         # Modules loaded so far stay for ever. Frozen, they do not slow down full collections, which every request waits for.
@@ -460,6 +487,7 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
             health.set_serving(False)
             run_subscriptions.close()
             node_subscriptions.close()
+            joining.close()
             await server.stop(STOPPING_S)
 
 
@@ -476,6 +504,22 @@ def _id_token_check(settings: AnalyzerSettings) -> Callable[[str], Identity] | N
             )
         scopes[group] = parse_scope(scope)
     return IdTokens(settings.oidc_issuer, settings.oidc_client_id, *claims, scopes).check
+
+
+def _tunnel_sockets(settings: AnalyzerSettings) -> Path:
+    """Return the directory of the near ends of tunnels, apart from those of other analyzers of this user."""
+    return runtime_directory() / f"tunnels-{hashlib.sha256(str(settings.data_directory.absolute()).encode()).hexdigest()[:8]}"
+
+
+def _listed_nodes(settings: AnalyzerSettings, nodes: Nodes) -> list[ListedNodes]:
+    lists = []
+    if settings.nodes_file is not None:
+        lists.append(ListedNodes(nodes, NodeOrigin.FILE, partial(nodes_of_file, settings.nodes_file)))
+    if settings.nodes_dns:
+        token = read_or_create_token(settings.nodes_dns_token_file or settings.token_file)
+        dns = DnsNodes(settings.nodes_dns, token, settings.contents("nodes_dns_ca_file"))
+        lists.append(ListedNodes(nodes, NodeOrigin.DNS, dns.read))
+    return lists
 
 
 @asynccontextmanager
@@ -503,11 +547,18 @@ async def _open_store(
             trace_fetcher,
             retry_s=settings.node_retry_s,
             is_insecure_allowed=settings.insecure,
+            tunnel_target=partial(tunnel_target, _tunnel_sockets(settings)),
+            forget_after_s=settings.forget_joined_nodes_after_s,
         )
+        lists: list[asyncio.Task[None]] = []
         try:
             await nodes.start()
+            lists += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in _listed_nodes(settings, nodes)]
             yield store, nodes, run_subscriptions, node_subscriptions
         finally:
+            for task in lists:
+                task.cancel()
+            await asyncio.gather(*lists, return_exceptions=True)
             await nodes.stop()
     finally:
         await asyncio.to_thread(store.close)

@@ -160,6 +160,11 @@ class AnalyzerClient:
         with _kernalyse_errors():
             return protobuf.decode(self._client.add_node(node), NodeStatus)
 
+    def create_join_token(self, use_count: int, lifetime_s: float) -> tuple[str, str]:
+        """Return a join token and its id. use_count: 0: any number. lifetime_s: 0: without end."""
+        with _kernalyse_errors():
+            return self._client.create_join_token(use_count, lifetime_s)
+
     def remove_node(self, address: str) -> None:
         """Remove a profiler that the analyzer collects from; its runs stay."""
         with _kernalyse_errors():

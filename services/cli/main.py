@@ -83,6 +83,7 @@ nodes_app = typer.Typer(help="Profilers that the analyzer collects from.", no_ar
 nodes_app.command("list")(nodes.list_nodes)
 nodes_app.command("add")(nodes.add_node)
 nodes_app.command("remove")(nodes.remove_node)
+nodes_app.command("join-token")(nodes.join_token)
 app.add_typer(nodes_app, name="nodes")
 
 tokens_app = typer.Typer(help="Who may call the services of this machine, and what for.", no_args_is_help=True)

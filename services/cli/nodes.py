@@ -30,7 +30,8 @@ def list_nodes(
     if json_output:
         typer.echo(json.dumps([_node_row(node) for node in found], indent=2))
     elif not found:
-        typer.echo("No nodes yet. Add one: kernalyse nodes add HOST:PORT --node-token-file FILE --node-ca-file FILE")
+        typer.echo("No nodes yet. Have them join with a token: kernalyse nodes join-token")
+        typer.echo("Or add one: kernalyse nodes add HOST:PORT --node-token-file FILE --node-ca-file FILE")
     else:
         _print_rows([_node_row(node) for node in found])
 
@@ -67,6 +68,24 @@ def add_node(
     with analyzer_session(server, with_profiler=False) as client:
         added = client.add_node(node)
     typer.echo(f"{added.address} {added.health}{f': {added.problem}' if added.problem else ''}")
+
+
+@with_server_options
+def join_token(
+    uses: Annotated[int, typer.Option("--uses", min=0, help="How many profilers may join with it; 0: any number.")] = 1,
+    hours: Annotated[float, typer.Option("--hours", min=0, help="Until it ends; 0: it never does.")] = 24.0,
+    *,
+    server: Server,
+) -> None:
+    """Make a join token and print it: profilers that have it come by themselves."""
+    from kernalyse.services.cli.session import analyzer_session
+
+    with analyzer_session(server, with_profiler=False) as client:
+        token, token_id = client.create_join_token(uses, hours * 3600)
+    count = f"{uses} profiler{'' if uses == 1 else 's'}" if uses else "any number of profilers"
+    typer.echo(f"Join token {token_id} for {count}, {f'for {hours:g} h' if hours else 'without end'}. It is shown only now.", err=True)
+    typer.echo("On a node: kernalyse profiler --join ANALYZER_HOST:PORT --join-token-file FILE", err=True)
+    typer.echo(token)
 
 
 @with_server_options
@@ -134,6 +153,8 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
         "hostname": None if node is None else node.hostname,
         "version": None if node is None else node.version,
         "device_count": None if node is None else len(node.devices),
+        "origin": str(status.origin).lower(),
+        "gone_since": None if status.unreachable_since_time is None else status.unreachable_since_time.isoformat(timespec="seconds"),
         "problem": status.collecting_problem or None,
     }
 

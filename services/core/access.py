@@ -31,6 +31,7 @@ ANALYZER: Final = "/kernalyse.v1.AnalyzerService/"
 PROFILER: Final = "/kernalyse.v1.ProfilerService/"
 
 METHOD_SCOPES: Final[Mapping[str, Scope]] = {
+    **dict.fromkeys((f"{ANALYZER}Join", f"{ANALYZER}Tunnel"), Scope.JOIN),
     **dict.fromkeys(
         (
             *(f"{ANALYZER}{name}" for name in ("ListNodes", "WatchNodes", "ReadArtifact", "ListKernels", "GetRun", "ListRuns")),
@@ -50,7 +51,7 @@ METHOD_SCOPES: Final[Mapping[str, Scope]] = {
         Scope.MEASURE,
     ),
     **dict.fromkeys((f"{ANALYZER}UploadBundle", f"{PROFILER}UploadBundle"), Scope.SOURCE),
-    **dict.fromkeys((f"{ANALYZER}{name}" for name in ("AddNode", "RemoveNode", "UpdateHardware")), Scope.ADMIN),
+    **dict.fromkeys((f"{ANALYZER}{name}" for name in ("AddNode", "RemoveNode", "UpdateHardware", "CreateJoinToken")), Scope.ADMIN),
 }
 """The scope that each RPC needs. One that is not here needs admin."""
 
@@ -92,7 +93,7 @@ def require(scope: Scope, subject: str) -> None:
             subject,
             found=f"a token of {identity} with scope {highest(identity.scopes) or 'none'}",
             expected=f"scope {scope}",
-            remedy=f"Ask the owner of the service for one: kernalyse tokens issue NAME --scope {scope}",
+            remedy=f"Ask the owner of the service for one: kernalyse {_ISSUING.get(scope, f'tokens issue NAME --scope {scope}')}",
         )
 
 
@@ -101,6 +102,8 @@ def require_for_run(spec: RunSpec) -> None:
     scope = scope_of_run(spec)
     require(scope, _RUN_SUBJECTS[scope])
 
+
+_ISSUING: Final = {Scope.JOIN: "nodes join-token"}
 
 _RUN_SUBJECTS: Final = {
     Scope.MEASURE: "a run of what the catalogue has",
@@ -236,7 +239,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         token = _bearer(details.invocation_metadata)
         identity = None if token is None else self._identities.of_token(token)
         if identity is None and not (token is None and self._has_certificates):
-            return self._refusing(method)
+            return self._refusing(method, "no token" if token is None else self._identities.refusal(token))
         call = _Call(method, METHOD_SCOPES.get(method, Scope.ADMIN), details.invocation_metadata)
         if identity is not None and call.scope not in self._effective(identity, call).scopes:
             # Always a stream handler: for any other kind gRPC would receive the entire message first.
@@ -318,10 +321,10 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         shown = context.auth_context().get("x509_pem_cert", [])
         return self._identities.of_certificate(ssl.PEM_cert_to_DER_cert(shown[0].decode())) if shown else None
 
-    def _refusing(self, method: str) -> Any:
+    def _refusing(self, method: str, found: str) -> Any:
         async def refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-            self._audit.write(method, None, "no token, or none that is known", "", context.peer())
-            raise _unknown("no token or a wrong one")
+            self._audit.write(method, None, found, "", context.peer())
+            raise _unknown(found)
             yield  # type: ignore[unreachable]  # the handler of a stream must be a generator
 
         return grpc.stream_stream_rpc_method_handler(refuse)

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from kernalyse.services.core.errors import ConflictError, InvalidParameterError, InvalidSettingError, NotFoundError
+from kernalyse.services.core.errors import ConflictError, InvalidParameterError, InvalidSettingError, NotFoundError, UnauthenticatedError
 
 FILE_VERSION: Final = 1
 LOOK_INTERVAL_S: Final = 1.0
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 TOKEN_ID_BYTES: Final = 5
 MAX_NAME_LENGTH: Final = 100
 MIN_PASSWORD_LENGTH: Final = 12
+USED_UP: Final = "a token that has been used as often as it may be"
 OWNER_NAME: Final = "owner"
 """Of who has the service's own token; nobody else is called so."""
 
@@ -40,8 +41,9 @@ SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26}
 
 
 class Scope(StrEnum):
-    """What a caller may do, each with all before it."""
+    """What a caller may do; from read on each with all before it."""
 
+    JOIN = "join"  # of nodes alone: come and be collected from
     READ = "read"
     MEASURE = "measure"  # what the catalogue has, and imports of traces
     SOURCE = "source"  # kernels, headers and models of one's own
@@ -53,10 +55,10 @@ ALL_SCOPES: Final = frozenset(Scope)
 
 
 def with_lower(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """Return the scopes and all that they contain."""
+    """Return the scopes and all that they contain; what only nodes may do is in none but admin."""
     order = tuple(Scope)
-    highest = max((order.index(scope) for scope in scopes), default=-1)
-    return frozenset(order[: highest + 1])
+    last = max((order.index(scope) for scope in scopes), default=-1)
+    return frozenset(scope for scope in order[: last + 1] if scope is not Scope.JOIN or order[last] in (Scope.JOIN, Scope.ADMIN))
 
 
 def highest(scopes: Iterable[Scope]) -> str:
@@ -78,7 +80,8 @@ class Kind(StrEnum):
     """Who a token was issued to."""
 
     PERSON = "person"
-    NODE = "node"  # a profiler that joins
+    JOIN = "join"  # lets profilers join, each of which gets a token of its own
+    NODE = "node"  # a profiler that has joined
     ANALYZER = "analyzer"  # calls profilers for others, and says for whom
     DASHBOARD = "dashboard"  # signs people in, and calls the analyzer with a token for each
 
@@ -147,6 +150,7 @@ class Entry:
     create_unix_s: float
     end_unix_s: float | None = None
     revoke_unix_s: float | None = None
+    uses_left: int | None = None  # of a join token; None: any number
 
     def is_valid(self, now_unix_s: float) -> bool:
         """Return whether it has neither ended nor been revoked."""
@@ -191,14 +195,28 @@ class TokenFile:
         except (ValueError, KeyError, TypeError) as error:
             raise self._unusable(f"{type(error).__name__}: {error}", "what `kernalyse tokens` has written") from error
 
-    def issue(self, name: str, scope: Scope, kind: Kind = Kind.PERSON, lifetime_s: float | None = None) -> tuple[Entry, str]:
+    def issue(
+        self, name: str, scope: Scope, kind: Kind = Kind.PERSON, lifetime_s: float | None = None, use_count: int | None = None
+    ) -> tuple[Entry, str]:
         """Add a token, and return its entry and the token itself, which is kept nowhere.
 
         Raises:
             InvalidParameterError: a name or a lifetime that cannot be used.
         """
         token = secrets.token_urlsafe(32)
-        return self._add(name, scope, kind, lifetime_s, digest_of(token), Means.TOKEN), token
+        return self._add(name, scope, kind, lifetime_s, digest_of(token), Means.TOKEN, use_count), token
+
+    def use(self, token_id: str, count: int = 1) -> None:
+        """Count a use of a token; -1 takes one back. Raises UnauthenticatedError: none is left."""
+        with self._changing() as entries:
+            entry = entries[token_id]
+            if entry.uses_left is None:
+                return
+            if entry.uses_left < count:
+                raise UnauthenticatedError(
+                    f"token {token_id}", found=USED_UP, expected="one with uses left", remedy="Ask for another: kernalyse nodes join-token"
+                )
+            entries[token_id] = replace(entry, uses_left=entry.uses_left - count)
 
     def admit(self, name: str, scope: Scope, certificate_der: bytes, kind: Kind = Kind.PERSON, lifetime_s: float | None = None) -> Entry:
         """Let the holder of a client certificate call without a token.
@@ -260,7 +278,9 @@ class TokenFile:
             entries[before.token_id] = replace(before, end_unix_s=end)
         return entry, token
 
-    def _add(self, name: str, scope: Scope, kind: Kind, lifetime_s: float | None, digest: str, means: Means) -> Entry:
+    def _add(
+        self, name: str, scope: Scope, kind: Kind, lifetime_s: float | None, digest: str, means: Means, use_count: int | None = None
+    ) -> Entry:
         if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name == OWNER_NAME:
             raise InvalidParameterError(
                 "name of a token",
@@ -272,7 +292,7 @@ class TokenFile:
             raise InvalidParameterError("lifetime of a token", found=f"{lifetime_s:g} s", expected="more than 0", remedy="Correct it.")
         now = self._clock()
         end = None if lifetime_s is None else now + lifetime_s
-        entry = Entry(secrets.token_hex(TOKEN_ID_BYTES), name, kind, scope, digest, means, now, end)
+        entry = Entry(secrets.token_hex(TOKEN_ID_BYTES), name, kind, scope, digest, means, now, end, uses_left=use_count)
         with self._changing() as entries:
             for other in entries.values():
                 if other.digest == digest and other.is_valid(now):
@@ -388,14 +408,29 @@ class Identities:
         entry = self._by_id.get(identity.token_id)
         return entry is not None and entry.is_valid(self._clock())
 
+    def look(self) -> None:
+        """Read the file now: this process has changed it."""
+        self._look(is_due=True)
+
     def _valid(self, digest: str, means: Means) -> Identity | None:
         self._look()
         if digest not in self._by_digest:
             self._look(is_due=True)  # it may just have been issued
         entry = self._by_digest.get(digest)
-        if entry is None or entry.means is not means or not entry.is_valid(self._clock()):
+        if entry is None or entry.means is not means or entry.uses_left == 0 or not entry.is_valid(self._clock()):
             return None
         return entry.identity
+
+    def refusal(self, token: str) -> str:
+        """Return why a token is not accepted, for whoever holds it."""
+        self._look()
+        digest = digest_of(token)
+        entry = next((entry for entry in self._by_id.values() if entry.digest == digest), None)
+        if entry is None:
+            return "a token that is not known here"
+        if entry.revoke_unix_s is not None:
+            return "a token that has been revoked"
+        return USED_UP if entry.uses_left == 0 else "a token that has ended"
 
     def _look(self, *, is_due: bool = False) -> None:
         """Read the file where it has changed. One that cannot be read any more lets nobody in."""

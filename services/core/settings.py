@@ -224,6 +224,22 @@ class ProfilerSettings(GrpcSettings):
     data_directory: Path = Field(
         default_factory=lambda: data_directory() / "profiler", description="Directory of journal, bundles and artifacts."
     )
+    node_name: str = Field("", max_length=100, description="Name of this node among others; empty: the host's.")
+    join: str = Field("", description="Address of an analyzer to join, which then collects from this node; empty: none.")
+    join_token_file: Path | None = Field(
+        None, description="File with a join token (`kernalyse nodes join-token`); needed once, the node then has a token of its own."
+    )
+    join_scope: Literal["measure", "source", "command"] = Field(
+        "command", description="What the analyzer that is joined may have done here at most, whoever asks for it."
+    )
+    tunnel: bool = Field(False, description="Join by one outgoing stream that carries the analyzer's calls: nobody has to reach this node.")
+    advertised_address: str = Field(
+        "", description="host:port at which the analyzer reaches this node; empty: the address on the way to it."
+    )
+    join_client_certificate_file: Path | None = Field(
+        None, description="PEM certificate for an analyzer that requires one (its client_ca_file)."
+    )
+    join_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     opencl_runtime: str | None = Field(
         None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs."
     )
@@ -282,6 +298,16 @@ class AnalyzerSettings(GrpcSettings):
         default_factory=lambda: data_directory() / "store", description="Directory of the store: database and Parquet files."
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
+    forget_joined_nodes_after_s: float | None = Field(
+        7 * 86_400.0, gt=0, description="Seconds after which a node that came by itself and went away is forgotten; its runs stay."
+    )
+    nodes_file: Path | None = Field(
+        None, description="TOML file of nodes, a table [[nodes]] each with address, token_file and ca_file; followed while it changes."
+    )
+    nodes_dns: str = Field("", description="NAME:PORT in DNS each of whose addresses is a node, as of a headless service; empty: none.")
+    nodes_dns_token_file: Path | None = Field(None, description="File with the token of those nodes; unset: the service's own token file.")
+    nodes_dns_ca_file: Path | None = Field(None, description="PEM CA of their certificates, which are for NAME; unset: no TLS.")
+    nodes_look_interval_s: float = Field(5.0, gt=0, description="Seconds between looks at nodes_file and nodes_dns.")
     # Ten million kernels in SQLite are 6 GB, the largest that people record; what exceeds the memory below is rejected in any case.
     import_max_bytes: int = Field(16 * GIBIBYTE, ge=1, description="Largest import accepted, in bytes of all its files.")
     import_process_count: int = Field(4, ge=1, description="Traces read at once, each by a process of its own.")

@@ -59,11 +59,11 @@ async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
         return ProbedDevices((), (error.message,))
 
 
-def describe_node(data_directory: Path, journal_id: str, probed: ProbedDevices, policy: NodePolicy) -> Node:
-    """Return the node without its runs and the state of its journal."""
+def describe_node(data_directory: Path, journal_id: str, probed: ProbedDevices, policy: NodePolicy, name: str = "") -> Node:
+    """Return the node without its runs and the state of its journal. name: empty: the host's."""
     return Node(
         node_id=_read_or_make_node_id(data_directory / "node_id"),
-        hostname=socket.gethostname(),
+        hostname=name or socket.gethostname(),
         version=metadata.version("kernalyse"),
         journal_id=journal_id,
         start_time=datetime.now(UTC),

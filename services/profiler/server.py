@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -12,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kernalyse.discovery import runtime_directory
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import require, require_for_run
-from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, ShuttingDownError
+from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, KernalyseError, ShuttingDownError
 from kernalyse.services.core.identity import Scope
 from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
 from kernalyse.services.core.rpc import build_server, serve_health
 from kernalyse.services.core.settings import ProfilerSettings, advertised
+from kernalyse.services.profiler.joining import Joiner, prepared
 from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, load_catalog, source_kernels
@@ -53,23 +56,69 @@ async def serve(
         InvalidSettingError: a setting cannot be used, or the address is taken.
         StoreLockedError: another service uses the data directory.
         StorageFullError: the journal cannot be opened.
+        KernalyseError: the analyzer that it is to join does not take it.
     """
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signals = _Signals()
+    if settings.join:
+        settings = prepared(settings)
     server, address = build_server(settings.address, settings.security())
+    local_address = _open_local(server, settings) if settings.join and settings.tunnel else ""
     async with _open_service(settings, worker_command, probe_command) as service:
         profiler_service_pb2_grpc.add_ProfilerServiceServicer_to_server(service.servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         await server.start()
         health.set_serving(True)
-        with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
-            logger.info("Serving on %s with %s.", address, ", ".join(device.device_id for device in service.node.devices) or "no device")
-            await signals.first.wait()
-            logger.info("Shutting down.")
-            health.set_serving(False)
-            await service.runs.drain(settings.drain_s, signals.second)
-        service.servicer.close_watches()
-        await server.stop(CLOSE_GRACE_S)
+        devices = ", ".join(device.device_id for device in service.node.devices) or "no device"
+        async with _joining(settings, service.node, address, local_address) as joining:
+            with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
+                logger.info("Serving on %s with %s.", address, devices)
+                refusal = await _until(signals.first, joining)
+                logger.info("Shutting down.")
+                health.set_serving(False)
+                await service.runs.drain(settings.drain_s, signals.second)
+            service.servicer.close_watches()
+            await server.stop(CLOSE_GRACE_S)
+    if refusal is not None:
+        raise refusal
+
+
+def _open_local(server: Any, settings: ProfilerSettings) -> str:
+    """Have the server listen for the tunnel too, where this user alone reaches it, and return that address."""
+    directory = runtime_directory()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    address = f"unix:{directory}/profiler-{os.getpid()}.sock"
+    server.add_insecure_port(address)
+    return address
+
+
+@contextlib.asynccontextmanager
+async def _joining(settings: ProfilerSettings, node: Node, address: str, local_address: str) -> AsyncIterator[asyncio.Task[None] | None]:
+    """Have the node join the analyzer of the settings, and yield the task that does; the tunnel lasts as long as the block."""
+    task = asyncio.create_task(Joiner(settings, node, address, local_address).run()) if settings.join else None
+    try:
+        yield task
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if local_address:
+            Path(local_address.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+async def _until(stop: asyncio.Event, joining: asyncio.Task[None] | None) -> KernalyseError | None:
+    """Return when it is time to stop, and why: the node may not join; None: somebody wants it to."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([stopping, *([joining] if joining else [])], return_when=asyncio.FIRST_COMPLETED)
+        if joining is not None and joining.done():
+            if isinstance(error := joining.exception(), KernalyseError):
+                return error
+            joining.result()
+            await stopping
+        return None
+    finally:
+        stopping.cancel()
 
 
 class _Signals:
@@ -107,7 +156,7 @@ async def _open_service(
         for notice in probed.notices:
             logger.info(notice)
         policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only)
-        node = describe_node(settings.data_directory, journal.journal_id, probed, policy)
+        node = describe_node(settings.data_directory, journal.journal_id, probed, policy, settings.node_name)
         catalog = load_catalog()
         bundles = BundleStore(
             settings.data_directory / "bundles",

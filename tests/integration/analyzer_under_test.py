@@ -101,13 +101,14 @@ class AnalyzerHere:
 
 @asynccontextmanager
 async def serving(directory: Path, **further: Any) -> AsyncIterator[AnalyzerHere]:
-    settings = AnalyzerSettings.load(address=f"unix:{directory}/a.sock", data_directory=directory / "store", node_retry_s=0.2, **further)
+    given = {"address": f"unix:{directory}/a.sock", "data_directory": directory / "store", "node_retry_s": 0.2, **further}
+    settings = AnalyzerSettings.load(**given)
     task = asyncio.create_task(serve(settings))
     while (found := find_service(settings.announcement_path())) is None:
         assert not task.done(), task.exception()
         await asyncio.sleep(0.01)
     try:
-        yield AnalyzerHere(directory, Endpoint(found.address, settings.token()))
+        yield AnalyzerHere(directory, Endpoint(found.address, settings.token(), settings.contents("certificate_file")))
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):

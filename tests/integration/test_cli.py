@@ -350,7 +350,7 @@ def listed(server: tuple[str, ...]) -> list[dict[str, object]]:
 def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer_process: ServiceProcess, private_directories: Path) -> None:
     wrong = kernalyse("runs", "--server", analyzer_process.address, "--token", "wrong")
     assert wrong.returncode == 1
-    assert "no token or a wrong one" in wrong.stderr
+    assert "a token that is not known here" in wrong.stderr
     missing = kernalyse("runs", "--server", analyzer_process.address, "--token-file", private_directories / "nothing")
     assert missing.returncode == 1
     assert "No such file" in missing.stderr

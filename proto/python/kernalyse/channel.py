@@ -55,7 +55,7 @@ class Endpoint:
     """The address of a service and the credentials for it.
 
     address: "host:port" or "unix:PATH". ca_certificate: PEM; None means no TLS. client_certificate and client_key: PEM,
-    for services that require a client certificate.
+    for services that require a client certificate. server_name: that the service's certificate is for; empty: the address.
     """
 
     address: str
@@ -63,6 +63,7 @@ class Endpoint:
     ca_certificate: bytes | None = None
     client_certificate: bytes | None = None
     client_key: bytes | None = field(default=None, repr=False)
+    server_name: str = ""
 
 
 def is_address(address: str, *, is_to_listen: bool = False) -> bool:
@@ -100,7 +101,7 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     if credentials is None:
         channel = grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
     else:
-        channel = grpc.secure_channel(endpoint.address, credentials, options=_secure_options(endpoint.address))
+        channel = grpc.secure_channel(endpoint.address, credentials, options=_secure_options(endpoint))
     return grpc.intercept_channel(channel, _CallInterceptor(endpoint))
 
 
@@ -123,11 +124,11 @@ def call_with_reconnect(method: Any, request: Any) -> Any:
 def open_async_channel(endpoint: Endpoint) -> grpc.aio.Channel:
     """Return a channel for asyncio; every call carries the token, and fails like those of `open_channel`."""
     credentials = _credentials(endpoint)
-    interceptors = [cls(endpoint) for cls in (_AsyncUnaryUnary, _AsyncUnaryStream, _AsyncStreamUnary)]
+    interceptors = [cls(endpoint) for cls in (_AsyncUnaryUnary, _AsyncUnaryStream, _AsyncStreamUnary, _AsyncStreamStream)]
     if credentials is None:
         channel = grpc.aio.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS, interceptors=interceptors)
     else:
-        options = _secure_options(endpoint.address)
+        options = _secure_options(endpoint)
         channel = grpc.aio.secure_channel(endpoint.address, credentials, options=options, interceptors=interceptors)
     for interceptor in interceptors:
         interceptor.channel = channel
@@ -142,9 +143,11 @@ def _credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
     return grpc.ssl_channel_credentials(endpoint.ca_certificate, endpoint.client_key, endpoint.client_certificate)
 
 
-def _secure_options(address: str) -> tuple[tuple[str, Any], ...]:
+def _secure_options(endpoint: Endpoint) -> tuple[tuple[str, Any], ...]:
     """Return the options of a channel with TLS; a certificate cannot name a Unix socket, so its name is localhost."""
-    return (*CHANNEL_OPTIONS, ("grpc.default_authority", "localhost")) if address.startswith("unix") else CHANNEL_OPTIONS
+    name = endpoint.server_name or ("localhost" if endpoint.address.startswith("unix") else "")
+    options = (("grpc.default_authority", name), ("grpc.ssl_target_name_override", name)) if name else ()
+    return (*CHANNEL_OPTIONS, *options)
 
 
 def _with_token(metadata: Any, token: str) -> list[tuple[str, Any]]:
@@ -218,7 +221,8 @@ def _check_connection(endpoint: Endpoint) -> None:
             expected="host:port or unix:PATH",
             remedy="Correct the address.",
         )
-    problem = connection_problem(endpoint.address, endpoint.ca_certificate, endpoint.client_certificate, endpoint.client_key)
+    certificates = endpoint.ca_certificate, endpoint.client_certificate, endpoint.client_key
+    problem = connection_problem(endpoint.address, *certificates, endpoint.server_name)
     if problem is not None:
         raise local_failure(
             grpc.StatusCode.FAILED_PRECONDITION,
@@ -241,3 +245,7 @@ class _AsyncUnaryStream(_AsyncCall, grpc.aio.UnaryStreamClientInterceptor):  # t
 
 class _AsyncStreamUnary(_AsyncCall, grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
     intercept_stream_unary = _AsyncCall._call
+
+
+class _AsyncStreamStream(_AsyncCall, grpc.aio.StreamStreamClientInterceptor):  # type: ignore[misc]
+    intercept_stream_stream = _AsyncCall._call

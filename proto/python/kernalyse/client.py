@@ -355,6 +355,16 @@ class Client:
         status: messages.NodeStatus = self._call("AddNode", request).node
         return status
 
+    def create_join_token(self, use_count: int = 1, lifetime_s: float = 86_400.0) -> tuple[str, str]:
+        """Make a join token, and return it and its id.
+
+        Args:
+            use_count: how many profilers may join with it; 0: any number.
+            lifetime_s: until it ends; 0: it never does.
+        """
+        response = self._call("CreateJoinToken", messages.CreateJoinTokenRequest(use_count=use_count, lifetime_s=lifetime_s))
+        return response.join_token, response.token_id
+
     def remove_node(self, address: str) -> None:
         """Make the analyzer collect from a profiler no more; its runs stay."""
         self._call("RemoveNode", messages.RemoveNodeRequest(address=address))

@@ -29,7 +29,8 @@ def is_serving(endpoint: Endpoint) -> bool:
 
 def main(address: str, *tls_files: str) -> int:
     """Return the exit status."""
-    return int(not is_serving(Endpoint(address, "", *(Path(name).read_bytes() for name in tls_files))))
+    ca_certificate, certificate, key = (*(Path(name).read_bytes() for name in tls_files), None, None, None)[:3]
+    return int(not is_serving(Endpoint(address, "", ca_certificate, certificate, key)))
 
 
 if __name__ == "__main__":

@@ -53,13 +53,14 @@ def pair_problem(certificate: bytes | None, key: bytes | None) -> str | None:
 
 
 def connection_problem(
-    address: str, ca_certificate: bytes | None, client_certificate: bytes | None, client_key: bytes | None
+    address: str, ca_certificate: bytes | None, client_certificate: bytes | None, client_key: bytes | None, server_name: str = ""
 ) -> TlsProblem | None:
     """Connect once, and return why calls on such a connection would fail; None: TLS, or its absence, is in order.
 
     Args:
         address: "host:port" or "unix:PATH".
         ca_certificate, client_certificate, client_key: PEM. Without ca_certificate no TLS is intended.
+        server_name: that the service's certificate is for; empty: the address.
 
     Raises:
         OSError: nothing responds at the address.
@@ -75,9 +76,9 @@ def connection_problem(
     if client_certificate is not None and client_key is not None:
         _load_pair(context, client_certificate, client_key)
     try:
-        is_kept_open = _is_kept_open(address, context)
+        is_kept_open = _is_kept_open(address, context, server_name or _host(address))
     except ssl.SSLCertVerificationError as error:
-        return _certificate_problem(address, error)
+        return _certificate_problem(server_name or _host(address), error)
     except ssl.SSLError as error:
         if error.reason != "WRONG_VERSION_NUMBER":
             return None  # gRPC reports this one itself
@@ -96,12 +97,12 @@ def connection_problem(
     )
 
 
-def _certificate_problem(address: str, error: ssl.SSLCertVerificationError) -> TlsProblem:
+def _certificate_problem(server_name: str, error: ssl.SSLCertVerificationError) -> TlsProblem:
     reason = error.verify_message.rstrip(".")
     if error.verify_code in NAME_MISMATCH_CODES:
         return TlsProblem(
             f"a certificate for another name ({reason})",
-            f"one for {_host(address)}",
+            f"one for {server_name}",
             "Use a name of the certificate as the address, or give the service a certificate for this name (subjectAltName).",
         )
     if error.verify_code in DATE_CODES:
@@ -135,9 +136,9 @@ def _plain_problem(address: str) -> TlsProblem | None:
         return None
 
 
-def _is_kept_open(address: str, context: ssl.SSLContext) -> bool:
+def _is_kept_open(address: str, context: ssl.SSLContext, server_name: str) -> bool:
     """Return whether the service keeps the connection after the handshake; it checks the client certificate only at its end."""
-    with _connected(address) as connection, context.wrap_socket(connection, server_hostname=_host(address)) as tls:
+    with _connected(address) as connection, context.wrap_socket(connection, server_hostname=server_name) as tls:
         return _is_answered(tls)
 
 

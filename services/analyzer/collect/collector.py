@@ -71,7 +71,11 @@ class Collector:
         self._endpoint = endpoint
         self._retry_s = retry_s
         self._compactions: set[asyncio.Task[None]] = set()
-        self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
+        self.status = NodeStatus(
+            *(record.address, NodeHealth.CONNECTING, record.node),
+            origin=record.origin,
+            unreachable_since_time=record.unreachable_since_time,
+        )
         self.client: NodeClient | None = None
         self.first_attempt_done = asyncio.Event()
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
@@ -81,7 +85,7 @@ class Collector:
         pause_s = FIRST_RETRY_S
         try:
             while True:
-                self.client = NodeClient(self._endpoint)
+                self.client = NodeClient(self._endpoint, self._record.address)
                 begin_s = time.monotonic()
                 try:
                     await self._collect(self.client)
@@ -220,7 +224,12 @@ class Collector:
         task.add_done_callback(self._compactions.discard)
 
     async def _set_status(self, health: NodeHealth, problem: str) -> None:
-        before, status = self.status, NodeStatus(self._record.address, health, self._record.node, problem)
+        before, since = self.status, self._record.unreachable_since_time
+        if (health is NodeHealth.UNREACHABLE) != (since is not None):
+            since = None if since is not None else datetime.now(UTC)
+            self._record = replace(self._record, unreachable_since_time=since)
+            await asyncio.to_thread(self._store.nodes.put, self._record)
+        status = NodeStatus(self._record.address, health, self._record.node, problem, self._record.origin, since)
         self.first_attempt_done.set()
         if status == before:
             return

@@ -27,10 +27,15 @@ CLOSE_GRACE_S = 2.0
 
 
 class NodeClient:
-    """A client of one profiler, connected from construction to `close`."""
+    """A client of one profiler, connected from construction to `close`.
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.address = endpoint.address
+    Args:
+        endpoint: the profiler.
+        address: by which it is known; empty: that of the endpoint.
+    """
+
+    def __init__(self, endpoint: Endpoint, address: str = "") -> None:
+        self.address = address or endpoint.address
         self._channel = open_async_channel(endpoint)
         self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 

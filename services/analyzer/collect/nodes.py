@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from kernalyse.channel import is_address
@@ -17,15 +19,26 @@ from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
 from kernalyse.services.analyzer.store.repositories import NodeRecord, NodeSecret
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
-from kernalyse.services.core.model import Device, NodeHealth, NodeStatus, Run
+from kernalyse.services.core.model import Device, NodeHealth, NodeOrigin, NodeStatus, Run
 from kernalyse.services.core.rpc import Endpoint, is_local
 from kernalyse.tls import ca_problem, pair_problem
 
 FIRST_ANSWER_TIMEOUT_S: Final = 5.0
+MAX_LOOK_INTERVAL_S: Final = 60.0
+"""Between looks for nodes that are gone for good."""
+
+logger = logging.getLogger(__name__)
 
 
 class Nodes:
-    """One collector per node, from `start` or `add` on until `remove` or `stop`."""
+    """One collector per node, from `start` or `add` on until `remove` or `stop`.
+
+    Args:
+        retry_s: between attempts to reach a node.
+        is_insecure_allowed: nodes on other machines need no TLS.
+        tunnel_target: returns where to connect to for a node that comes by a tunnel, by its address.
+        forget_after_s: how long a node that came by itself may be gone; None: for ever.
+    """
 
     def __init__(
         self,
@@ -36,7 +49,12 @@ class Nodes:
         *,
         retry_s: float,
         is_insecure_allowed: bool,
+        tunnel_target: Callable[[str], str] = lambda address: address,
+        forget_after_s: float | None = None,
     ) -> None:
+        self._tunnel_target = tunnel_target
+        self._forget_after_s = forget_after_s
+        self._leaving: asyncio.Task[None] | None = None
         self._store = store
         self._run_subscriptions = run_subscriptions
         self._node_subscriptions = node_subscriptions
@@ -54,19 +72,33 @@ class Nodes:
         for record in await asyncio.to_thread(self._store.nodes.all):
             secret = await asyncio.to_thread(self._store.secrets.secret, record.address)
             client_key = None if secret.client_key is None else secret.client_key.encode("latin-1")
-            self._collect(record, Endpoint(record.address, secret.token, record.ca_certificate, record.client_certificate, client_key))
+            target = self._tunnel_target(record.address) if record.origin is NodeOrigin.TUNNEL else record.address
+            certificates = record.ca_certificate, record.client_certificate, client_key
+            self._collect(record, Endpoint(target, secret.token, *certificates, record.server_name))
+        if self._forget_after_s is not None:
+            self._leaving = asyncio.create_task(self._forget_those_gone(self._forget_after_s))
 
     async def stop(self) -> None:
         """Stop collecting. Commits stay; everything else is collected again after the next start."""
+        if self._leaving is not None:
+            self._leaving.cancel()
         for address in list(self._tasks):
             await self._end(address)
         await self._trace_fetcher.close()
         await asyncio.gather(*self._compactions)
 
-    async def add(self, endpoint: Endpoint) -> NodeStatus:
+    async def add(
+        self, endpoint: Endpoint, origin: NodeOrigin = NodeOrigin.ADDED, *, address: str = "", replaced_node_id: str = ""
+    ) -> NodeStatus:
         """Start collecting from a node that answers, and return its status.
 
         A node that has moved to a new address, or has a new token, replaces its earlier entry.
+
+        Args:
+            endpoint: the node.
+            origin: how it has become known.
+            address: by which it is known from now on; empty: that of the endpoint.
+            replaced_node_id: the node that comes again, and is replaced although it answers; empty: none.
 
         Raises:
             InvalidRequestError: the address or a certificate cannot be used.
@@ -76,7 +108,8 @@ class Nodes:
             UnauthenticatedError: the node rejects the token.
         """
         self._check(endpoint)
-        client = NodeClient(endpoint)
+        address = address or endpoint.address
+        client = NodeClient(endpoint, address)
         try:
             node = await client.describe(FIRST_ANSWER_TIMEOUT_S)
         finally:
@@ -84,21 +117,23 @@ class Nodes:
         known = [
             status
             for status in self.statuses()
-            if status.address == endpoint.address or (status.node is not None and status.node.node_id == node.node_id)
+            if status.address == address or (status.node is not None and status.node.node_id == node.node_id)
         ]
         for status in known:
-            if status.health is NodeHealth.SERVING:
+            is_itself = status.node is not None and status.node.node_id == replaced_node_id
+            if status.health is NodeHealth.SERVING and not is_itself:
                 raise NodeExistsError(
-                    f"node {node.node_id} at {endpoint.address}",
+                    f"node {node.node_id} at {address}",
                     found=f"it is collected from at {status.address}",
                     expected="a node that is not known yet",
                     remedy="Remove it first to add it with another address or token.",
                 )
         for status in known:
             await self._forget(status.address)
-        record = NodeRecord(endpoint.address, node, endpoint.ca_certificate, endpoint.client_certificate)
+        certificates = endpoint.ca_certificate, endpoint.client_certificate
+        record = NodeRecord(address, node, *certificates, origin=origin, server_name=endpoint.server_name)
         secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
-        await asyncio.to_thread(self._store.secrets.put, endpoint.address, secret)
+        await asyncio.to_thread(self._store.secrets.put, address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
         status = self._collect(record, endpoint).status
         self._node_subscriptions.publish(nodes=[status])
@@ -114,6 +149,17 @@ class Nodes:
                 remedy="List the nodes.",
             )
         await self._forget(address)
+
+    async def _forget_those_gone(self, after_s: float) -> None:
+        """Forget nodes that came by themselves and have not answered for that long; their runs stay. Without end."""
+        while True:
+            await asyncio.sleep(min(after_s / 4, MAX_LOOK_INTERVAL_S))
+            now = datetime.now(UTC)
+            for status in self.statuses():
+                since, is_own = status.unreachable_since_time, status.origin in (NodeOrigin.JOINED, NodeOrigin.TUNNEL)
+                if is_own and since is not None and (now - since).total_seconds() > after_s:
+                    logger.info("Node %s is forgotten: it has been gone since %s.", status.address, since.isoformat(timespec="seconds"))
+                    await self._forget(status.address)
 
     def statuses(self) -> Sequence[NodeStatus]:
         """Return the status of every node, in order of address."""

@@ -34,6 +34,9 @@ nodes: Final = sa.Table(
     sa.Column("ca_certificate", sa.LargeBinary),
     sa.Column("node", sa.LargeBinary, nullable=False),  # serialized Node, as it last described itself
     sa.Column("client_certificate", sa.LargeBinary),
+    sa.Column("origin", sa.Text),  # null: stored by a version that knew of no other than ADDED
+    sa.Column("server_name", sa.Text),  # that its certificate is for; null: its address
+    sa.Column("unreachable_since_unix_ns", sa.BigInteger),  # null: it answered last
 )
 
 cursors: Final = sa.Table(

@@ -24,11 +24,11 @@ from kernalyse.services.analyzer.store.database import (
     runs,
     traces,
 )
-from kernalyse.services.analyzer.tables.event_rows import unix_ns
+from kernalyse.services.analyzer.tables.event_rows import time_from_unix_ns, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.disturbance import is_busy
 from kernalyse.services.core.errors import InvalidSettingError, RunLostError, RunNotFinishedError, RunNotFoundError
-from kernalyse.services.core.model import Ceiling, Device, Node, Run, RunError, RunEvent, RunState, Thresholds, TraceStored
+from kernalyse.services.core.model import Ceiling, Device, Node, NodeOrigin, Run, RunError, RunEvent, RunState, Thresholds, TraceStored
 
 # ---------------------------------------------------------------- runs
 
@@ -275,6 +275,9 @@ class NodeRecord:
     node: Node
     ca_certificate: bytes | None = None
     client_certificate: bytes | None = None
+    origin: NodeOrigin = NodeOrigin.ADDED
+    server_name: str = ""  # that its certificate is for; empty: its address
+    unreachable_since_time: datetime | None = None
 
 
 class NodeRecords:
@@ -287,7 +290,15 @@ class NodeRecords:
         """Return every node, in order of address."""
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(nodes).order_by(nodes.c.address)).all()
-        return [NodeRecord(row.address, protobuf.decode_bytes(row.node, Node), row.ca_certificate, row.client_certificate) for row in rows]
+        return [
+            NodeRecord(
+                *(row.address, protobuf.decode_bytes(row.node, Node), row.ca_certificate, row.client_certificate),
+                origin=NodeOrigin(row.origin or NodeOrigin.ADDED),
+                server_name=row.server_name or "",
+                unreachable_since_time=time_from_unix_ns(row.unreachable_since_unix_ns),
+            )
+            for row in rows
+        ]
 
     def put(self, record: NodeRecord) -> None:
         """Insert the node, or replace the one of the same address."""
@@ -297,6 +308,9 @@ class NodeRecords:
             "ca_certificate": record.ca_certificate,
             "client_certificate": record.client_certificate,
             "node": protobuf.encode_bytes(record.node),
+            "origin": str(record.origin),
+            "server_name": record.server_name,
+            "unreachable_since_unix_ns": unix_ns(record.unreachable_since_time),
         }
         with self._database.writing() as connection:
             connection.execute(sa.insert(nodes).prefix_with("OR REPLACE"), values)

@@ -49,6 +49,16 @@ class NodeHealth(StrEnum):
     UNREACHABLE = "UNREACHABLE"
 
 
+class NodeOrigin(StrEnum):
+    """How a node has become known."""
+
+    ADDED = "ADDED"
+    JOINED = "JOINED"
+    TUNNEL = "TUNNEL"
+    FILE = "FILE"
+    DNS = "DNS"
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of a node, as its runtime describes it."""
@@ -176,6 +186,8 @@ class NodeStatus:
     health: NodeHealth
     node: Node | None = None  # as it last described itself
     problem: str = ""  # why it is unreachable
+    origin: NodeOrigin = NodeOrigin.ADDED
+    unreachable_since_time: datetime | None = None  # None: it answers, or has not been tried
 
     @property
     def collecting_problem(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import panel as pn
@@ -11,7 +12,7 @@ import param
 from markupsafe import Markup
 
 from kernalyse.services.core.errors import KernalyseError
-from kernalyse.services.core.model import Node, NodeHealth, NodeStatus, RunState
+from kernalyse.services.core.model import Node, NodeHealth, NodeOrigin, NodeStatus, RunState
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.components.base import Component, Confirmation, Text, card, field, flow, html, joined
 from kernalyse.services.ui.data.client import AnalyzerClient
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 
 HEALTH_WORDS: Final = {NodeHealth.SERVING: "serving", NodeHealth.CONNECTING: "connecting", NodeHealth.UNREACHABLE: "unreachable"}
+ORIGIN_WORDS: Final = {
+    NodeOrigin.ADDED: "was added",
+    NodeOrigin.JOINED: "joined",
+    NodeOrigin.TUNNEL: "joined, by a tunnel",
+    NodeOrigin.FILE: "stands in nodes_file",
+    NodeOrigin.DNS: "was found in DNS",
+}
 STATES: Final = {NodeHealth.SERVING: "succeeded", NodeHealth.CONNECTING: "queued", NodeHealth.UNREACHABLE: "failed"}
 ROW: Final = (
     '<li><a class="run-row{}" href="{}"{}><span class="run-title">{}</span><span class="run-sub">{}</span>'
@@ -88,8 +96,17 @@ class NodeList(NodePart):
             node.hostname if node else status.address,
             sub,
             STATES[status.health],
-            HEALTH_WORDS[status.health],
+            health_words(status),
         )
+
+
+def health_words(status: NodeStatus) -> str:
+    """Return whether the node answers, or since when it is gone, in UTC."""
+    since = status.unreachable_since_time
+    if status.health is not NodeHealth.UNREACHABLE or since is None:
+        return HEALTH_WORDS[status.health]
+    is_today = since.date() == datetime.now(UTC).date()
+    return f"gone since {since.strftime('%H:%M' if is_today else '%Y-%m-%d %H:%M')}"
 
 
 class NewNode(param.Parameterized):
@@ -204,10 +221,12 @@ class NodeFacts(NodePart):
             return
         node, is_serving = status.node, status.health is NodeHealth.SERVING
         name = node.hostname if node else status.address
-        self._head.show(html('<h1>{}</h1> <span class="state {}">{}</span>', name, STATES[status.health], HEALTH_WORDS[status.health]))
+        self._head.show(html('<h1>{}</h1> <span class="state {}">{}</span>', name, STATES[status.health], health_words(status)))
         problem = status.collecting_problem
         told = html('<p class="problem block" role="alert">{}</p>', problem) if problem else Markup("")
-        facts: list[tuple[str, object]] = [("Address", status.address)]
+        facts: list[tuple[str, object]] = [("Address", status.address), ("This node", ORIGIN_WORDS[status.origin])]
+        if not is_serving and status.unreachable_since_time is not None:
+            facts.append(("Gone since", theme.moment(int(status.unreachable_since_time.timestamp() * 1e9)) + " UTC"))
         if node is not None:
             up = theme.span(time.time() - node.start_time.timestamp()) if is_serving else ""
             backends = sorted({str(backend).lower() for device in node.devices for backend in device.backends})
@@ -296,7 +315,7 @@ def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, An
         cards.append(
             {
                 "name": node.hostname if node else status.address,
-                "health": status.health.value,
+                "health": health_words(status),
                 "is_serving": status.health is NodeHealth.SERVING,
                 "problem": status.collecting_problem,
                 "devices": [{"name": device.name, "device_id": device.device_id} for device in node.devices] if node else [],
@@ -313,7 +332,7 @@ def _node(node: dict[str, Any]) -> Markup:
         '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span><strong>{}</strong>'
         '<span class="note">{}</span></div>'
     )
-    parts = [html(head, dot, node["name"], node["health"].lower())]
+    parts = [html(head, dot, node["name"], node["health"])]
     if node["problem"]:
         parts.append(html('<p class="problem">{}</p>', node["problem"]))
     parts += [html('<div class="note" title="{1}">{0} · {1}</div>', device["device_id"], device["name"]) for device in node["devices"]]

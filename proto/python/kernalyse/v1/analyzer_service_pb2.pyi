@@ -21,6 +21,15 @@ class NodeHealth(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NODE_HEALTH_SERVING: _ClassVar[NodeHealth]
     NODE_HEALTH_UNREACHABLE: _ClassVar[NodeHealth]
 
+class NodeOrigin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NODE_ORIGIN_UNSPECIFIED: _ClassVar[NodeOrigin]
+    NODE_ORIGIN_ADDED: _ClassVar[NodeOrigin]
+    NODE_ORIGIN_JOINED: _ClassVar[NodeOrigin]
+    NODE_ORIGIN_TUNNEL: _ClassVar[NodeOrigin]
+    NODE_ORIGIN_FILE: _ClassVar[NodeOrigin]
+    NODE_ORIGIN_DNS: _ClassVar[NodeOrigin]
+
 class ImportStage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     IMPORT_STAGE_UNSPECIFIED: _ClassVar[ImportStage]
@@ -31,22 +40,94 @@ NODE_HEALTH_UNSPECIFIED: NodeHealth
 NODE_HEALTH_CONNECTING: NodeHealth
 NODE_HEALTH_SERVING: NodeHealth
 NODE_HEALTH_UNREACHABLE: NodeHealth
+NODE_ORIGIN_UNSPECIFIED: NodeOrigin
+NODE_ORIGIN_ADDED: NodeOrigin
+NODE_ORIGIN_JOINED: NodeOrigin
+NODE_ORIGIN_TUNNEL: NodeOrigin
+NODE_ORIGIN_FILE: NodeOrigin
+NODE_ORIGIN_DNS: NodeOrigin
 IMPORT_STAGE_UNSPECIFIED: ImportStage
 IMPORT_STAGE_RECEIVING: ImportStage
 IMPORT_STAGE_READING: ImportStage
 IMPORT_STAGE_STORING: ImportStage
 
 class NodeStatus(_message.Message):
-    __slots__ = ("address", "health", "node", "problem")
+    __slots__ = ("address", "health", "node", "problem", "origin", "unreachable_since_time")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_SINCE_TIME_FIELD_NUMBER: _ClassVar[int]
     address: str
     health: NodeHealth
     node: _device_pb2.Node
     problem: str
-    def __init__(self, address: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
+    origin: NodeOrigin
+    unreachable_since_time: _timestamp_pb2.Timestamp
+    def __init__(self, address: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., problem: _Optional[str] = ..., origin: _Optional[_Union[NodeOrigin, str]] = ..., unreachable_since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CreateJoinTokenRequest(_message.Message):
+    __slots__ = ("use_count", "lifetime_s")
+    USE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LIFETIME_S_FIELD_NUMBER: _ClassVar[int]
+    use_count: int
+    lifetime_s: float
+    def __init__(self, use_count: _Optional[int] = ..., lifetime_s: _Optional[float] = ...) -> None: ...
+
+class CreateJoinTokenResponse(_message.Message):
+    __slots__ = ("join_token", "token_id")
+    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    join_token: str
+    token_id: str
+    def __init__(self, join_token: _Optional[str] = ..., token_id: _Optional[str] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("node", "address", "token", "ca_certificate")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CA_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    node: _device_pb2.Node
+    address: str
+    token: str
+    ca_certificate: bytes
+    def __init__(self, node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., address: _Optional[str] = ..., token: _Optional[str] = ..., ca_certificate: _Optional[bytes] = ...) -> None: ...
+
+class JoinResponse(_message.Message):
+    __slots__ = ("node", "node_token", "certificates")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    node: NodeStatus
+    node_token: str
+    certificates: bytes
+    def __init__(self, node: _Optional[_Union[NodeStatus, _Mapping]] = ..., node_token: _Optional[str] = ..., certificates: _Optional[bytes] = ...) -> None: ...
+
+class TunnelBytes(_message.Message):
+    __slots__ = ("connection", "data")
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    connection: int
+    data: bytes
+    def __init__(self, connection: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class TunnelRequest(_message.Message):
+    __slots__ = ("join", "bytes")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    join: JoinRequest
+    bytes: TunnelBytes
+    def __init__(self, join: _Optional[_Union[JoinRequest, _Mapping]] = ..., bytes: _Optional[_Union[TunnelBytes, _Mapping]] = ...) -> None: ...
+
+class TunnelResponse(_message.Message):
+    __slots__ = ("joined", "bytes")
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    joined: JoinResponse
+    bytes: TunnelBytes
+    def __init__(self, joined: _Optional[_Union[JoinResponse, _Mapping]] = ..., bytes: _Optional[_Union[TunnelBytes, _Mapping]] = ...) -> None: ...
 
 class AddNodeRequest(_message.Message):
     __slots__ = ("address", "token", "ca_certificate", "client_certificate", "client_key")

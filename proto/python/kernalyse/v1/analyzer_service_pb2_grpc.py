@@ -52,6 +52,21 @@ class AnalyzerServiceStub:
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeRequest.SerializeToString,
                 response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeResponse.FromString,
                 _registered_method=True)
+        self.CreateJoinToken = channel.unary_unary(
+                '/kernalyse.v1.AnalyzerService/CreateJoinToken',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CreateJoinTokenRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CreateJoinTokenResponse.FromString,
+                _registered_method=True)
+        self.Join = channel.unary_unary(
+                '/kernalyse.v1.AnalyzerService/Join',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.JoinRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.JoinResponse.FromString,
+                _registered_method=True)
+        self.Tunnel = channel.stream_stream(
+                '/kernalyse.v1.AnalyzerService/Tunnel',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.TunnelRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.TunnelResponse.FromString,
+                _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/kernalyse.v1.AnalyzerService/ListNodes',
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ListNodesRequest.SerializeToString,
@@ -184,6 +199,33 @@ class AnalyzerServiceServicer:
     def AddNode(self, request, context):
         """Connects to a profiler and collects from it from now on, over restarts too.
         Reasons: INVALID_REQUEST (address, certificate), NODE_EXISTS, NODE_UNREACHABLE, TLS_HANDSHAKE_FAILED, WRONG_TOKEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateJoinToken(self, request, context):
+        """Makes a join token, whose holder's profilers may join until it has ended or is used up.
+        Reasons: INVALID_REQUEST (use_count, lifetime_s).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Join(self, request, context):
+        """For profilers: has the analyzer collect from the caller, after it has called the caller at its address. The caller shows a
+        join token, or the node token that it was given when it joined before.
+        Reasons: WRONG_TOKEN (used up, ended), INVALID_REQUEST (address, certificate), NODE_EXISTS (another of that name is there),
+        NODE_UNREACHABLE (from the analyzer), TLS_HANDSHAKE_FAILED, FORBIDDEN (a node token of another node).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tunnel(self, request_iterator, context):
+        """The same for a profiler that nobody can call: the analyzer's calls go through this stream, as the bytes of connections. The
+        first request is a JoinRequest without address; its answer comes once the analyzer has called the profiler through the
+        stream. The reasons are Join's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -369,6 +411,21 @@ def add_AnalyzerServiceServicer_to_server(servicer, server):
                     servicer.AddNode,
                     request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeRequest.FromString,
                     response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeResponse.SerializeToString,
+            ),
+            'CreateJoinToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateJoinToken,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CreateJoinTokenRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CreateJoinTokenResponse.SerializeToString,
+            ),
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.JoinRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.JoinResponse.SerializeToString,
+            ),
+            'Tunnel': grpc.stream_stream_rpc_method_handler(
+                    servicer.Tunnel,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.TunnelRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.TunnelResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -560,6 +617,87 @@ class AnalyzerService:
             '/kernalyse.v1.AnalyzerService/AddNode',
             kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeRequest.SerializeToString,
             kernalyse_dot_v1_dot_analyzer__service__pb2.AddNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateJoinToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/CreateJoinToken',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.CreateJoinTokenRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.CreateJoinTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/Join',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.JoinRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.JoinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tunnel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/kernalyse.v1.AnalyzerService/Tunnel',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.TunnelRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.TunnelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -374,11 +374,22 @@ SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, Analyze
 __all__ = ["Announcement", "advertised", "find_service"]
 
 
+def _on_this_machine(address: str) -> str:
+    """Return where programs of this machine find a service that listens on all of its addresses."""
+    host, _, port = address.rpartition(":")
+    return f"localhost:{port}" if host in ("0.0.0.0", "[::]") else address
+
+
 @contextmanager
 def advertised(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
     """Write the file while the block runs, and remove it afterwards unless another service has replaced it."""
     own = Announcement(
-        service, address, os.getpid(), start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file)
+        service,
+        _on_this_machine(address),
+        os.getpid(),
+        start_ticks(os.getpid()) or 0,
+        str(token_file),
+        None if ca_file is None else str(ca_file),
     )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -193,7 +193,7 @@ async def test_nobody_there_is_unavailable(socket: str) -> None:
 @pytest.mark.parametrize("token", ["", "a token", TOKEN + "x"])
 async def test_a_wrong_token_is_refused_by_unary_and_streaming_methods(socket: str, token: str) -> None:
     async with serving(socket) as address, stub_of(address, token) as stub:
-        with pytest.raises(UnauthenticatedError, match="no token|not known here"), translated_errors():
+        with pytest.raises(UnauthenticatedError, match=r"no token|not known here"), translated_errors():
             await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
         received: list[int] = []
         with pytest.raises(UnauthenticatedError):
@@ -216,7 +216,7 @@ def raw_channel(address: str) -> Any:
 async def test_a_call_without_the_token_is_refused_before_its_first_message(socket: str, method: str) -> None:
     async with serving(socket) as address, raw_channel(address) as channel:
         call = channel.stream_stream(f"/kernalyse.v1.{method}")(timeout=10)
-        with pytest.raises(UnauthenticatedError, match="no token|not known here"), translated_errors():
+        with pytest.raises(UnauthenticatedError, match=r"no token|not known here"), translated_errors():
             await call.read()
 
 

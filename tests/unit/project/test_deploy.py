@@ -141,7 +141,7 @@ def test_kubernetes_objects_refer_to_what_they_have() -> None:
         if manifest["kind"] != "Job":  # the cluster makes the selector of a Job
             assert manifest["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
         volumes = {volume["name"] for volume in template["spec"]["volumes"]}
-        for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
+        for container in (*template["spec"].get("initContainers", []), *template["spec"]["containers"]):
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, container["name"]
     for service in (manifest for manifest in kubernetes_objects() if manifest["kind"] == "Service"):
         selector = service["spec"]["selector"].items()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,13 +55,19 @@ class ServiceProcesses:
     python: str = sys.executable
     started: list[ServiceProcess] = field(default_factory=list)
 
-    def start(self, service: str, *arguments: str, address: str | None = None) -> ServiceProcess:
-        """Starts one and waits until it serves. address: by default a Unix socket, for the dashboard a free port."""
+    def start(self, service: str, *arguments: str, address: str | None = None, host: Sequence[str] = ()) -> ServiceProcess:
+        """Starts one and waits until it serves.
+
+        Args:
+            address: by default a Unix socket, for the dashboard a free port.
+            host: command that it runs under, as of a namespace.
+        """
         run_directory = self.directory / "run"
         announcement_path = run_directory / f"{service}-{len(self.started)}.json"
         log_path = self.directory / f"{service}-{len(self.started)}.log"
         chosen = address or ("127.0.0.1:0" if service == "ui" else f"unix:{run_directory}/{service}.sock")
         command = [
+            *host,
             self.python,
             "-P",
             "-m",

@@ -19,7 +19,7 @@ from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
 from kernalyse.services.analyzer.store.repositories import NodeRecord, NodeSecret
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
-from kernalyse.services.core.model import Device, NodeHealth, NodeOrigin, NodeStatus, Run
+from kernalyse.services.core.model import Device, Node, NodeHealth, NodeOrigin, NodeStatus, Run
 from kernalyse.services.core.rpc import Endpoint, is_local
 from kernalyse.tls import ca_problem, pair_problem
 
@@ -55,6 +55,7 @@ class Nodes:
         self._tunnel_target = tunnel_target
         self._forget_after_s = forget_after_s
         self._leaving: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()  # of which nodes there are
         self._store = store
         self._run_subscriptions = run_subscriptions
         self._node_subscriptions = node_subscriptions
@@ -114,6 +115,13 @@ class Nodes:
             node = await client.describe(FIRST_ANSWER_TIMEOUT_S)
         finally:
             await client.close()
+        async with self._changing:
+            status = await self._add(node, endpoint, origin, address, replaced_node_id)
+        self._node_subscriptions.publish(nodes=[status])
+        return status
+
+    async def _add(self, node: Node, endpoint: Endpoint, origin: NodeOrigin, address: str, replaced_node_id: str) -> NodeStatus:
+        """Collect from the node in the place of what is known of it. Raises NodeExistsError."""
         known = [
             status
             for status in self.statuses()
@@ -135,20 +143,19 @@ class Nodes:
         secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
         await asyncio.to_thread(self._store.secrets.put, address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
-        status = self._collect(record, endpoint).status
-        self._node_subscriptions.publish(nodes=[status])
-        return status
+        return self._collect(record, endpoint).status
 
     async def remove(self, address: str) -> None:
         """Stop collecting from the node; its runs stay. Raises NodeNotFoundError."""
-        if address not in self._collectors:
-            raise NodeNotFoundError(
-                f"node at {address!r}",
-                found="no such node",
-                expected=f"one of {', '.join(self._collectors) or 'none: there is no node'}",
-                remedy="List the nodes.",
-            )
-        await self._forget(address)
+        async with self._changing:
+            if address not in self._collectors:
+                raise NodeNotFoundError(
+                    f"node at {address!r}",
+                    found="no such node",
+                    expected=f"one of {', '.join(self._collectors) or 'none: there is no node'}",
+                    remedy="List the nodes.",
+                )
+            await self._forget(address)
 
     async def _forget_those_gone(self, after_s: float) -> None:
         """Forget nodes that came by themselves and have not answered for that long; their runs stay. Without end."""
@@ -159,7 +166,8 @@ class Nodes:
                 since, is_own = status.unreachable_since_time, status.origin in (NodeOrigin.JOINED, NodeOrigin.TUNNEL)
                 if is_own and since is not None and (now - since).total_seconds() > after_s:
                     logger.info("Node %s is forgotten: it has been gone since %s.", status.address, since.isoformat(timespec="seconds"))
-                    await self._forget(status.address)
+                    with suppress(NodeNotFoundError):
+                        await self.remove(status.address)
 
     def statuses(self) -> Sequence[NodeStatus]:
         """Return the status of every node, in order of address."""

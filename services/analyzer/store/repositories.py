@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
@@ -528,6 +529,7 @@ class NodeSecrets:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()  # nodes come at the same time
 
     def secret(self, address: str) -> NodeSecret:
         """Return the node's secret; an empty token if none is stored.
@@ -538,11 +540,13 @@ class NodeSecrets:
 
     def put(self, address: str, secret: NodeSecret) -> None:
         """Store the secret of a node. Raises OSError."""
-        self._write(self._read() | {address: secret})
+        with self._lock:
+            self._write(self._read() | {address: secret})
 
     def delete(self, address: str) -> None:
         """Delete the secret of a node."""
-        self._write({known: secret for known, secret in self._read().items() if known != address})
+        with self._lock:
+            self._write({known: secret for known, secret in self._read().items() if known != address})
 
     def _read(self) -> dict[str, NodeSecret]:
         try:

@@ -1,8 +1,8 @@
 """Connections within a stream: how an analyzer calls a profiler that only makes connections and takes none.
 
 Each end has one `TunnelEnd`. The analyzer's takes connections of its own clients, gives each a number and sends their bytes;
-the profiler's opens a connection to its own service for each new number, when its first bytes arrive. What travels is HTTP/2 of gRPC as it is, so that
-every call works as it does without a tunnel.
+the profiler's opens a connection to its own service for each new number, when its first bytes arrive. What travels is HTTP/2
+of gRPC as it is, so that every call works as it does without a tunnel.
 """
 
 from __future__ import annotations

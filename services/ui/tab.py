@@ -66,11 +66,16 @@ class UpdatePace:
     def __init__(self, min_interval_s: float) -> None:
         self._min_interval_s = min_interval_s
         self._cost_s = 0.0
-        self.session_count = 0
+        self.tabs: set[Tab] = set()
 
     def record(self, cost_s: float) -> None:
         """Take in what one update took: the pace slows down before a queue builds up."""
         self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
+
+    @property
+    def session_count(self) -> int:
+        """Return how many tabs somebody looks at: one that was closed lasts for a while, and costs nothing."""
+        return sum(tab.is_served for tab in self.tabs)
 
     @property
     def interval_s(self) -> float:
@@ -234,6 +239,7 @@ class Tab:
         self._loop = asyncio.get_running_loop()
         self._last_update_time = 0.0
         self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None  # of what is scheduled; None: it has begun
         self._has_news = False
         self._is_closed = False
         self._fault = ""  # of the page that is shown
@@ -258,7 +264,7 @@ class Tab:
         self.browser.param.watch(self._acknowledged, "acknowledged")
         self.browser.param.watch(self._recolored, "theme")
         self.browser.param.watch(lambda event: self.context.find_drafts(event.new), "found_drafts")
-        pace.session_count += 1
+        pace.tabs.add(self)
         document.on_session_destroyed(self._closed)
 
     def _template(self) -> pn.Template:
@@ -316,18 +322,25 @@ class Tab:
     def wake(self) -> None:
         """Bring the page up to date soon: there may be something new. On the server's loop."""
         self._has_news = True
-        if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
+        is_waited_for = bool(self._wanted) or self._is_made_only or self.browser.acknowledged < 0
+        if self._is_closed or (self._is_scheduled and (self._timer is None or not is_waited_for)) or self._owes_acknowledgements():
             return
+        if self._timer is not None:
+            self._timer.cancel()  # it would be later
         self._is_scheduled = True
-        interval_s = 0.0 if self._wanted or self._is_made_only or self.browser.acknowledged < 0 else self._pace.interval_s
-        delay_s = self._last_update_time + interval_s - self._loop.time()
-        self._loop.call_later(max(0.0, delay_s), self._enter_document)
+        interval_s = 0.0 if is_waited_for else self._pace.interval_s
+        self._timer = self._loop.call_at(self._last_update_time + interval_s, self._enter_document)
 
     def _owes_acknowledgements(self) -> bool:
         """Return whether the browser has to catch up first. What comes before it asks for the document is in it from the first."""
         if self.browser.acknowledged < 0:
             return self._is_connected()
         return self.browser.sent - self.browser.acknowledged >= MAX_UNACKNOWLEDGED
+
+    @property
+    def is_served(self) -> bool:
+        """Whether somebody looks at it, or is about to."""
+        return self._is_connected() or self.is_opening
 
     @property
     def is_opening(self) -> bool:
@@ -343,6 +356,7 @@ class Tab:
             self.wake()
 
     def _enter_document(self) -> None:
+        self._timer = None
         if not self._is_closed:
             self.document.add_next_tick_callback(self._update)  # type: ignore[arg-type]  # Bokeh awaits it
 
@@ -353,9 +367,10 @@ class Tab:
             return
         self._has_news = False
         self._last_update_time = self._loop.time()
+        is_page_due = self._is_page_due()
         # What wakes a tab may be news that another has asked for. Held together, all changes travel as one message. Bokeh walks through
         # the models of a document whenever one comes or goes, and once after a freeze: that pays where a page is made or changed.
-        with set_curdoc(self.document), pn.io.hold(self.document, freeze=self._is_page_due()):
+        with set_curdoc(self.document), pn.io.hold(self.document, freeze=is_page_due):
             if self._end:
                 self._close()
                 for place in self.places.values():
@@ -367,7 +382,8 @@ class Tab:
             self._show_page()
             # Inputs that the browser has not drawn yet cannot be changed: it is waited for.
             self.browser.sent += MAX_UNACKNOWLEDGED if self.context.has_new_inputs else 1
-        self._pace.record(self._loop.time() - self._last_update_time)
+        if not is_page_due:
+            self._pace.record(self._loop.time() - self._last_update_time)
 
     def _is_page_due(self) -> bool:
         """Return whether the next update makes or changes a page, not only what a page shows."""
@@ -454,7 +470,7 @@ class Tab:
         if self._is_closed:
             return
         self._is_closed = True
-        self._pace.session_count -= 1
+        self._pace.tabs.discard(self)
         self._close_pages()
         self.context.close()
         self._on_close(self)

@@ -301,6 +301,33 @@ async def test_a_page_that_cannot_be_brought_up_to_date_says_so(monkeypatch: pyt
     assert pace.session_count == 1
 
 
+async def test_what_somebody_waits_for_does_not_wait_for_the_next_update_of_a_busy_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace, document = UpdatePace(0.0), Document()
+    with set_curdoc(document):
+        tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, lambda _tab: None)
+    tab.browser.sent = tab.browser.acknowledged = 3
+    monkeypatch.setattr(Tab, "is_served", True)
+    for _ in range(100):
+        pace.record(60.0)
+    tab.wake()
+    await asyncio.sleep(0.05)
+    assert not document.session_callbacks  # in a minute
+    tab.browser.visited = ["/roofline?runs=t", 1]
+    await asyncio.sleep(0.05)
+    assert len(document.session_callbacks) == 1
+
+
+async def test_tabs_that_nobody_looks_at_slow_nobody_down() -> None:
+    pace = UpdatePace(0.0)
+    for _ in range(100):
+        pace.record(0.1)
+    with set_curdoc(document := Document()):
+        tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, lambda _tab: None)
+    assert pace.interval_s > 0  # it is about to be looked at
+    tab.browser.acknowledged = 0
+    assert pace.interval_s == 0
+
+
 async def test_a_tab_whose_person_may_see_it_no_longer_shows_the_way_to_sign_in_alone() -> None:
     pace, document = UpdatePace(0.0), Document()
     closed: list[Tab] = []

@@ -305,8 +305,8 @@ async def test_what_somebody_waits_for_does_not_wait_for_the_next_update_of_a_bu
     pace, document = UpdatePace(0.0), Document()
     with set_curdoc(document):
         tab = Tab(document, Client(TRACE), "live", {"runs": "t"}, pace, lambda _tab: None)
-    tab.browser.sent = tab.browser.acknowledged = 3
     monkeypatch.setattr(Tab, "is_served", True)
+    await drawn(tab)
     for _ in range(100):
         pace.record(60.0)
     tab.wake()
@@ -315,6 +315,15 @@ async def test_what_somebody_waits_for_does_not_wait_for_the_next_update_of_a_bu
     tab.browser.visited = ["/roofline?runs=t", 1]
     await asyncio.sleep(0.05)
     assert len(document.session_callbacks) == 1
+
+
+async def drawn(tab: Tab) -> None:
+    """Until the browser has drawn all that there is."""
+    for _ in range(20):
+        await asyncio.sleep(0.02)
+        for callback in list(tab.document.session_callbacks):
+            await cast(Any, callback.callback)()
+        tab.browser.acknowledged = tab.browser.sent
 
 
 async def test_tabs_that_nobody_looks_at_slow_nobody_down() -> None:

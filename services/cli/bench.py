@@ -8,6 +8,7 @@ import typer
 
 from kernalyse.services.cli import options
 from kernalyse.services.cli.options import Server, with_server_options
+from kernalyse.services.core.errors import UsageError
 
 
 @with_server_options
@@ -49,6 +50,7 @@ def bench(
     backend: options.BackendOption = options.BackendChoice.AUTO,
     device: options.DeviceOption = None,
     node: options.NodeOption = "",
+    on: options.OnOption = "",
     json_path: options.JsonOption = None,
     title: options.TitleOption = "",
     *,
@@ -56,9 +58,12 @@ def bench(
 ) -> None:
     """Measure kernels: live progress, then a table and the best configurations.
 
+    With --on the whole sweep is measured on each of several devices at the same time, and each is compared with the first.
+
     Status 1: the run, a configuration or a verification failed.
     """
     from kernalyse.services.cli.bench_request import KernelOptions, SweepRequest, build_sweep
+    from kernalyse.services.cli.many_devices import measure_on, targets_of
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import follow_and_show
     from kernalyse.services.cli.session import analyzer_session, checkout_revision
@@ -122,7 +127,14 @@ def bench(
     for notice in built.notices:
         console.print(notice, markup=False, highlight=False)
     spec = RunSpec(built.sweep, title=title, revision=checkout_revision(Path.cwd()))
+    if on and (node or device):
+        raise UsageError("options --on and --node or --device", found="both", expected="one of them", remedy="Leave one out.")
     with analyzer_session(server) as client:
+        if on:
+            targets = targets_of(client.nodes(), on, None if backend is options.BackendChoice.AUTO else BackendName[backend.name])
+            if not measure_on(client, targets, spec, built.bundles, json_path, console):
+                raise typer.Exit(1)
+            return
         node_id = client.node_id_of(node)
         for bundle in built.bundles:
             client.upload_bundle(bundle.data, node_id)

@@ -352,6 +352,16 @@ DeviceOption = Annotated[
 ]
 NodeOption = Annotated[str, typer.Option("--node", metavar="NODE", help="Node id, host name or address.", rich_help_panel=PLACE)]
 
+OnOption = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="all|NODE,…|NAME",
+        help="The whole sweep on several devices: all, those of some nodes, or those whose name has this in it.",
+        rich_help_panel=PLACE,
+    ),
+]
+
 JsonOption = Annotated[
     Path | None,
     typer.Option(

@@ -81,6 +81,7 @@ class Device:
     max_grid: Dim3 | None = None
     max_shared_memory_bytes: int | None = None  # per block
     max_buffer_bytes: int | None = None  # largest single allocation
+    settings: tuple[tuple[str, str], ...] = ()  # what may differ between devices of one name; what is missing is unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,14 @@ class Dim3(_message.Message):
     def __init__(self, x: _Optional[int] = ..., y: _Optional[int] = ..., z: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("device_id", "name", "kind", "backends", "runtime", "driver_version", "toolkit_version", "uuid", "compute_capability", "compute_unit_count", "memory_bytes", "l2_cache_bytes", "max_clock_hz", "max_threads_per_block", "max_block", "max_grid", "max_shared_memory_bytes", "max_buffer_bytes")
+    __slots__ = ("device_id", "name", "kind", "backends", "runtime", "driver_version", "toolkit_version", "uuid", "compute_capability", "compute_unit_count", "memory_bytes", "l2_cache_bytes", "max_clock_hz", "max_threads_per_block", "max_block", "max_grid", "max_shared_memory_bytes", "max_buffer_bytes", "settings")
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +71,7 @@ class Device(_message.Message):
     MAX_GRID_FIELD_NUMBER: _ClassVar[int]
     MAX_SHARED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     name: str
     kind: DeviceKind
@@ -82,7 +90,8 @@ class Device(_message.Message):
     max_grid: Dim3
     max_shared_memory_bytes: int
     max_buffer_bytes: int
-    def __init__(self, device_id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[DeviceKind, str]] = ..., backends: _Optional[_Iterable[_Union[Backend, str]]] = ..., runtime: _Optional[str] = ..., driver_version: _Optional[str] = ..., toolkit_version: _Optional[str] = ..., uuid: _Optional[str] = ..., compute_capability: _Optional[str] = ..., compute_unit_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., l2_cache_bytes: _Optional[int] = ..., max_clock_hz: _Optional[int] = ..., max_threads_per_block: _Optional[int] = ..., max_block: _Optional[_Union[Dim3, _Mapping]] = ..., max_grid: _Optional[_Union[Dim3, _Mapping]] = ..., max_shared_memory_bytes: _Optional[int] = ..., max_buffer_bytes: _Optional[int] = ...) -> None: ...
+    settings: _containers.ScalarMap[str, str]
+    def __init__(self, device_id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[DeviceKind, str]] = ..., backends: _Optional[_Iterable[_Union[Backend, str]]] = ..., runtime: _Optional[str] = ..., driver_version: _Optional[str] = ..., toolkit_version: _Optional[str] = ..., uuid: _Optional[str] = ..., compute_capability: _Optional[str] = ..., compute_unit_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., l2_cache_bytes: _Optional[int] = ..., max_clock_hz: _Optional[int] = ..., max_threads_per_block: _Optional[int] = ..., max_block: _Optional[_Union[Dim3, _Mapping]] = ..., max_grid: _Optional[_Union[Dim3, _Mapping]] = ..., max_shared_memory_bytes: _Optional[int] = ..., max_buffer_bytes: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class NodePolicy(_message.Message):
     __slots__ = ("allow_inline_source", "allow_commands", "allow_catalog_only")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kernalyse.services.core.errors import (
@@ -72,7 +72,7 @@ class CudaDriver:
     def _describe(self, index: int, backend: BackendName) -> Device:
         handle = self._number("cuDeviceGet", ctypes.c_int(index))
         major, minor = (self._attribute(handle, number) for number in COMPUTE_CAPABILITY)
-        uuid, driver_version = ask_nvml(self._text("cuDeviceGetPCIBusId", handle))
+        told = ask_nvml(self._text("cuDeviceGetPCIBusId", handle))
         memory = ctypes.c_size_t()
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), ctypes.c_int(handle))
         return Device(
@@ -81,9 +81,10 @@ class CudaDriver:
             kind=DeviceKind.GPU,
             backends=(backend,),
             runtime="CUDA {}.{}".format(*self.version()),
-            driver_version=driver_version,
+            driver_version=told.driver_version,
             toolkit_version=toolkit_version(),
-            uuid=uuid,
+            uuid=told.uuid,
+            settings=told.settings,
             compute_capability=f"{major}.{minor}",
             compute_unit_count=self._attribute(handle, MULTIPROCESSOR_COUNT),
             memory_bytes=memory.value,
@@ -121,21 +122,68 @@ class CudaDriver:
         return (text.value or b"unknown error").decode(errors="replace") + f" ({status})"
 
 
-def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
-    """Return the device's UUID ("GPU-…"), by which telemetry finds it, and the driver's version; None where NVML does not answer."""
+@dataclass(frozen=True, slots=True)
+class DriverAnswers:
+    """What NVML tells of a device; None, or missing among the settings: it does not answer.
+
+    Args:
+        uuid: "GPU-…", by which telemetry finds it.
+        settings: what may differ between devices of one name.
+    """
+
+    uuid: str | None = None
+    driver_version: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+def ask_nvml(pci_bus_id: str) -> DriverAnswers:
+    """Return what NVML tells of a device."""
     import pynvml
 
-    uuid = driver_version = None
+    answers = DriverAnswers()
     try:
         pynvml.nvmlInit()
         try:
-            driver_version = str(pynvml.nvmlSystemGetDriverVersion())
-            uuid = str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)))
+            answers = DriverAnswers(driver_version=str(pynvml.nvmlSystemGetDriverVersion()))
+            device = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+            answers = replace(answers, uuid=str(pynvml.nvmlDeviceGetUUID(device)), settings=device_settings(pynvml, device))
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         pass  # not there, or not permitted in this container
-    return uuid, driver_version
+    return answers
+
+
+def device_settings(nvml: Any, device: Any) -> tuple[tuple[str, str], ...]:
+    """Return what may differ between devices of one name, each with its unit. What this device does not have is left out.
+
+    Args:
+        nvml: the module pynvml.
+        device: its handle.
+    """
+
+    def on_off(value: int) -> str:
+        return "on" if value else "off"
+
+    questions: dict[str, Callable[[], str]] = {
+        "power limit": lambda: f"{nvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1000:g} W",
+        "ECC": lambda: on_off(nvml.nvmlDeviceGetEccMode(device)[0]),
+        "MIG": lambda: on_off(nvml.nvmlDeviceGetMigMode(device)[0]),
+        "persistence mode": lambda: on_off(nvml.nvmlDeviceGetPersistenceMode(device)),
+        "PCIe": lambda: f"generation {nvml.nvmlDeviceGetMaxPcieLinkGeneration(device)} x{nvml.nvmlDeviceGetCurrPcieLinkWidth(device)}",
+        "VBIOS": lambda: str(nvml.nvmlDeviceGetVbiosVersion(device)),
+        "clock limits": lambda: " and ".join(
+            f"{nvml.nvmlDeviceGetMaxClockInfo(device, kind)} MHz {name}"
+            for kind, name in ((nvml.NVML_CLOCK_SM, "SM"), (nvml.NVML_CLOCK_MEM, "memory"))
+        ),
+    }
+    found = []
+    for name, ask in questions.items():
+        try:
+            found.append((name, ask()))
+        except nvml.NVMLError:
+            continue
+    return tuple(found)
 
 
 # ---------------------------------------------------------------- occupancy and graphs

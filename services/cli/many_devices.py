@@ -1,0 +1,283 @@
+"""`kernalyse bench --on`: the same sweep on several devices at the same time, each compared with the first."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kernalyse.services.cli.output import TerminalTable
+from kernalyse.services.cli.output import console as make_console
+from kernalyse.services.cli.run_output import failure_lines, outcome_line
+from kernalyse.services.cli.table_files import write_text
+from kernalyse.services.core.errors import DeviceNotFoundError
+from kernalyse.services.core.formatting import UNKNOWN, change, median_with_interval
+from kernalyse.services.core.model import BackendName, Device, DeviceKind, KernelSweep, NodeHealth, NodeStatus, Run, RunSpec, RunState
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
+    from kernalyse.services.cli.bundles import HeaderBundle
+
+POLL_S: Final = 0.3
+SCHEMA: Final = "kernalyse-devices/1"
+EQUAL_FIELDS: Final = {
+    "driver": "driver_version",
+    "toolkit": "toolkit_version",
+    "runtime": "runtime",
+    "memory": "memory_bytes",
+    "compute units": "compute_unit_count",
+    "highest clock": "max_clock_hz",
+}
+SETTINGS: Final = ("power limit", "clock limits", "ECC", "MIG", "persistence mode", "PCIe", "VBIOS")
+"""What may differ between devices of one name, as their driver tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device that the sweep is measured on.
+
+    Args:
+        node_id, hostname: of its node.
+        device: None: the one that its node chooses.
+    """
+
+    node_id: str
+    hostname: str
+    device: Device | None = None
+
+    @property
+    def label(self) -> str:
+        """Return what people call it."""
+        return self.hostname if self.device is None else f"{self.hostname} {self.device.device_id}"
+
+
+def targets_of(nodes: Sequence[NodeStatus], which: str, backend: BackendName | None) -> tuple[Target, ...]:
+    """Return the devices that the option --on means: GPUs, and of a node without one the device that it chooses.
+
+    Args:
+        nodes: of the analyzer.
+        which: all, names of nodes, or part of a device's name.
+        backend: that drives them; None: any.
+
+    Raises:
+        DeviceNotFoundError: there is none, or a node does not answer.
+    """
+    nodes = sorted(nodes, key=lambda status: status.node.hostname if status.node else status.address)
+    serving = [status for status in nodes if status.health is NodeHealth.SERVING and status.node is not None]
+    if which == "all":
+        return tuple(target for status in serving for target in _of_node(status, backend)) or _nothing(which, nodes)
+    names = [name.strip() for name in which.split(",") if name.strip()]
+    by_name = {name: [status for status in nodes if _is_called(status, name)] for name in names}
+    if any(by_name.values()):
+        missing = [name for name, found in by_name.items() if not any(status in serving for status in found)]
+        if missing:
+            _nothing(", ".join(missing), nodes)
+        return tuple(target for found in by_name.values() for status in found for target in _of_node(status, backend)) or _nothing(
+            which, nodes
+        )
+    named = (
+        Target(status.node.node_id, status.node.hostname, device)
+        for status in serving
+        if status.node is not None
+        for device in status.node.devices
+        if which.strip() and which.lower() in device.name.lower() and (backend is None or backend in device.backends)
+    )
+    return tuple(named) or _nothing(which, nodes)
+
+
+def _is_called(status: NodeStatus, name: str) -> bool:
+    node = status.node
+    return name == status.address or (node is not None and (name == node.hostname or node.node_id.startswith(name)))
+
+
+def _of_node(status: NodeStatus, backend: BackendName | None) -> list[Target]:
+    node = status.node
+    assert node is not None
+    gpus = [device for device in node.devices if device.kind is DeviceKind.GPU and (backend is None or backend in device.backends)]
+    if gpus:
+        return [Target(node.node_id, node.hostname, device) for device in gpus]
+    return [Target(node.node_id, node.hostname)] if node.devices else []
+
+
+def _nothing(which: str, nodes: Sequence[NodeStatus]) -> tuple[Target, ...]:
+    known = [f"{status.node.hostname if status.node else status.address} ({str(status.health).lower()})" for status in nodes]
+    raise DeviceNotFoundError(
+        f"option --on {which}",
+        found="no device of it that answers",
+        expected=f"all, nodes of {', '.join(known) or 'this analyzer, which has none'}, or part of a device's name",
+        remedy="kernalyse devices lists them.",
+    )
+
+
+def difference_lines(targets: Sequence[Target]) -> list[str]:
+    """Return what differs between devices of one name, and what nobody knows of them, a line each."""
+    lines = []
+    devices = [(target, target.device) for target in targets if target.device is not None]
+    for name in dict.fromkeys(device.name for _, device in devices):
+        equal = [(target, device) for target, device in devices if device.name == name]
+        if len(equal) < 2:
+            continue
+        unknown = []
+        for word in (*EQUAL_FIELDS, *SETTINGS):
+            told = {target.label: _told(device, word) for target, device in equal}
+            if len(set(told.values())) > 1:
+                groups = {value: [label for label, found in told.items() if found == value] for value in dict.fromkeys(told.values())}
+                lines.append(
+                    f"{name} differ in {word}: " + "; ".join(f"{value} on {', '.join(labels)}" for value, labels in groups.items())
+                )
+            elif set(told.values()) == {UNKNOWN_WORD}:
+                unknown.append(word)
+        if unknown:
+            lines.append(f"{name}: unknown of all of them: {', '.join(unknown)}")
+    return lines
+
+
+UNKNOWN_WORD: Final = "unknown"
+
+
+def _told(device: Device, word: str) -> str:
+    value = dict(device.settings).get(word) if word in SETTINGS else getattr(device, EQUAL_FIELDS[word])
+    return UNKNOWN_WORD if value is None else str(value)
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def measure_on(
+    client: AnalyzerClient,
+    targets: Sequence[Target],
+    spec: RunSpec,
+    bundles: Sequence[HeaderBundle],
+    json_path: Path | None,
+    console: Console,
+) -> bool:
+    """Measure the sweep on every device, show the results side by side, and return whether all was measured.
+
+    Args:
+        client: the analyzer.
+        targets: the devices, the first of which the others are compared with.
+        bundles: headers that the nodes need before.
+        json_path: file for the results; "-" for standard output; None: none.
+        console: shows progress and notes.
+    """
+    for line in (f"Measuring on {', '.join(target.label for target in targets)}.", *difference_lines(targets)):
+        console.print(line, markup=False, highlight=False)
+    for node_id in dict.fromkeys(target.node_id for target in targets):
+        for bundle in bundles:
+            client.upload_bundle(bundle.data, node_id)
+    runs = [client.start_run(_on(spec, target), node_id=target.node_id) for target in targets]
+    runs = _followed(client, targets, runs, console)
+    writes_to_standard_output = json_path is not None and str(json_path) == "-"
+    shown = make_console(stderr=writes_to_standard_output)
+    frames = [client.table("measurements", [run.run_id]) for run in runs]
+    compared = [None, *(_compared(client, runs[0], run) for run in runs[1:])]
+    if any(frame.height for frame in frames):
+        shown.print(device_table(targets, frames, compared))
+    for target, run in zip(targets, runs, strict=True):
+        for line in (*failure_lines(client.table("failures", [run.run_id])), outcome_line(run)):
+            console.print(f"{target.label}: {line}", markup=False, highlight=False)
+    if json_path is not None:
+        write_text(_document(client, targets, runs, compared), None if writes_to_standard_output else json_path)
+    return all(run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0 for run in runs)
+
+
+def _on(spec: RunSpec, target: Target) -> RunSpec:
+    assert isinstance(spec.work, KernelSweep)
+    return spec if target.device is None else replace(spec, work=replace(spec.work, device_id=target.device.device_id))
+
+
+def _followed(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence[Run], console: Console) -> list[Run]:
+    """Show the progress of all runs, and return their final states. Ctrl-C cancels all of them."""
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[state]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    latest = list(runs)
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = [progress.add_task(target.label, total=None, state="") for target in targets]
+
+        def look() -> bool:
+            going_on = [place for place, run in enumerate(latest) if not (run.state.is_final and run.is_settled)]
+            for place in going_on:
+                latest[place] = run = client.run(latest[place].run_id)
+                counts = {"total": run.total_configuration_count, "completed": run.completed_configuration_count}
+                progress.update(tasks[place], state=run.state.lower(), **counts)
+            return all(run.state.is_final and run.is_settled for run in latest)
+
+        try:
+            while not look():
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            console.print("Cancelling all runs; what they have measured is kept…")
+            for run in latest:
+                client.cancel_run(run.run_id)
+            while not look():
+                time.sleep(POLL_S)
+    return latest
+
+
+def _compared(client: AnalyzerClient, first: Run, other: Run) -> pl.DataFrame | None:
+    """Return table comparison of two runs on different devices; None: one of them has nothing to compare."""
+    from kernalyse.services.analyzer.analysis.comparison import compare_runs, parse_differences
+    from kernalyse.services.cli.compare import load_run_operand
+
+    operands = [load_run_operand(client, run) for run in (first, other)]
+    if any(operand.measurements.is_empty() for operand in operands):
+        return None
+    return compare_runs(*operands, parse_differences(["device"]))
+
+
+def device_table(targets: Sequence[Target], frames: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame | None]) -> TerminalTable:
+    """Return a row for each configuration and device.
+
+    Args:
+        targets: the devices.
+        frames: table measurements of each.
+        compared: table comparison of each with the first; None: there is none, as of the first itself.
+    """
+    numeric = ("median ± CI", "to the first", "interval")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        labels = dict.fromkeys(label for frame in frames for label in frame.sort("configuration_index")["label"])
+        medians = [{row["label"]: row for row in frame.iter_rows(named=True)} for frame in frames]
+        verdicts = [{} if table is None else {row["label"]: row for row in table.iter_rows(named=True)} for table in compared]
+        for label in labels:
+            for place, target in enumerate(targets):
+                measured, verdict = medians[place].get(label), verdicts[place].get(label, {})
+                yield label, target.label, _median(measured), *_verdict_cells(verdict)
+
+    return TerminalTable(("configuration", "device", *numeric, "verdict"), rows(), numeric=numeric, unwrapped=("device",))
+
+
+def _median(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return UNKNOWN
+    return median_with_interval(row["duration_median_ns"], row["duration_median_low_ns"], row["duration_median_high_ns"])
+
+
+def _verdict_cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    if row.get("duration_ratio") is None:
+        return "", "", ""
+    interval = f"{change(row['duration_ratio_low'])} to {change(row['duration_ratio_high'])}"
+    return change(row["duration_ratio"]), interval, str(row["verdict"] or "").lower()
+
+
+def _document(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence[Run], compared: Sequence[pl.DataFrame | None]) -> str:
+    from kernalyse.services.analyzer.export.results import results_document
+    from kernalyse.services.cli.export import run_results
+
+    devices = [
+        {
+            "node": target.hostname,
+            "device_id": run.device_id,
+            "results": json.loads(results_document(run_results(client, run))),
+            "comparison_with_the_first": None if table is None else table.to_dicts(),
+        }
+        for target, run, table in zip(targets, runs, compared, strict=True)
+    ]
+    return json.dumps({"schema": SCHEMA, "differences": difference_lines(targets), "devices": devices}, indent=2) + "\n"

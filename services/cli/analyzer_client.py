@@ -69,6 +69,12 @@ class AnalyzerClient:
         with _kernalyse_errors():
             return protobuf.decode(self._client.start_run(request), Run)
 
+    def check_run(self, spec: RunSpec, *, node_id: str = "") -> Run:
+        """Return the run that it would be. Nothing is queued."""
+        request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=protobuf.encode(spec), validate_only=True)
+        with _kernalyse_errors():
+            return protobuf.decode(self._client.start_run(request), Run)
+
     def cancel_run(self, run_id: str) -> Run:
         """Cancel a run and return it; one that has ended stays as it is."""
         with _kernalyse_errors():

@@ -51,6 +51,7 @@ def bench(
     device: options.DeviceOption = None,
     node: options.NodeOption = "",
     on: options.OnOption = "",
+    mode: options.ModeOption = options.ModeChoice.COMPARE,
     json_path: options.JsonOption = None,
     title: options.TitleOption = "",
     *,
@@ -58,7 +59,8 @@ def bench(
 ) -> None:
     """Measure kernels: live progress, then a table and the best configurations.
 
-    With --on the whole sweep is measured on each of several devices at the same time, and each is compared with the first.
+    With --on the sweep is measured on several devices at the same time: all of it on each, which are compared with the first, or with
+    --mode split each configuration on one of them, and some on all.
 
     Status 1: the run, a configuration or a verification failed.
     """
@@ -67,6 +69,7 @@ def bench(
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import follow_and_show
     from kernalyse.services.cli.session import analyzer_session, checkout_revision
+    from kernalyse.services.cli.split import measure_split
     from kernalyse.services.core.model import (
         BackendName,
         CacheMode,
@@ -132,7 +135,8 @@ def bench(
     with analyzer_session(server) as client:
         if on:
             targets = targets_of(client.nodes(), on, None if backend is options.BackendChoice.AUTO else BackendName[backend.name])
-            if not measure_on(client, targets, spec, built.bundles, json_path, console):
+            measure = measure_on if mode is options.ModeChoice.COMPARE else measure_split
+            if not measure(client, targets, spec, built.bundles, json_path, console):
                 raise typer.Exit(1)
             return
         node_id = client.node_id_of(node)

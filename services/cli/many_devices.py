@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kernalyse.services.cli.analyzer_client import AnalyzerClient
-    from kernalyse.services.cli.bundles import HeaderBundle
+    from kernalyse.services.profiler.kernel_sources.headers import HeaderBundle
 
 POLL_S: Final = 0.3
 SCHEMA: Final = "kernalyse-devices/1"
@@ -173,7 +173,7 @@ def measure_on(
     for node_id in dict.fromkeys(target.node_id for target in targets):
         for bundle in bundles:
             client.upload_bundle(bundle.data, node_id)
-    runs = [client.start_run(_on(spec, target), node_id=target.node_id) for target in targets]
+    runs = [client.start_run(on_target(spec, target), node_id=target.node_id) for target in targets]
     runs = _followed(client, targets, runs, console)
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
     shown = make_console(stderr=writes_to_standard_output)
@@ -189,7 +189,8 @@ def measure_on(
     return all(run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0 for run in runs)
 
 
-def _on(spec: RunSpec, target: Target) -> RunSpec:
+def on_target(spec: RunSpec, target: Target) -> RunSpec:
+    """Return the run of the sweep on this device."""
     assert isinstance(spec.work, KernelSweep)
     return spec if target.device is None else replace(spec, work=replace(spec.work, device_id=target.device.device_id))
 
@@ -205,8 +206,8 @@ def _followed(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence[
             going_on = [place for place, run in enumerate(latest) if not (run.state.is_final and run.is_settled)]
             for place in going_on:
                 latest[place] = run = client.run(latest[place].run_id)
-                counts = {"total": run.total_configuration_count, "completed": run.completed_configuration_count}
-                progress.update(tasks[place], state=run.state.lower(), **counts)
+                total, completed = run.total_configuration_count, run.completed_configuration_count
+                progress.update(tasks[place], total=total, completed=completed, state=run.state.lower())
             return all(run.state.is_final and run.is_settled for run in latest)
 
         try:
@@ -226,10 +227,10 @@ def _compared(client: AnalyzerClient, first: Run, other: Run) -> pl.DataFrame | 
     from kernalyse.services.analyzer.analysis.comparison import compare_runs, parse_differences
     from kernalyse.services.cli.compare import load_run_operand
 
-    operands = [load_run_operand(client, run) for run in (first, other)]
-    if any(operand.measurements.is_empty() for operand in operands):
+    before, after = (load_run_operand(client, run) for run in (first, other))
+    if before.measurements.is_empty() or after.measurements.is_empty():
         return None
-    return compare_runs(*operands, parse_differences(["device"]))
+    return compare_runs(before, after, parse_differences(["device"]))
 
 
 def device_table(targets: Sequence[Target], frames: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame | None]) -> TerminalTable:

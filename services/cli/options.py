@@ -357,9 +357,22 @@ OnOption = Annotated[
     typer.Option(
         "--on",
         metavar="all|NODE,…|NAME",
-        help="The whole sweep on several devices: all, those of some nodes, or those whose name has this in it.",
+        help="On several devices: all, those of some nodes, or those whose name has this in it.",
         rich_help_panel=PLACE,
     ),
+]
+
+
+class ModeChoice(StrEnum):
+    """What several devices do with one sweep."""
+
+    COMPARE = "compare"
+    SPLIT = "split"
+
+
+ModeOption = Annotated[
+    ModeChoice,
+    typer.Option("--mode", help="With --on: the whole sweep on each device, or each configuration on one of them.", rich_help_panel=PLACE),
 ]
 
 JsonOption = Annotated[

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "many_points": "A filter on the Roofline page with 100 000 points",
     "dashboard_pages": "The first page of a visitor and switches of page, in a browser",
     "dashboard_sessions": "Twenty tabs on one server process",
+    "split_sweep": "One sweep shared out to four stand-in devices",
     "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",
     "beside_kernel_tuner": "Medians beside Kernel Tuner's, block by block",
     "kineto_reading": "Reading a Kineto trace of a million events, beside Holistic Trace Analysis",

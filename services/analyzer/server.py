@@ -9,7 +9,7 @@ import gc
 import hashlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from prometheus_client.core import Metric
 
 from kernalyse.discovery import runtime_directory
 from kernalyse.services.analyzer.collect.joining import Joining, tunnel_target
@@ -40,7 +41,8 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, InvalidSettingError, NodeUnreachableError
 from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, highest, parse_scope, read_or_create_token
-from kernalyse.services.core.model import Ceiling, HardwareKey, NodeOrigin, Run, RunSpec, TableQuery, Thresholds
+from kernalyse.services.core.metrics import Metrics, device_metrics, served
+from kernalyse.services.core.model import Ceiling, HardwareKey, NodeHealth, NodeOrigin, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
 from kernalyse.services.core.short_tokens import ShortToken, ShortTokens
@@ -460,7 +462,9 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         security = settings.security()
         short_tokens = ShortTokens(security.token)
         identities = Identities(security.token, security.tokens_file, read_short=short_tokens.identity_of)
-        server, address = build_server(settings.address, replace(security, identities=identities))
+        metrics = Metrics("analyzer")
+        metrics.add(partial(_figures, metrics, store, nodes, node_subscriptions))
+        server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
         importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_directory)
         limits = PersonLimits(
             settings.max_active_runs_per_person, settings.max_device_s_per_person_and_day, settings.max_stored_bytes_per_person
@@ -477,7 +481,18 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         gc.freeze()
         await server.start()
         try:
-            with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
+            with (
+                served(
+                    settings.metrics_address,
+                    metrics,
+                    identities.may_read,
+                    settings.certificate_files,
+                    is_insecure_allowed=settings.insecure,
+                ) as where,
+                advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file),
+            ):
+                if where:
+                    logger.info("Figures for Prometheus on %s/metrics.", where)
                 health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
                 on_serving()
@@ -489,6 +504,25 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
             node_subscriptions.close()
             joining.close()
             await server.stop(STOPPING_S)
+
+
+def _figures(metrics: Metrics, store: Store, nodes: Nodes, node_subscriptions: NodeSubscriptions) -> Iterator[Metric]:
+    """Yield what Prometheus is told of the store, the nodes and their devices."""
+    ended, going_on, size_bytes = store.runs.totals()
+    yield metrics.gauges("runs", "Runs of the store.", "state", (("ended", ended), ("unfinished", going_on)))
+    yield metrics.gauge("stored_bytes", "Of the Parquet files of all runs.", size_bytes)
+    statuses = nodes.statuses()
+    healths = ((str(health).lower(), sum(status.health is health for status in statuses)) for health in NodeHealth)
+    yield metrics.gauges("nodes", "Nodes by their health.", "health", healths)
+    yield metrics.gauges("event_lag_seconds", "From the last event of a node to its commit.", "node", nodes.lags_s().items())
+    known = [status.node for status in statuses if status.node is not None]
+    names = {(node.node_id, device.device_id): device.name for node in known for device in node.devices}
+    yield from device_metrics(
+        (node.hostname, names.get((node.node_id, reading.telemetry.device_id), ""), reading.telemetry)
+        for node in known
+        for reading in node_subscriptions.newest(node.node_id)
+        if reading.telemetry.device_id is not None
+    )
 
 
 def _id_token_check(settings: AnalyzerSettings) -> Callable[[str], Identity] | None:

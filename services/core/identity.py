@@ -421,6 +421,11 @@ class Identities:
             return None
         return entry.identity
 
+    def may_read(self, token: str) -> bool:
+        """Return whether the holder of a token has scope read."""
+        identity = self.of_token(token)
+        return identity is not None and Scope.READ in identity.scopes
+
     def refusal(self, token: str) -> str:
         """Return why a token is not accepted, for whoever holds it."""
         self._look()

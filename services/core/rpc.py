@@ -46,6 +46,7 @@ from kernalyse.services.core.errors import (
     error_from_parts,
 )
 from kernalyse.services.core.identity import Identities
+from kernalyse.services.core.metrics import Metrics, RpcMetricsInterceptor
 from kernalyse.services.core.model import RunError
 
 __all__ = [
@@ -249,6 +250,7 @@ class ServerSecurity:
         audit_file: where decisions are written; None: nowhere.
         identities: who is known; None: the holders of `token` and of what is in `tokens_file`.
         renewed_pair: asked before each handshake; returns certificate and key where they are others than before. None: they stay.
+        metrics: that the time of calls is told to; None: nobody counts.
     """
 
     token: str
@@ -260,6 +262,7 @@ class ServerSecurity:
     audit_file: Path | None = None
     identities: Identities | None = None
     renewed_pair: Callable[[], tuple[bytes, bytes] | None] | None = None
+    metrics: Metrics | None = None
 
 
 def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
@@ -277,7 +280,8 @@ def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Serve
         )
     identities = security.identities or Identities(security.token, security.tokens_file)
     access = AuthInterceptor(identities, Audit(security.audit_file), has_certificates=security.client_ca is not None)
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(), access), options=SERVER_OPTIONS)
+    timed = () if security.metrics is None else (RpcMetricsInterceptor(security.metrics),)
+    server = grpc.aio.server(interceptors=(*timed, ErrorInterceptor(), access), options=SERVER_OPTIONS)
     if security.certificate is None and not is_local(address):
         if not security.is_insecure_allowed:
             raise InvalidSettingError(

@@ -54,6 +54,9 @@ class ServiceSettings(BaseSettings):
     announcement_file: Path | None = Field(
         None, description="File that tells other programs where this service is; unset: one in XDG_RUNTIME_DIR."
     )
+    metrics_address: str = Field(
+        "", description="host:port to serve figures for Prometheus on, at /metrics, to holders of a token with scope read; empty: none."
+    )
     insecure: bool = Field(False, description="Listen beyond loopback without TLS, or connect so; token and results travel in the clear.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR.")
 
@@ -115,6 +118,11 @@ class ServiceSettings(BaseSettings):
                 remedy="Correct the paths, or what is in the files.",
             )
         return pair
+
+    @property
+    def certificate_files(self) -> tuple[Path | None, Path | None]:
+        """Return the paths of certificate and key; None: no TLS."""
+        return self.certificate_file, self.key_file
 
     def contents(self, name: str) -> bytes | None:
         """Return what is in the file that a setting names, if it names one. Raises InvalidSettingError."""

@@ -225,6 +225,7 @@ class TelemetrySampler:
         self._notify = notify
         self._ring: deque[tuple[Telemetry, ...]] = deque(maxlen=max(1, int(RING_DURATION_S / idle_interval_s)))
         self._reading_count = 0  # ever put into the ring
+        self.latest: tuple[Telemetry, ...] = ()
 
     async def sample(self) -> None:
         """Sample without end."""
@@ -248,7 +249,8 @@ class TelemetrySampler:
 
     async def _read(self) -> list[Telemetry]:
         readings = await asyncio.to_thread(lambda: [self._read_one(reader) for reader in tuple(self._readers)])
-        return [reading for reading in readings if reading is not None]
+        self.latest = tuple(reading for reading in readings if reading is not None)
+        return list(self.latest)
 
     def _read_one(self, reader: TelemetryReader) -> Telemetry | None:
         try:

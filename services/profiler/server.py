@@ -8,16 +8,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from prometheus_client.core import Metric
 
 from kernalyse.discovery import runtime_directory
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import require, require_for_run
 from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, KernalyseError, ShuttingDownError
-from kernalyse.services.core.identity import Scope
+from kernalyse.services.core.identity import Identities, Scope
+from kernalyse.services.core.metrics import Metrics, device_metrics, served
 from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
 from kernalyse.services.core.rpc import build_server, serve_health
 from kernalyse.services.core.settings import ProfilerSettings, advertised
@@ -62,7 +66,9 @@ async def serve(
     signals = _Signals()
     if settings.join:
         settings = prepared(settings)
-    server, address = build_server(settings.address, settings.security())
+    metrics, security = Metrics("profiler"), settings.security()
+    identities = Identities(security.token, security.tokens_file)
+    server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
     local_address = _open_local(server, settings) if settings.join and settings.tunnel else ""
     async with _open_service(settings, worker_command, probe_command) as service:
         profiler_service_pb2_grpc.add_ProfilerServiceServicer_to_server(service.servicer, server)  # type: ignore[no-untyped-call]
@@ -70,6 +76,14 @@ async def serve(
         await server.start()
         health.set_serving(True)
         devices = ", ".join(device.device_id for device in service.node.devices) or "no device"
+        metrics.add(partial(service.figures, metrics))
+        stack = contextlib.ExitStack()
+        if where := stack.enter_context(
+            served(
+                settings.metrics_address, metrics, identities.may_read, settings.certificate_files, is_insecure_allowed=settings.insecure
+            )
+        ):
+            logger.info("Figures for Prometheus on %s/metrics.", where)
         async with _joining(settings, service.node, address, local_address) as joining:
             with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
                 logger.info("Serving on %s with %s.", address, devices)
@@ -79,6 +93,7 @@ async def serve(
                 await service.runs.drain(settings.drain_s, signals.second)
             service.servicer.close_watches()
             await server.stop(CLOSE_GRACE_S)
+        stack.close()
     if refusal is not None:
         raise refusal
 
@@ -139,6 +154,17 @@ class _Service:
     node: Node
     runs: Runs
     servicer: ProfilerServicer
+    journal: Journal
+    telemetry: TelemetrySampler
+
+    def figures(self, metrics: Metrics) -> Iterator[Metric]:
+        """Yield what Prometheus is told of this node."""
+        counts = (("queued", len(self.runs.queued_run_ids)), ("running", len(self.runs.running_run_ids)))
+        yield metrics.gauges("runs", "Runs that wait or run.", "state", counts)
+        yield metrics.gauge("storage_problem", "1: the journal cannot be written.", float(bool(self.journal.problem)))
+        names = {device.device_id: device.name for device in self.node.devices}
+        readings = (reading for reading in self.telemetry.latest if reading.device_id is not None)
+        yield from device_metrics((self.node.hostname, names.get(reading.device_id or "", ""), reading) for reading in readings)
 
 
 @contextlib.asynccontextmanager
@@ -193,7 +219,7 @@ async def _open_service(
         await _background(stack, asyncio.create_task(telemetry.sample()))
         await _background(stack, asyncio.create_task(enforce_disk_limits(runs, bundles, runs_directory, settings.artifacts_max_bytes)))
         servicer = ProfilerServicer(node=node, runs=runs, journal=journal, news=news, telemetry=telemetry, bundles=bundles, catalog=catalog)
-        yield _Service(node, runs, servicer)
+        yield _Service(node, runs, servicer, journal, telemetry)
 
 
 async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]) -> None:

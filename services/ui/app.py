@@ -11,7 +11,8 @@ import signal
 import ssl
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import panel as pn
@@ -22,6 +23,7 @@ from bokeh.settings import settings as bokeh_settings
 from panel.auth import CodeChallengeLoginHandler, GenericLoginHandler
 from panel.io.application import build_applications
 from panel.io.state import set_curdoc
+from prometheus_client.core import Metric
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
@@ -30,7 +32,8 @@ from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
 from kernalyse.services.core.errors import InvalidSettingError
-from kernalyse.services.core.identity import read_or_create_token
+from kernalyse.services.core.identity import Identities, read_or_create_token
+from kernalyse.services.core.metrics import Metrics, served
 from kernalyse.services.core.settings import RenewedCertificate, UiSettings, advertised
 from kernalyse.services.ui import handlers
 from kernalyse.services.ui.access import Access, Gate
@@ -88,7 +91,18 @@ async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = No
     dashboard = Dashboard(settings)
     address = dashboard.start()
     try:
-        with advertised(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
+        metrics = Metrics("ui")
+        metrics.add(partial(dashboard.figures, metrics))
+        with (
+            served(
+                settings.metrics_address,
+                metrics,
+                Identities(settings.token()).may_read,
+                settings.certificate_files,
+                is_insecure_allowed=settings.insecure,
+            ),
+            advertised(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file),
+        ):
             logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
             if on_serving is not None:
                 loop.run_in_executor(None, on_serving)
@@ -175,6 +189,11 @@ class Dashboard:
         self._heartbeat = self._loop.create_task(self._beat())
         self._preparation.start()
         return f"{settings.address.rpartition(':')[0]}:{port}"
+
+    def figures(self, metrics: Metrics) -> Iterator[Metric]:
+        """Yield what Prometheus is told of the dashboard."""
+        yield metrics.gauge("tabs", "Browser tabs that are looked at.", self._pace.session_count)
+        yield metrics.gauge("update_interval_seconds", "Between two updates of a tab, by what they cost of late.", self._pace.interval_s)
 
     def stop(self) -> None:
         """End all sessions, and what goes on in the background."""

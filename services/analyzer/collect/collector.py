@@ -77,6 +77,7 @@ class Collector:
             unreachable_since_time=record.unreachable_since_time,
         )
         self.client: NodeClient | None = None
+        self.lag_s = 0.0  # from the last event's happening to its commit
         self.first_attempt_done = asyncio.Event()
         """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
@@ -155,6 +156,7 @@ class Collector:
         new_runs = await self._unknown_runs(client, node_id, {event.run_id for event in events})
         reports = {event.event_index: await _report(client, event) for event in events if isinstance(event.payload, CountersStored)}
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
+        self.lag_s = max(0.0, (time.time_ns() - events[-1].event_unix_ns) / 1e9)
         await self._run_subscriptions.publish(commits)
         changed = {HardwareKey(node_id, device_id): None for commit in commits for device_id in sorted(commit.changed_device_ids)}
         informed = {commit.run_id for commit in commits if commit.has_new_ceilings}

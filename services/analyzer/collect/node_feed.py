@@ -145,6 +145,11 @@ class NodeSubscriptions:
         finally:
             self._mailboxes.remove(mailbox)
 
+    def newest(self, node_id: str) -> list[NodeTelemetry]:
+        """Return the last reading of each device of a node, and of its host."""
+        found = (self._telemetry.newest(node_id, device_id) for device_id in self._telemetry.device_ids(node_id))
+        return [reading for reading in found if reading is not None]
+
     def close(self) -> None:
         """End every stream with ShuttingDownError."""
         self._is_closed = True

@@ -173,6 +173,10 @@ class Nodes:
         """Return the status of every node, in order of address."""
         return [collector.status for _, collector in sorted(self._collectors.items())]
 
+    def lags_s(self) -> dict[str, float]:
+        """Return how late the last events of each node were stored, by its address."""
+        return {address: collector.lag_s for address, collector in self._collectors.items()}
+
     def with_problem(self, run: Run) -> Run:
         """Return the run with the problem that keeps this analyzer from collecting it; a final run as it is."""
         if run.state.is_final:

@@ -160,6 +160,14 @@ class RunRecords:
         is_meant = sa.or_(sa.not_(runs.c.is_final), runs.c.create_unix_ns >= since_unix_ns)
         return [record.run for record in self._select(sa.select(runs).where(runs.c.owner == owner, is_meant))]
 
+    def totals(self) -> tuple[int, int, int]:
+        """Return how many runs have ended, how many have not, and the bytes of all on disk."""
+        query = sa.select(runs.c.is_final, sa.func.count(), sa.func.sum(runs.c.stored_bytes)).group_by(runs.c.is_final)
+        with self._database.reading() as connection:
+            rows = {bool(is_final): (count, size or 0) for is_final, count, size in connection.execute(query)}
+        ended, going_on = rows.get(True, (0, 0)), rows.get(False, (0, 0))
+        return ended[0], going_on[0], int(ended[1] + going_on[1])
+
     def stored_bytes(self, owner: str) -> int:
         """Return the bytes of the owner's runs on disk."""
         with self._database.reading() as connection:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Final
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.external_programs import find_ncu
+from kernalyse.services.core.model import NodeHealth, NodeStatus
 from kernalyse.services.core.settings import ProfilerSettings
 from kernalyse.services.profiler.collectors.ncu import DCGM_REMEDY, PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id
 from kernalyse.services.profiler.collectors.nsys import locate_nsys
@@ -320,3 +322,41 @@ def _lacking(name: str, found: str, remedy: str, *, has_gpu: bool) -> Check:
     if has_gpu:
         return Check(name, CheckState.MISSING, found, remedy)
     return Check(name, CheckState.NOT_NEEDED, f"{found}; of use with an NVIDIA GPU only")
+
+
+# ---------------------------------------------------------------- a fleet
+
+
+def check_fleet(nodes: Sequence[NodeStatus], own_version: str) -> tuple[Check, ...]:
+    """Return a check for each node of an analyzer.
+
+    Args:
+        nodes: with their state.
+        own_version: of this kernalyse; nodes of another one may not know what it asks for.
+    """
+    if not nodes:
+        return (Check("nodes", CheckState.MISSING, "none", "Have them join: kernalyse nodes join-token"),)
+    return tuple(_check_node(status, own_version) for status in nodes)
+
+
+def _check_node(status: NodeStatus, own_version: str) -> Check:
+    node, name = status.node, status.node.hostname if status.node else status.address
+    if status.health is not NodeHealth.SERVING or node is None:
+        since = status.unreachable_since_time
+        when = "does not answer" if since is None else f"gone since {since:%Y-%m-%d %H:%M} UTC"
+        found = f"{when}: {status.problem}" if status.problem else when
+        return Check(name, CheckState.MISSING, found, f"Start its profiler, or: kernalyse nodes remove {status.address}")
+    if node.storage_problem:
+        return Check(name, CheckState.MISSING, node.storage_problem, "Free space on its disk.")
+    if not node.devices:
+        return Check(name, CheckState.MISSING, "no device", "Run kernalyse doctor on it.")
+    counts = Counter(device.name for device in node.devices)
+    devices = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in counts.items())
+    if node.version != own_version:
+        return Check(name, CheckState.OK, f"{devices}; kernalyse {node.version}", f"Here is {own_version}: install the same on both.")
+    return Check(name, CheckState.OK, devices, " ".join(node.notices))
+
+
+def is_fleet_whole(checks: Sequence[Check]) -> bool:
+    """Return whether all nodes can measure and store."""
+    return all(check.state is CheckState.OK for check in checks)

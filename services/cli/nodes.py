@@ -125,11 +125,28 @@ def devices(
             typer.echo(f"{node.node.hostname if node.node else node.address}: {notice}", err=True)
 
 
-def doctor(json_output: JsonFlag = False) -> None:
-    """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
-    from kernalyse.services.cli.doctor import can_run_kernels, check_machine
+@with_server_options
+def doctor(
+    json_output: JsonFlag = False,
+    fleet: Annotated[bool, typer.Option("--fleet", help="Of all nodes of the analyzer instead of this machine.")] = False,
+    *,
+    server: Server,
+) -> None:
+    """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels.
 
-    checks = check_machine()
+    With --fleet: what is wrong with the nodes of the analyzer. Status 1: one is gone, cannot store, or has no device.
+    """
+    from kernalyse.services.cli.doctor import can_run_kernels, check_fleet, check_machine, is_fleet_whole
+
+    if fleet:
+        from importlib.metadata import version
+
+        from kernalyse.services.cli.session import analyzer_session
+
+        with analyzer_session(server, with_profiler=False) as client:
+            checks = check_fleet(client.nodes(), version("kernalyse"))
+    else:
+        checks = check_machine()
     if json_output:
         import dataclasses
 
@@ -140,7 +157,7 @@ def doctor(json_output: JsonFlag = False) -> None:
             typer.echo(f"{check.state:<10}  {check.name:<{width}}  {check.found}")
             if check.remedy:
                 typer.echo(f"{'':<10}  {'':<{width}}  {check.remedy}")
-    if not can_run_kernels(checks):
+    if not (is_fleet_whole(checks) if fleet else can_run_kernels(checks)):
         raise typer.Exit(1)
 
 

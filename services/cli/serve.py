@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -75,9 +74,10 @@ def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Call
     settings = settings_class.load(**flags)
     import asyncio  # here, because every command loads this module and asyncio is slow to load
 
-    logging.basicConfig(
-        level=settings.log_level, stream=sys.stderr, format=f"%(asctime)s {settings_class.section} %(levelname)s %(message)s"
-    )
+    from kernalyse.services.core.logs import begin_logs
+
+    node = getattr(settings, "node_name", "") or (socket.gethostname() if settings_class.section == "profiler" else "")
+    begin_logs(settings_class.section, settings.log_level, is_json=settings.log_format == "json", node=node)
     asyncio.run(serve(settings))
 
 

@@ -58,6 +58,7 @@ class ServiceSettings(BaseSettings):
         "", description="host:port to serve figures for Prometheus on, at /metrics, to holders of a token with scope read; empty: none."
     )
     insecure: bool = Field(False, description="Listen beyond loopback without TLS, or connect so; token and results travel in the clear.")
+    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or json: an object a line, with the runs it names.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR.")
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -185,3 +186,22 @@ def test_the_start_script_serves_the_dashboard_on_port_5000_unless_told_otherwis
         assert done.stdout.strip() == passed_on
     command: Any = typer.main.get_command(app)
     assert command.commands["up"].make_context("up", ["--port", "5000", "--port", "7003"]).params["port"] == 7003
+
+
+def test_the_grafana_dashboard_asks_for_figures_that_services_have() -> None:
+    known = {
+        *(f"kernalyse_analyzer_{name}" for name in ("nodes", "runs", "event_lag_seconds", "stored_bytes")),
+        *(f"kernalyse_analyzer_rpc_duration_seconds_{name}" for name in ("bucket", "count")),
+        *("kernalyse_profiler_runs", "kernalyse_ui_tabs"),
+        *(f"hw_gpu_{name}" for name in ("utilization_ratio", "memory_usage_bytes", "memory_limit_bytes", "power_watts")),
+        "hw_gpu_temperature_celsius",
+    }
+    dashboard = json.loads((DEPLOY / "grafana.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"\b(?:kernalyse|hw)_\w+", target["expr"])
+    }
+    assert asked <= known
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

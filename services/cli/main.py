@@ -27,6 +27,7 @@ from kernalyse.services.cli import (
     runs,
     serve,
     show,
+    store,
 )
 from kernalyse.services.core.errors import KernalyseError, UsageError
 
@@ -79,6 +80,12 @@ for serve_command in (serve.profiler, serve.analyzer, serve.ui):
     app.command(context_settings=serve.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
 app.command()(nodes.doctor)
 
+store_app = typer.Typer(help="The store of this machine's analyzer.", no_args_is_help=True)
+store_app.command("verify")(store.verify_store)
+store_app.command("backup")(store.backup_store)
+store_app.command("restore")(store.restore_store)
+store_app.command("gc")(store.collect_garbage)
+app.add_typer(store_app, name="store")
 nodes_app = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)
 nodes_app.command("list")(nodes.list_nodes)
 nodes_app.command("add")(nodes.add_node)

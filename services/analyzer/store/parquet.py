@@ -6,6 +6,8 @@ as object stores cannot do that, and a process that is killed in the middle leav
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -23,6 +25,8 @@ from kernalyse.services.analyzer.tables.base import Table
 
 TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance
 CACHED_RESULTS = "results"
+DIGESTS = "digests.json"
+"""File with the SHA-256 of each other file of a directory, computed results left out."""
 
 
 class RunFiles:
@@ -162,12 +166,17 @@ def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
 
 
 def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame]) -> None:
-    """Write a file for each table that has rows; they are on the disk at return. Raises OSError or polars' ComputeError."""
+    """Write a file for each table that has rows, and their digests; they are on the disk at return. Raises OSError or ComputeError."""
+    digests = {}
     for table_name, frame in frames.items():
         if frame.height > 0:
             path = directory / f"{table_name}.parquet"
             frame.write_parquet(path)
             sync(path)
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    (directory / DIGESTS).write_text(json.dumps(digests))
+    sync(directory / DIGESTS)
     sync(directory)
 
 

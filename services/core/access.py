@@ -61,7 +61,7 @@ OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 IDENTITY_KEY: Final = "kernalyse-identity-bin"
 SCOPES_KEY: Final = "kernalyse-scopes"
 
-SUBJECTS: Final = ("run_id", "address", "node_id", "upload_id", "digest", "device_id", "table_name")
+SUBJECTS: Final = ("run_id", "file_name", "address", "node_id", "upload_id", "digest", "device_id", "table_name")
 """Fields of requests that say what a call is about, the most telling first."""
 
 RECORDED_READS: Final = (f"{ANALYZER}SignIn",)
@@ -197,6 +197,8 @@ def subject_of(request: Any) -> str:
     names = request.DESCRIPTOR.fields_by_name
     if "password" in names:
         return str(request.password.name)
+    if "join" in names:  # of a tunnel
+        return str(request.join.node.hostname)
     if "spec" in names:
         work = request.spec.WhichOneof("work") or "run"
         only_checked = "(only checked)" if request.validate_only else ""  # as forms do while they are filled in
@@ -253,8 +255,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
             async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
                 known = self._let_in(call, identity, context)
-                with self._recorded(call, request, context):
-                    async for response in stream(request, context):
+                with self._recorded(call, request, context) as told:
+                    async for response in stream(told, context):
                         if not self._identities.is_valid(known):
                             raise _unknown("a token that has ended or been revoked meanwhile")
                         yield response
@@ -265,8 +267,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
             async def answer(request: Any, context: Any) -> Any:
                 self._let_in(call, identity, context)
-                with self._recorded(call, request, context):
-                    return await unary(request, context)
+                with self._recorded(call, request, context) as told:
+                    return await unary(told, context)
 
             behavior = answer
         build = {
@@ -292,12 +294,20 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return identity
 
     @contextmanager
-    def _recorded(self, call: _Call, request: Any, context: Any) -> Iterator[None]:
-        """Write how the call was decided: refused by what serves it too, or allowed."""
+    def _recorded(self, call: _Call, request: Any, context: Any) -> Iterator[Any]:
+        """Yield the request, and write how the call was decided: refused by what serves it too, or allowed."""
         subject = subject_of(request) if hasattr(request, "DESCRIPTOR") else ""
         identity, peer, decision = caller(), context.peer(), ALLOWED
+
+        async def seen() -> AsyncIterator[Any]:
+            """Yield the messages of a stream, whose first one says what it is about."""
+            nonlocal subject
+            async for part in request:
+                subject = subject or subject_of(part)
+                yield part
+
         try:
-            yield
+            yield request if hasattr(request, "DESCRIPTOR") else seen()
         except (UnauthenticatedError, ForbiddenError, LimitReachedError) as error:
             decision = error.message
             raise

@@ -336,6 +336,10 @@ async def test_a_person_stores_no_more_than_the_limit_allows(limited: AnalyzerHe
             await stub.ImportTrace(iter(sent("b.json", content + b" ")))
         await stub.DeleteRun(messages.DeleteRunRequest(run_id=imported.run_id))
         assert (await stub.ImportTrace(iter(sent("b.json", content + b" ")))).run.owner == "alice"
+    audit_path = AnalyzerSettings.load(data_directory=limited.directory / "store").audit_path()
+    lines = [json.loads(line) for line in audit_path.read_text().splitlines()]
+    # Refused before it was read: nobody knows what it was about.
+    assert {line["on"] for line in lines if line["what"] == "ImportTrace"} == {"a.json", "", "b.json"}
 
 
 def sent(name: str, content: bytes) -> list[messages.ImportTraceRequest]:

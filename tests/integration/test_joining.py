@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -131,6 +132,10 @@ async def test_a_node_joins_measures_and_comes_again_without_the_join_token(tmp_
             await measured(stub, id_of(back))
         entries = TokenFile(tmp_path / "a" / "tokens.json").read()
         assert [(entry.kind, entry.uses_left) for entry in entries] == [(Kind.JOIN, 0), (Kind.NODE, None)]
+        recorded = [json.loads(line) for line in (tmp_path / "a" / "store" / "audit.jsonl").read_text().splitlines()]
+        joined = [(line["who"], line["on"], line["decision"]) for line in recorded if line["what"] == "Join"]
+        assert [who.split()[0] for who, _, _ in joined] == ["join", "gpu1"]
+        assert [(on, decision) for _, on, decision in joined] == [(address, "allowed") for address in (status.address, back.address)]
 
 
 async def test_a_tunnel_carries_runs_bundles_and_files_of_a_node_that_nobody_can_call(tmp_path: Path) -> None:

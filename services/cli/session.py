@@ -405,7 +405,7 @@ def _own_child(service: str, directory: Path) -> Child:
     settings = {"address": f"unix:{directory / service}.sock", "announcement-file": str(announcement_path)}
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
     if service == "profiler":
-        arguments += ["--drain-s", "0"]
+        arguments += ["--drain-s", "0", "--join", "", "--no-tunnel"]  # for this command alone
     return Child(service, arguments, log_path=directory / f"{service}.log", announcement_path=announcement_path)
 
 

@@ -58,6 +58,10 @@ class Target:
         """Return what people call it."""
         return self.hostname if self.device is None else f"{self.hostname} {self.device.device_id}"
 
+    def is_on(self, node_id: str, device_id: str | None) -> bool:
+        """Return whether a run was measured on it."""
+        return self.node_id == node_id and (self.device is None or self.device.device_id == device_id)
+
 
 def targets_of(nodes: Sequence[NodeStatus], which: str, backend: BackendName | None) -> tuple[Target, ...]:
     """Return the devices that the option --on means: GPUs, and of a node without one the device that it chooses.

@@ -2,7 +2,7 @@
 
 A share is an ordinary run of some configurations; a device gets the next one when its last one has ended. Some configurations
 are measured on every device, so that what a device does to all measurements can be told from what a configuration does. The
-ids of requests follow from the sweep, the share and the device: a command that is repeated finds what was measured already.
+titles of runs follow from the sweep and the share: a command that is repeated takes over what was measured already.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ COMMON_RATIO: Final = 0.05
 MIN_COMMON_COUNT: Final = 8
 MAX_ATTEMPT_COUNT: Final = 3
 POLL_S: Final = 0.2
+MAX_LOOKED_AT: Final = 1_000
+"""Runs among which those of an earlier command are looked for, the newest."""
 SCHEMA: Final = "kernalyse-split/1"
 
 STUDENT_95: Final = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
@@ -91,6 +93,11 @@ def split_spec(spec: RunSpec, indexes: Sequence[int], configuration_count: int, 
     assert isinstance(spec.work, KernelSweep)
     left_out = tuple(sorted(set(range(configuration_count)) - set(indexes)))
     return replace(spec, title=title, work=replace(spec.work, done_configuration_indexes=left_out, skip_confirmation=True))
+
+
+def experiment_of(spec: RunSpec, plan: Plan) -> str:
+    """Return a short name of the sweep and how it is shared out, by which its runs are found again."""
+    return hashlib.sha256(f"{protobuf.encode_bytes(spec).hex()} {plan}".encode()).hexdigest()[:8]
 
 
 def request_id_of(spec: RunSpec, indexes: Sequence[int], target: Target | None, attempt: int) -> str:
@@ -142,10 +149,25 @@ class Split:
         self._client = client
         self._spec = spec
         self._plan = plan
+        self._name = f"{spec.title or 'split'} {experiment_of(spec, plan)}"
         self.devices = [Device(target, deque([Share(plan.common, target)])) for target in targets]
         self._waiting = deque(Share(indexes) for indexes in plan.shares)
         self.runs: dict[str, Target] = {}  # all that were started, by run_id
         self.notes: list[str] = []
+
+    def take_over(self, runs: Sequence[Run]) -> int:
+        """Leave out what an earlier command has measured, and return how many runs that were. runs: of the analyzer."""
+        done = {(run.title, run.node_id, run.device_id): run for run in runs if run.state is RunState.SUCCEEDED}
+        for (title, node_id, device_id), run in done.items():
+            there = [device for device in self.devices if device.target.is_on(node_id, device_id)]
+            for share in [share for share in self._waiting if self._title(share) == title]:
+                self._waiting.remove(share)
+                self.runs[run.run_id] = there[0].target if there else Target(node_id, run.node_name or node_id)
+            for device in there:
+                for share in [share for share in device.own if self._title(share) == title]:
+                    device.own.remove(share)
+                    self.runs[run.run_id] = device.target
+        return len(self.runs)
 
     def look(self) -> bool:
         """Take in what has ended and give out what waits. Returns whether all is over."""
@@ -187,10 +209,9 @@ class Split:
         self.runs[run.run_id] = device.target
 
     def _title(self, share: Share) -> str:
-        title = self._spec.title or "split"
         if share.target is not None:
-            return f"{title}: on every device"
-        return f"{title}: share {self._plan.shares.index(share.indexes) + 1} of {len(self._plan.shares)}"
+            return f"{self._name}: on every device"
+        return f"{self._name}: share {self._plan.shares.index(share.indexes) + 1} of {len(self._plan.shares)}"
 
     def _take_in(self, device: Device, run: Run) -> None:
         device.run = run
@@ -347,6 +368,8 @@ def measure_split(
     for line in (sharing, *difference_lines(targets), plan.sentence(len(targets))):
         console.print(line, markup=False, highlight=False)
     split = Split(client, targets, spec, plan)
+    if known_count := split.take_over(client.runs(MAX_LOOKED_AT)):
+        console.print(f"{known_count} runs of an earlier command are taken over.", markup=False, highlight=False)
     _follow(split, console)
     tables = [(client.table("measurements", [run_id]), target, run_id) for run_id, target in split.runs.items()]
     measured = measured_of([(row, target, run_id) for table, target, run_id in tables for row in table.iter_rows(named=True)])

@@ -24,6 +24,7 @@ packages=$(
     locked grpcio grpcio-status grpcio-health-checking grpcio-reflection protobuf googleapis-common-protos \
         lark platformdirs pydantic pydantic-core pydantic-settings python-dotenv annotated-types annotated-doc typing-inspection \
         typing-extensions rich markdown-it-py mdurl pygments typer shellingham \
+        prometheus-client cryptography cffi pycparser \
         ml-dtypes nvidia-ml-py psutil tree-sitter tree-sitter-cuda \
         pytest pytest-asyncio pytest-timeout pytest-xdist execnet pluggy iniconfig packaging \
         pytools siphash24 cuda-bench

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,9 +50,7 @@ def counting(document: dict[str, Any]) -> list[int]:
 @pytest.mark.slow
 def test_every_configuration_is_measured_once_some_on_all_and_the_slow_device_is_found(nodes: list[ProfilerNode], tmp_path: Path) -> None:
     path = tmp_path / "split.json"
-    begin = time.monotonic()
     done = kernalyse(*SWEEP, "--json", path)
-    first_s = time.monotonic() - begin
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stderr.split())
     assert (
@@ -66,10 +63,10 @@ def test_every_configuration_is_measured_once_some_on_all_and_the_slow_device_is
     assert slow["low"] < 1.03**0.75 < slow["high"]  # beside the geometric mean of all four
     assert slow["low"] > 1.01
     # The same command once more finds what was measured.
-    begin = time.monotonic()
+    run_count = len(json.loads(kernalyse("runs", "--json", "--count", "100").stdout))
     again = kernalyse(*SWEEP, "--json", tmp_path / "again.json")
     assert again.returncode == 0, again.stderr
-    assert time.monotonic() - begin < first_s / 2
+    assert len(json.loads(kernalyse("runs", "--json", "--count", "100").stdout)) == run_count
     assert json.loads((tmp_path / "again.json").read_text())["measurements"] == document["measurements"]
 
 

@@ -230,7 +230,10 @@ class Collector:
         if (health is NodeHealth.UNREACHABLE) != (since is not None):
             since = None if since is not None else datetime.now(UTC)
             self._record = replace(self._record, unreachable_since_time=since)
-            await asyncio.to_thread(self._store.nodes.put, self._record)
+            try:
+                await asyncio.to_thread(self._store.nodes.put, self._record)
+            except Exception as error:  # a full disk: a restarted analyzer then counts from its own first attempt
+                logger.warning("Since when %s is gone cannot be stored: %s", self._record.address, error)
         status = NodeStatus(self._record.address, health, self._record.node, problem, self._record.origin, since)
         self.first_attempt_done.set()
         if status == before:

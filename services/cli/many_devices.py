@@ -75,7 +75,8 @@ def targets_of(nodes: Sequence[NodeStatus], which: str, backend: BackendName | N
         DeviceNotFoundError: there is none, or a node does not answer.
     """
     nodes = sorted(nodes, key=lambda status: status.node.hostname if status.node else status.address)
-    serving = [status for status in nodes if status.health is NodeHealth.SERVING and status.node is not None]
+    # One that is just being connected to is waited for by the analyzer.
+    serving = [status for status in nodes if status.health is not NodeHealth.UNREACHABLE and status.node is not None]
     if which == "all":
         return tuple(target for status in serving for target in _of_node(status, backend)) or _nothing(which, nodes)
     names = [name.strip() for name in which.split(",") if name.strip()]

@@ -173,7 +173,7 @@ class Split:
         """Take in what has ended and give out what waits. Returns whether all is over."""
         health = {status.node.node_id: status.health for status in self._client.nodes() if status.node is not None}
         for device in self.devices:
-            was_gone, device.is_gone = device.is_gone, health.get(device.target.node_id) is not NodeHealth.SERVING
+            was_gone, device.is_gone = device.is_gone, health.get(device.target.node_id) in (None, NodeHealth.UNREACHABLE)
             if device.is_gone and not was_gone:
                 self._take_back(device, "does not answer", has_failed=False)
             elif device.run is not None:

@@ -147,6 +147,7 @@ def _read_device(entry: dict[str, Any]) -> Device:
             "backends": tuple(BackendName(name) for name in entry["backends"]),
             "max_block": Dim3(**entry["max_block"]) if entry["max_block"] else None,
             "max_grid": Dim3(**entry["max_grid"]) if entry["max_grid"] else None,
+            "settings": tuple((name, value) for name, value in entry["settings"]),
         }
     )
 

@@ -22,7 +22,7 @@ from prometheus_client.core import Metric
 
 from kernalyse.discovery import runtime_directory
 from kernalyse.services.analyzer.collect.joining import Joining, tunnel_target
-from kernalyse.services.analyzer.collect.listed_nodes import DnsNodes, ListedNodes, nodes_of_file
+from kernalyse.services.analyzer.collect.listed_nodes import lists_of
 from kernalyse.services.analyzer.collect.node_client import node_errors
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.nodes import Nodes
@@ -40,9 +40,9 @@ from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, InvalidSettingError, NodeUnreachableError
-from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, highest, parse_scope, read_or_create_token
+from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, highest, parse_scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
-from kernalyse.services.core.model import Ceiling, HardwareKey, NodeHealth, NodeOrigin, Run, RunSpec, TableQuery, Thresholds
+from kernalyse.services.core.model import Ceiling, HardwareKey, NodeHealth, Run, RunSpec, TableQuery, Thresholds
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
 from kernalyse.services.core.short_tokens import ShortToken, ShortTokens
@@ -463,7 +463,8 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         short_tokens = ShortTokens(security.token)
         identities = Identities(security.token, security.tokens_file, read_short=short_tokens.identity_of)
         metrics = Metrics("analyzer")
-        metrics.add(partial(_figures, metrics, store, nodes, node_subscriptions))
+        metrics.add_blocking(partial(_store_figures, metrics, store))
+        metrics.add(partial(_node_figures, metrics, nodes, node_subscriptions))
         server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
         importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_directory)
         limits = PersonLimits(
@@ -506,11 +507,15 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
             await server.stop(STOPPING_S)
 
 
-def _figures(metrics: Metrics, store: Store, nodes: Nodes, node_subscriptions: NodeSubscriptions) -> Iterator[Metric]:
-    """Yield what Prometheus is told of the store, the nodes and their devices."""
+def _store_figures(metrics: Metrics, store: Store) -> Iterator[Metric]:
+    """Yield what Prometheus is told of the store."""
     ended, going_on, size_bytes = store.runs.totals()
     yield metrics.gauges("runs", "Runs of the store.", "state", (("ended", ended), ("unfinished", going_on)))
     yield metrics.gauge("stored_bytes", "Of the Parquet files of all runs.", size_bytes)
+
+
+def _node_figures(metrics: Metrics, nodes: Nodes, node_subscriptions: NodeSubscriptions) -> Iterator[Metric]:
+    """Yield what Prometheus is told of the nodes and their devices."""
     statuses = nodes.statuses()
     healths = ((str(health).lower(), sum(status.health is health for status in statuses)) for health in NodeHealth)
     yield metrics.gauges("nodes", "Nodes by their health.", "health", healths)
@@ -545,17 +550,6 @@ def _tunnel_sockets(settings: AnalyzerSettings) -> Path:
     return runtime_directory() / f"tunnels-{hashlib.sha256(str(settings.data_directory.absolute()).encode()).hexdigest()[:8]}"
 
 
-def _listed_nodes(settings: AnalyzerSettings, nodes: Nodes) -> list[ListedNodes]:
-    lists = []
-    if settings.nodes_file is not None:
-        lists.append(ListedNodes(nodes, NodeOrigin.FILE, partial(nodes_of_file, settings.nodes_file)))
-    if settings.nodes_dns:
-        token = read_or_create_token(settings.nodes_dns_token_file or settings.token_file)
-        dns = DnsNodes(settings.nodes_dns, token, settings.contents("nodes_dns_ca_file"))
-        lists.append(ListedNodes(nodes, NodeOrigin.DNS, dns.read))
-    return lists
-
-
 @asynccontextmanager
 async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[WorkerPool]:
     processes = WorkerPool(settings.import_process_count, settings.import_memory_bytes)
@@ -587,7 +581,7 @@ async def _open_store(
         lists: list[asyncio.Task[None]] = []
         try:
             await nodes.start()
-            lists += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in _listed_nodes(settings, nodes)]
+            lists += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in lists_of(settings, nodes)]
             yield store, nodes, run_subscriptions, node_subscriptions
         finally:
             for task in lists:

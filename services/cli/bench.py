@@ -65,11 +65,9 @@ def bench(
     Status 1: the run, a configuration or a verification failed.
     """
     from kernalyse.services.cli.bench_request import KernelOptions, SweepRequest, build_sweep
-    from kernalyse.services.cli.many_devices import measure_on, targets_of
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.run_output import follow_and_show
     from kernalyse.services.cli.session import analyzer_session, checkout_revision
-    from kernalyse.services.cli.split import measure_split
     from kernalyse.services.core.model import (
         BackendName,
         CacheMode,
@@ -134,6 +132,9 @@ def bench(
         raise UsageError("options --on and --node or --device", found="both", expected="one of them", remedy="Leave one out.")
     with analyzer_session(server) as client:
         if on:
+            from kernalyse.services.cli.many_devices import measure_on, targets_of
+            from kernalyse.services.cli.split import measure_split
+
             targets = targets_of(client.nodes(), on, None if backend is options.BackendChoice.AUTO else BackendName[backend.name])
             measure = measure_on if mode is options.ModeChoice.COMPARE else measure_split
             if not measure(client, targets, spec, built.bundles, json_path, console):

@@ -15,7 +15,7 @@ from kernalyse.services.cli.output import TerminalTable
 from kernalyse.services.cli.output import console as make_console
 from kernalyse.services.cli.run_output import failure_lines, outcome_line
 from kernalyse.services.cli.table_files import write_text
-from kernalyse.services.core.errors import DeviceNotFoundError
+from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError
 from kernalyse.services.core.formatting import UNKNOWN, change, median_with_interval
 from kernalyse.services.core.model import BackendName, Device, DeviceKind, KernelSweep, NodeHealth, NodeStatus, Run, RunSpec, RunState
 
@@ -175,15 +175,17 @@ def measure_on(
     """
     for line in (f"Measuring on {', '.join(target.label for target in targets)}.", *difference_lines(targets)):
         console.print(line, markup=False, highlight=False)
-    for node_id in dict.fromkeys(target.node_id for target in targets):
-        for bundle in bundles:
-            client.upload_bundle(bundle.data, node_id)
+    upload_bundles(client, targets, bundles)
     runs = [client.start_run(on_target(spec, target), node_id=target.node_id) for target in targets]
     runs = _followed(client, targets, runs, console)
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
     shown = make_console(stderr=writes_to_standard_output)
     frames = [client.table("measurements", [run.run_id]) for run in runs]
-    compared = [None, *(_compared(client, runs[0], run) for run in runs[1:])]
+    found = [compare_devices(client, runs[0], run) for run in runs[1:]]
+    compared = [None, *(None if isinstance(table, str) else table for table in found)]
+    for target, why in zip(targets[1:], found, strict=True):
+        if isinstance(why, str):
+            console.print(f"{target.label} is not compared with {targets[0].label}: {why}.", markup=False, highlight=False)
     if any(frame.height for frame in frames):
         shown.print(device_table(targets, frames, compared))
     for target, run in zip(targets, runs, strict=True):
@@ -192,6 +194,13 @@ def measure_on(
     if json_path is not None:
         write_text(_document(client, targets, runs, compared), None if writes_to_standard_output else json_path)
     return all(run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0 for run in runs)
+
+
+def upload_bundles(client: AnalyzerClient, targets: Sequence[Target], bundles: Sequence[HeaderBundle]) -> None:
+    """Give each node of the devices the headers that the sweep's sources include."""
+    for node_id in dict.fromkeys(target.node_id for target in targets):
+        for bundle in bundles:
+            client.upload_bundle(bundle.data, node_id)
 
 
 def on_target(spec: RunSpec, target: Target) -> RunSpec:
@@ -227,15 +236,18 @@ def _followed(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence[
     return latest
 
 
-def _compared(client: AnalyzerClient, first: Run, other: Run) -> pl.DataFrame | None:
-    """Return table comparison of two runs on different devices; None: one of them has nothing to compare."""
+def compare_devices(client: AnalyzerClient, first: Run, other: Run) -> pl.DataFrame | str:
+    """Return table comparison of two runs on different devices, or why they cannot be compared: each chooses its timing by itself."""
     from kernalyse.services.analyzer.analysis.comparison import compare_runs, parse_differences
     from kernalyse.services.cli.compare import load_run_operand
 
     before, after = (load_run_operand(client, run) for run in (first, other))
     if before.measurements.is_empty() or after.measurements.is_empty():
-        return None
-    return compare_runs(before, after, parse_differences(["device"]))
+        return "one of the two has measured nothing"
+    try:
+        return compare_runs(before, after, parse_differences(["device"]))
+    except InvalidRequestError as error:
+        return f"{error.found}; a method for all devices is set with --timing"
 
 
 def device_table(targets: Sequence[Target], frames: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame | None]) -> TerminalTable:

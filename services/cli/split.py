@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from kernalyse.services.cli.many_devices import Target, difference_lines, on_target
+from kernalyse.services.cli.many_devices import Target, difference_lines, on_target, upload_bundles
 from kernalyse.services.cli.output import TerminalTable
 from kernalyse.services.cli.output import console as make_console
 from kernalyse.services.cli.table_files import write_text
@@ -47,9 +47,6 @@ POLL_S: Final = 0.2
 MAX_LOOKED_AT: Final = 1_000
 """Runs among which those of an earlier command are looked for, the newest."""
 SCHEMA: Final = "kernalyse-split/1"
-
-STUDENT_95: Final = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
-"""Two-sided 95 % quantiles of Student's t distribution for 1, 2, 3, … degrees of freedom; beyond them 2.1 is on the safe side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +278,8 @@ def device_effects(measured: Sequence[Measured], common: Sequence[int]) -> list[
     The logarithm of a duration is that of its configuration plus that of its device (two-way layout without interaction, Montgomery,
     Design and Analysis of Experiments, chapter 4). Devices that lack some of the common configurations are left out.
     """
+    from kernalyse.services.analyzer.analysis.history import student_quantile
+
     durations: dict[str, dict[int, float]] = {}
     for one in measured:
         if one.row["configuration_index"] in common and one.row["duration_median_ns"]:
@@ -294,7 +293,7 @@ def device_effects(measured: Sequence[Measured], common: Sequence[int]) -> list[
     for label, of_device in whole.items():
         differences = [of_device[index] - means[index] for index in indexes]
         freedom = len(indexes) - 1
-        half = (STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 2.1) * stdev(differences) / math.sqrt(len(indexes))
+        half = student_quantile(0.975, freedom) * stdev(differences) / math.sqrt(len(indexes))
         mean = fmean(differences)
         effects.append(Effect(label, math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(indexes)))
     return effects
@@ -358,9 +357,7 @@ def measure_split(
     if sweep.strategy is not SearchStrategy.ALL or sweep.pairing is not None:
         found = "a search or a paired sweep"
         raise UsageError("option --mode split", found=found, expected="a sweep over everything", remedy="Use --mode compare.")
-    for node_id in dict.fromkeys(target.node_id for target in targets):
-        for bundle in bundles:
-            client.upload_bundle(bundle.data, node_id)
+    upload_bundles(client, targets, bundles)
     first = targets[0]
     count = client.check_run(on_target(spec, first), node_id=first.node_id).total_configuration_count or 1
     plan = plan_of(count, len(targets), sweep.order_seed or 0)

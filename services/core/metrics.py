@@ -9,15 +9,13 @@ import asyncio
 import logging
 import ssl
 import threading
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-import grpc
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -52,11 +50,15 @@ class Metrics:
             registry=self.registry,
         )
 
+    def add_blocking(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        """Ask for further figures whenever somebody reads them. collect: called on the reader's thread."""
+        self._collectors.append(collect)
+
     def add(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        """Ask for further figures whenever somebody reads them.
+        """The same for figures of what one loop alone changes.
 
         Args:
-            collect: called on the loop that runs now, while another thread waits.
+            collect: called on the loop that runs now, while the reader's thread waits.
         """
         loop = asyncio.get_running_loop()
 
@@ -107,64 +109,6 @@ def device_metrics(readings: Iterable[tuple[str, str, Telemetry]]) -> Iterator[M
             if value is not None:
                 family.add_metric((host, reading.device_id or "", device_name), value)
         yield family
-
-
-class RpcMetricsInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """An interceptor that takes the time of every call, by method and code; outermost, so that refusals count."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Return the method's handler with a clock around it."""
-        handler = await continuation(details)
-        if handler is None:
-            return None
-        method = details.method.rpartition("/")[2]
-        if handler.response_streaming:
-            stream = handler.stream_stream or handler.unary_stream
-
-            async def answer_stream(request: Any, context: Any) -> Any:
-                with self._timed(method, context):
-                    async for response in stream(request, context):
-                        yield response
-
-            behavior: Any = answer_stream
-        else:
-            unary = handler.stream_unary or handler.unary_unary
-
-            async def answer(request: Any, context: Any) -> Any:
-                with self._timed(method, context):
-                    return await unary(request, context)
-
-            behavior = answer
-        build = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[handler.request_streaming, handler.response_streaming]
-        return build(behavior, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)
-
-    @contextmanager
-    def _timed(self, method: str, context: Any) -> Iterator[None]:
-        begin_s, ended = time.perf_counter(), "CANCELLED"
-        try:
-            yield
-            ended = "OK"
-        except Exception:
-            ended = code_of(context)
-            raise
-        finally:
-            self._metrics.rpc_duration.labels(method, ended).observe(time.perf_counter() - begin_s)
-
-
-def code_of(context: Any) -> str:
-    """Return the name of the status that a call has been ended with."""
-    code = context.code()
-    if isinstance(code, grpc.StatusCode):
-        return str(code.name)
-    return next((known.name for known in grpc.StatusCode if known.value[0] == code), "UNKNOWN")
 
 
 # ---------------------------------------------------------------- the HTTP address

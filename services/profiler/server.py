@@ -77,23 +77,26 @@ async def serve(
         health.set_serving(True)
         devices = ", ".join(device.device_id for device in service.node.devices) or "no device"
         metrics.add(partial(service.figures, metrics))
-        stack = contextlib.ExitStack()
-        if where := stack.enter_context(
-            served(
-                settings.metrics_address, metrics, identities.may_read, settings.certificate_files, is_insecure_allowed=settings.insecure
-            )
-        ):
-            logger.info("Figures for Prometheus on %s/metrics.", where)
         async with _joining(settings, service.node, address, local_address) as joining:
-            with advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
+            with (
+                advertised(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file),
+                served(
+                    settings.metrics_address,
+                    metrics,
+                    identities.may_read,
+                    settings.certificate_files,
+                    is_insecure_allowed=settings.insecure,
+                ) as where,
+            ):
                 logger.info("Serving on %s with %s.", address, devices)
+                if where:
+                    logger.info("Figures for Prometheus on %s/metrics.", where)
                 refusal = await _until(signals.first, joining)
                 logger.info("Shutting down.")
                 health.set_serving(False)
                 await service.runs.drain(settings.drain_s, signals.second)
             service.servicer.close_watches()
             await server.stop(CLOSE_GRACE_S)
-        stack.close()
     if refusal is not None:
         raise refusal
 

@@ -32,7 +32,7 @@ def two_nodes(private_directories: Path, tmp_path: Path, ceilings_file: Path) ->
 
 def test_a_sweep_on_all_nodes_is_shown_side_by_side(two_nodes: tuple[ProfilerNode, ProfilerNode], tmp_path: Path) -> None:
     path = tmp_path / "devices.json"
-    done = kernalyse("bench", "saxpy", "-p", "N=1024,2**14", *QUICK, "--on", "all", "--json", path)
+    done = kernalyse("bench", "saxpy", "-p", "N=1024,2**14", *QUICK, "--timing", "single", "--on", "all", "--json", path)
     assert done.returncode == 0, done.stderr
     assert "Measuring on gpu1, gpu2." in done.stderr
     assert [line.split()[:3] for line in done.stdout.splitlines() if line.startswith("saxpy")] == [

@@ -40,7 +40,6 @@ class _Tunnel:
     """The stream of one node that tunnels."""
 
     end: TunnelEnd
-    node_id: str
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -108,7 +107,7 @@ class Joining:
             )
         node = self._checked(first.join)
         address = f"{TUNNEL_PREFIX}{node.hostname}"
-        tunnel = self._opened(node, address)
+        tunnel = self._opened(address)
         target = tunnel_target(self._sockets, address)
         path = Path(target.removeprefix("unix:"))
         answers: asyncio.Queue[Any] = asyncio.Queue(WAITING_COUNT)
@@ -187,10 +186,10 @@ class Joining:
                 )
         return node
 
-    def _opened(self, node: Node, address: str) -> _Tunnel:
+    def _opened(self, address: str) -> _Tunnel:
         """Return a new tunnel of the node; one that it had before ends first: the node knows which of its connections are alive."""
         before = self._tunnels.get(address)
-        tunnel = self._tunnels[address] = _Tunnel(TunnelEnd(), node.node_id)
+        tunnel = self._tunnels[address] = _Tunnel(TunnelEnd())
         if before is not None:
             before.closed.set()
         return tunnel

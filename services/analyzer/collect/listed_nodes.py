@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from kernalyse.services.core.errors import InvalidSettingError, KernalyseError, 
 from kernalyse.services.core.identity import read_or_create_token
 from kernalyse.services.core.model import NodeOrigin
 from kernalyse.services.core.rpc import Endpoint
+from kernalyse.services.core.settings import AnalyzerSettings
 
 MEMBERS: Final = ("address", "token_file", "ca_file")
 
@@ -151,3 +153,15 @@ class ListedNodes:
         if problem and problem != self._problems.get(address):
             logger.warning("%s", problem)
         self._problems[address] = problem
+
+
+def lists_of(settings: AnalyzerSettings, nodes: Nodes) -> list[ListedNodes]:
+    """Return the lists that the settings name. Raises InvalidSettingError: a token or certificate of theirs cannot be read."""
+    lists = []
+    if settings.nodes_file is not None:
+        lists.append(ListedNodes(nodes, NodeOrigin.FILE, partial(nodes_of_file, settings.nodes_file)))
+    if settings.nodes_dns:
+        token = read_or_create_token(settings.nodes_dns_token_file or settings.token_file)
+        dns = DnsNodes(settings.nodes_dns, token, settings.contents("nodes_dns_ca_file"))
+        lists.append(ListedNodes(nodes, NodeOrigin.DNS, dns.read))
+    return lists

@@ -439,16 +439,18 @@ class LiveResults(Component):
         self._results = Results()
         self._note = Text(classes=("note",))
         self._rows: object = self
+        self._shown_run: object = None
         self._shown_time = -math.inf
         self.layout = card(Text(html("<h2>Results</h2>")), self._note, self._results.table)
 
     def update(self) -> None:
         points, run, now = self._chart.points, self._chart.run.run, time.monotonic()
         rows = points.rows
-        is_going_on = rows is not None and run is not None and not run.state.is_final
+        is_same = self._shown_run == self._chart.run.shown  # another run's results must not stand under its name
+        is_going_on = is_same and rows is not None and run is not None and not run.state.is_final
         if rows is self._rows or (is_going_on and now < self._shown_time + RESULTS_S):
             return
-        self._rows, self._shown_time = rows, now
+        self._rows, self._shown_run, self._shown_time = rows, self._chart.run.shown, now
         self._results.show_results(points.newest_results, with_run=False)
         is_cut = rows is not None and rows.height > MAX_RESULT_ROWS
         self._note.show(f"the newest {MAX_RESULT_ROWS} of {theme.count(rows.height)}" if rows is not None and is_cut else "")

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 
-from kernalyse.services.cli.many_devices import difference_lines, targets_of
-from kernalyse.services.core.errors import DeviceNotFoundError
+from kernalyse.services.cli.many_devices import compare_devices, difference_lines, targets_of
+from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError
 from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodeStatus
 from kernalyse.services.profiler.backends.cuda.driver import device_settings
 
@@ -85,4 +86,17 @@ def test_what_a_driver_does_not_tell_is_left_out() -> None:
         ("persistence mode", "off"),
         ("PCIe", "generation 5 x16"),
         ("clock limits", "1980 MHz SM and 2619 MHz memory"),
+    )
+
+
+def test_devices_that_chose_other_methods_are_shown_uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise InvalidRequestError("comparison", found="another method (timing_method SINGLE and BATCHED)")
+
+    operand = SimpleNamespace(measurements=pl.DataFrame({"x": [1]}))
+    monkeypatch.setattr("kernalyse.services.cli.compare.load_run_operand", lambda *_: operand)
+    monkeypatch.setattr("kernalyse.services.analyzer.analysis.comparison.compare_runs", refused)
+    nothing: Any = None
+    assert compare_devices(nothing, nothing, nothing) == (
+        "another method (timing_method SINGLE and BATCHED); a method for all devices is set with --timing"
     )

@@ -17,6 +17,7 @@ from kernalyse.services.cli import (
     ceilings,
     compare,
     export,
+    fleet,
     history,
     imports,
     model,
@@ -92,6 +93,10 @@ nodes_app.command("add")(nodes.add_node)
 nodes_app.command("remove")(nodes.remove_node)
 nodes_app.command("join-token")(nodes.join_token)
 app.add_typer(nodes_app, name="nodes")
+
+fleet_app = typer.Typer(help="All devices of all nodes together.", no_args_is_help=True)
+fleet_app.command("check")(fleet.check)
+app.add_typer(fleet_app, name="fleet")
 
 tokens_app = typer.Typer(help="Who may call the services of this machine, and what for.", no_args_is_help=True)
 tokens_app.command("issue")(access.issue)

@@ -129,16 +129,16 @@ def original_spec(client: AnalyzerClient, run: Run) -> OriginalSpec:
         InvalidRequestError: another version of kernalyse wrote the specification.
     """
     from kernalyse.services.core import protobuf
-    from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, RunSpec
+    from kernalyse.services.core.model import CeilingMeasurement, CommandProfile, DeviceCheck, KernelSweep, ModelRun, RunSpec
     from kernalyse.services.core.reruns import SPEC_ARTIFACT
 
-    if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
+    if isinstance(run.spec.work, CeilingMeasurement | DeviceCheck | ModelRun | CommandProfile):
         return OriginalSpec(run.spec)
     if not isinstance(run.spec.work, KernelSweep):
         raise UnmetConditionError(
             f"run {run.run_id}",
             found="an imported trace",
-            expected="a sweep of kernels, a command, a model or a measurement of ceilings",
+            expected="a sweep of kernels, a command, a model, a measurement of ceilings or a check of a device",
             remedy="`kernalyse runs` lists the others.",
         )
     try:

@@ -109,6 +109,13 @@ def device_metrics(readings: Iterable[tuple[str, str, Telemetry]]) -> Iterator[M
             if value is not None:
                 family.add_metric((host, reading.device_id or "", device_name), value)
         yield family
+    errors = GaugeMetricFamily(
+        "hw_errors", "Errors that the device's driver counts.", labels=("host_name", "hw_id", "hw_name", "error_type")
+    )
+    for host, device_name, reading in listed:
+        for count in reading.error_counts:
+            errors.add_metric((host, reading.device_id or "", device_name, count.name), count.count)
+    yield errors
 
 
 # ---------------------------------------------------------------- the HTTP address

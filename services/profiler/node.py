@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import platform
 import socket
 import sys
@@ -11,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -19,8 +21,9 @@ from typing import Any, Final, Protocol
 
 import psutil
 
+from kernalyse.services.core import device_health
 from kernalyse.services.core.errors import InternalError
-from kernalyse.services.core.model import Device, Node, NodePolicy, Telemetry
+from kernalyse.services.core.model import Device, ErrorCount, Node, NodePolicy, Telemetry
 from kernalyse.services.profiler.backends.discovery import read_probe
 from kernalyse.services.profiler.measuring.device_state import read_power_watts
 
@@ -107,6 +110,10 @@ def _cpu_model() -> str | None:
 logger = logging.getLogger(__name__)
 
 RING_DURATION_S: Final = 3600.0
+ERROR_INTERVAL_S: Final = 5.0
+"""Between two readings of a device's counters of errors, some fifty questions to its driver. Longer, and a check of ten seconds would see
+none of what it has caused."""
+MAX_EVENT_COUNT: Final = 100  # Xid errors counted at one reading: a driver that never stops telling them must not hold up telemetry
 
 
 class TelemetryReader(Protocol):
@@ -140,10 +147,15 @@ class HostReader:
 class NvmlReader:
     """An NVIDIA device, through NVML. A metric that the device does not report is None."""
 
-    def __init__(self, nvml: Any, handle: Any, device_id: str) -> None:
+    def __init__(self, nvml: Any, handle: Any, device_id: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._device_id = device_id
         self._nvml = nvml
         self._handle = handle
+        self._clock_s = clock_s
+        self._error_counts: tuple[ErrorCount, ...] = ()
+        self._next_count_s = -math.inf
+        self._xid_events = self._register_xid()
+        self._xid_count = 0
         self._reason_names = {
             value: name.removeprefix("nvmlClocksThrottleReason").removeprefix("nvmlClocksEventReason")
             for name, value in vars(nvml).items()
@@ -170,7 +182,63 @@ class NvmlReader:
             temperature_celsius=None if temperature_celsius is None else float(temperature_celsius),
             power_watts=read_power_watts(nvml, handle),
             throttle_reasons=None if reasons is None else self._names(int(reasons)),
+            error_counts=self._counted_errors(),
         )
+
+    def _counted_errors(self) -> tuple[ErrorCount, ...]:
+        """Return the counters of errors, at most some seconds old: they are dozens of questions to the driver."""
+        if self._clock_s() >= self._next_count_s:
+            self._next_count_s = self._clock_s() + ERROR_INTERVAL_S
+            counts = self._read_errors()
+            self._error_counts = tuple(ErrorCount(name, int(count)) for name, count in counts.items() if count is not None)
+        return self._error_counts
+
+    def _read_errors(self) -> dict[str, int | None]:
+        nvml, handle = self._nvml, self._handle
+        uncorrected, corrected = (
+            self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, kind, nvml.NVML_VOLATILE_ECC)
+            for kind in (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)
+        )
+        remapped = self._ask(nvml.nvmlDeviceGetRemappedRows, handle)
+        by_corrected, by_uncorrected, is_pending, has_failed = remapped or (None, None, None, None)
+        return {
+            device_health.ECC_UNCORRECTED: uncorrected,
+            device_health.ECC_CORRECTED: corrected,
+            device_health.REMAPPED_ROWS: None if remapped is None else by_corrected + by_uncorrected,
+            device_health.REMAPPING_PENDING: is_pending,
+            device_health.REMAPPING_FAILED: has_failed,
+            device_health.PCIE_REPLAYS: self._ask(nvml.nvmlDeviceGetPcieReplayCounter, handle),
+            device_health.NVLINK_ERRORS: self._nvlink_errors(),
+            device_health.XID_ERRORS: self._xid_errors(),
+        }
+
+    def _nvlink_errors(self) -> int | None:
+        """Return the errors of all links together; None: the device has no link that is on."""
+        nvml, handle = self._nvml, self._handle
+        links = [link for link in range(nvml.NVML_NVLINK_MAX_LINKS) if self._ask(nvml.nvmlDeviceGetNvLinkState, handle, link)]
+        kinds = (nvml.NVML_NVLINK_ERROR_DL_REPLAY, nvml.NVML_NVLINK_ERROR_DL_RECOVERY, nvml.NVML_NVLINK_ERROR_DL_CRC_FLIT)
+        counts = [self._ask(nvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, kind) for link in links for kind in kinds]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def _register_xid(self) -> Any:
+        """Return what tells of Xid errors from now on; None: the device cannot tell."""
+        nvml = self._nvml
+        events = self._ask(nvml.nvmlEventSetCreate)
+        with suppress(nvml.NVMLError):
+            if events is not None:
+                nvml.nvmlDeviceRegisterEvents(self._handle, nvml.nvmlEventTypeXidCriticalError, events)
+                return events
+        return None
+
+    def _xid_errors(self) -> int | None:
+        if self._xid_events is None:
+            return None
+        for _ in range(MAX_EVENT_COUNT):
+            if self._ask(self._nvml.nvmlEventSetWait_v2, self._xid_events, 0) is None:  # after 0 ms there is none
+                break
+            self._xid_count += 1
+        return self._xid_count
 
     def _names(self, reasons: int) -> tuple[str, ...]:
         return tuple(sorted(name for value, name in self._reason_names.items() if value & reasons))

@@ -27,6 +27,7 @@ from kernalyse.services.core.model import (
     BackendName,
     CeilingMeasurement,
     CommandProfile,
+    DeviceCheck,
     EventPayload,
     KernelSweep,
     LogLevel,
@@ -129,13 +130,15 @@ def _carry_out(spec: RunSpec, order: WorkerArguments, sink: EventSink) -> None:
             _sweep(spec, spec.work, order, sink)
         case CeilingMeasurement():
             _measure_ceilings(spec.work, order, sink)
+        case DeviceCheck():
+            _check_device(spec.work, order, sink)
         case ModelRun():
             _run_model(spec, spec.work, order, sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",
                 found="no workload for it in this version",
-                expected="KernelSweep, CommandProfile, ModelRun or CeilingMeasurement",
+                expected="KernelSweep, CommandProfile, ModelRun, CeilingMeasurement or DeviceCheck",
                 remedy="Submit one of these.",
             )
 
@@ -235,6 +238,14 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkerArguments, sink: Ev
     sink.write(Progress(0, 0, 1, "opening the device"))
     session = _open_session(work.backend, work.device_id, order.cache_directory)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
+
+
+def _check_device(work: DeviceCheck, order: WorkerArguments, sink: EventSink) -> None:
+    from kernalyse.services.profiler.workloads.ceilings import load_sources
+    from kernalyse.services.profiler.workloads.device_check import run_check
+
+    sink.write(Progress(0, 0, 1, "opening the device"))
+    run_check(_open_session(work.backend, work.device_id, order.cache_directory), load_sources(), work.block_count, sink)
 
 
 def _run_model(spec: RunSpec, work: ModelRun, order: WorkerArguments, sink: EventSink) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from kernalyse.services.analyzer.analysis.comparison import Difference
+from kernalyse.services.analyzer.analysis.fleet import fleet
 from kernalyse.services.analyzer.analysis.history import history, history_series
 from kernalyse.services.analyzer.analysis.traces.timeline import Matches
 from kernalyse.services.analyzer.queries.filters import FAR_ROW_COUNT, QueryResult, condition, run_far_query, run_query
@@ -18,9 +19,18 @@ from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource,
 from kernalyse.services.analyzer.store.column_cache import CachedColumn, ColumnCache
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import COUNT, Table
-from kernalyse.services.analyzer.tables.derived import HISTORY, HISTORY_ROWS, HISTORY_SERIES, HISTORY_TABLES, IDENTITY_COLUMNS, METRICS
+from kernalyse.services.analyzer.tables.derived import (
+    FLEET,
+    HISTORY,
+    HISTORY_ROWS,
+    HISTORY_SERIES,
+    HISTORY_TABLES,
+    IDENTITY_COLUMNS,
+    METRICS,
+)
 from kernalyse.services.analyzer.tables.runs import KERNELS, STORED_TABLES
 from kernalyse.services.analyzer.tables.traces import COLLECTIVES, GAPS, TIMELINE_MATCHES, TRACE_TABLES
+from kernalyse.services.core.device_health import CHECK_NAMES
 from kernalyse.services.core.errors import InvalidRequestError
 from kernalyse.services.core.model import Filter, FilterOperator, SortKey, TableQuery
 
@@ -64,6 +74,8 @@ class TableAnswers:
         parameters = parameters_of(query)
         if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
             return self._matches(run_ids[0], query)
+        if table is FLEET:
+            return run_query(self._fleet(run_ids), table, query)
         if table in HISTORY_TABLES:
             return run_query(self._history(table, run_ids, query.filters), table, query)
         if table is KERNELS and run_ids is None and parameters == DEFAULT_QUERY:
@@ -105,6 +117,11 @@ class TableAnswers:
         conditions = [condition(HISTORY_ROWS.column(wanted.column), wanted) for wanted in filters if wanted.column in names]
         chosen = self._history_rows.rows(run_ids, conditions)
         return history(chosen, _metric_of(filters)) if table is HISTORY else history_series(chosen)
+
+    def _fleet(self, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+        """Return the judgements of these checks, or of every device's newest: all checks count for them."""
+        found = fleet(self._history_rows.rows(None, [pl.col("kernel_name").is_in(CHECK_NAMES)]))
+        return found if run_ids is None else found.filter(pl.col("run_id").is_in(run_ids))
 
     def _series_of_all(self) -> pl.LazyFrame:
         """Kept until a run comes, goes or goes on: a page of them is asked for again and again."""

@@ -47,6 +47,7 @@ from kernalyse.services.analyzer.tables.derived import (
     COMPUTED_TRACE_TABLES,
     COUNTED_LAYER_ROOFLINE,
     COUNTED_ROOFLINE,
+    FLEET,
     HISTORY_TABLES,
     KERNEL_METRICS,
     LAYER_ROOFLINE,
@@ -364,6 +365,7 @@ TELEMETRY: Final = _table(
     Column("power_watts", NUMBER, "Of the device."),
     THROTTLE_REASONS,
     Column("load_average", NUMBER, "Of the host, over a minute."),
+    Column("error_counts", TEXT, "Of the device, NAME=COUNT, comma-separated; empty: it tells none."),
 )
 
 LOG_LINES: Final = _table(
@@ -421,7 +423,7 @@ TABLES: Final = (
         COMPARISON,
         RUNS,
     ),
-    *(*TRACE_TABLES, *COMPUTED_TRACE_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES, *TREE_TABLES, *HISTORY_TABLES),
+    *(*TRACE_TABLES, *COMPUTED_TRACE_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES, *TREE_TABLES, *HISTORY_TABLES, FLEET),
 )
 
 

@@ -116,6 +116,17 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorCount:
+    """A counter of errors of a device, since its driver was loaded where its name says nothing else."""
+
+    name: str  # one of core.device_health
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.count}"
+
+
+@dataclass(frozen=True, slots=True)
 class Telemetry:
     """One reading of one device, or of the host when device_id is None."""
 
@@ -130,6 +141,7 @@ class Telemetry:
     power_watts: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     load_average: float | None = None  # host, 1 minute
+    error_counts: tuple[ErrorCount, ...] = ()  # counters that the device does not have are left out
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,15 @@ class CeilingMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """A short set of measurements of a device in blocks, which table fleet compares with equal devices and with earlier checks."""
+
+    backend: BackendName = BackendName.AUTO
+    device_id: str | None = None
+    block_count: int = 10  # each measures everything once
+
+
+@dataclass(frozen=True, slots=True)
 class ImportedTrace:
     """A trace or result file of another tool, read by the analyzer. No node executes it."""
 
@@ -231,7 +240,7 @@ class ImportedTrace:
     format: str  # the reader that accepted it
 
 
-Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | ImportedTrace
+Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | DeviceCheck | ImportedTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +327,8 @@ class Run:
                 return f"{model_name} {' and '.join(variants)}".rstrip()
             case CeilingMeasurement():
                 return f"ceilings of {self.device_id or 'the device'}"
+            case DeviceCheck():
+                return f"check of {self.device_id or 'the device'}"
             case ImportedTrace(file_name):
                 return file_name
 

@@ -186,6 +186,15 @@ class DeviceSession(LaunchTimer, Protocol):
         ...
 
 
+@runtime_checkable
+class HostCopySession(DeviceSession, Protocol):
+    """A device session whose `upload` and `download` copy directly between host and device, so that their speed tells of the path."""
+
+    def host_array(self, size_bytes: int) -> npt.NDArray[np.uint8]:
+        """Return host memory that the device reads and writes without a copy in between, shape (size_bytes,)."""
+        ...
+
+
 class Backend(Protocol):
     """A way to run kernels. Creating one loads its libraries; opening a session touches the device."""
 

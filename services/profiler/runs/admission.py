@@ -21,6 +21,7 @@ from kernalyse.services.core.model import (
     CeilingMeasurement,
     CommandProfile,
     Device,
+    DeviceCheck,
     DeviceKind,
     KernelSweep,
     ModelRun,
@@ -35,6 +36,8 @@ from kernalyse.services.profiler.workloads.models import ModelSpec, find_model_s
 from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 
 CPU_QUEUE: Final = "cpu"
+MIN_BLOCK_COUNT: Final = 4  # of a device's check: fewer blocks say nothing of their spread
+MAX_BLOCK_COUNT: Final = 1_000  # more keep the device for an hour
 BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL)  # AUTO takes the first that has a device
 
 
@@ -89,6 +92,8 @@ class Admission:
             check_command(spec.work)
         if isinstance(spec.work, ModelRun):
             find_model_spec(spec.work).check(spec.work)
+        if isinstance(spec.work, DeviceCheck):
+            _check_block_count(spec.work.block_count)
         return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
@@ -96,7 +101,7 @@ class Admission:
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)
-        if not isinstance(work, KernelSweep | CeilingMeasurement | ModelRun):
+        if not isinstance(work, KernelSweep | CeilingMeasurement | DeviceCheck | ModelRun):
             raise NotBuiltYetError(
                 "imports of traces", found="nothing that a node runs", remedy="`kernalyse import` gives them to the analyzer."
             )
@@ -225,6 +230,16 @@ class Admission:
         )
 
 
+def _check_block_count(block_count: int) -> None:
+    if not MIN_BLOCK_COUNT <= block_count <= MAX_BLOCK_COUNT:
+        raise InvalidParameterError(
+            "block_count of a device's check",
+            found=str(block_count),
+            expected=f"{MIN_BLOCK_COUNT} to {MAX_BLOCK_COUNT}",
+            remedy="10 are usual, of about a second each.",
+        )
+
+
 def _queue_name(device: Device) -> str:
     # All CPU devices are the same cores, and a GPU that two runtimes offer is one GPU: runs on them would disturb each other.
     if device.kind is DeviceKind.CPU:
@@ -232,7 +247,7 @@ def _queue_name(device: Device) -> str:
     return device.uuid or device.device_id
 
 
-def _bundle_digests(work: KernelSweep | CeilingMeasurement | ModelRun) -> list[str]:
+def _bundle_digests(work: KernelSweep | CeilingMeasurement | DeviceCheck | ModelRun) -> list[str]:
     match work:
         case ModelRun(bundle_digest=str(digest)):
             return [digest]

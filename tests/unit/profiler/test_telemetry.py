@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from kernalyse.services.core.model import Device, DeviceKind, Telemetry
+from kernalyse.services.core.model import Device, DeviceKind, ErrorCount, Telemetry
 from kernalyse.services.profiler.measuring.device_state import NvidiaClockMeter
 from kernalyse.services.profiler.node import HostReader, NvmlReader, TelemetrySampler, open_readers
 
@@ -139,6 +139,47 @@ def test_an_nvidia_device_is_read_in_the_models_units_and_what_it_does_not_tell_
     assert reading.power_watts == 123.456
     assert reading.temperature_celsius is None
     assert reading.throttle_reasons == ("HwSlowdown", "SwPowerCap")
+
+
+def test_counters_of_errors_are_read_every_few_seconds_and_those_that_the_device_lacks_are_left_out() -> None:
+    now_s, xid_events, replays = [0.0], [object(), object()], [5]
+
+    def wait(events: object, milliseconds: int) -> object:
+        assert milliseconds == 0
+        if not xid_events:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        return xid_events.pop()
+
+    nvml = SimpleNamespace(
+        **{
+            **vars(pynvml),
+            "nvmlDeviceGetTotalEccErrors": lambda handle, kind, since: 2 if kind == pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED else 0,
+            "nvmlDeviceGetRemappedRows": lambda handle: (1, 2, 0, 0),
+            "nvmlDeviceGetPcieReplayCounter": lambda handle: replays[0],
+            "nvmlDeviceGetNvLinkState": lambda handle, link: link < 2,
+            "nvmlDeviceGetNvLinkErrorCounter": lambda handle, link, kind: 1,
+            "nvmlEventSetCreate": object,
+            "nvmlDeviceRegisterEvents": lambda handle, kind, events: None,
+            "nvmlEventSetWait_v2": wait,
+        }
+    )
+    reader = NvmlReader(nvml, object(), "cuda:0", lambda: now_s[0])
+    counts = {count.name: count.count for count in reader.read().error_counts}
+    assert counts == {
+        "ECC uncorrected": 0,
+        "ECC corrected": 2,
+        "remapped rows": 3,
+        "remapping pending": 0,
+        "remapping failed": 0,
+        "PCIe replays": 5,
+        "NVLink errors": 6,
+        "Xid errors": 2,
+    }
+    replays[0] = 9
+    assert ErrorCount("PCIe replays", 5) in reader.read().error_counts
+    now_s[0] = 6.0
+    assert ErrorCount("PCIe replays", 9) in reader.read().error_counts
+    assert NvmlReader(pynvml, object(), "cuda:0").read().error_counts == ()
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,16 @@ class Node(_message.Message):
     storage_problem: str
     def __init__(self, node_id: _Optional[str] = ..., hostname: _Optional[str] = ..., version: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., operating_system: _Optional[str] = ..., cpu_model: _Optional[str] = ..., cpu_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., python_version: _Optional[str] = ..., policy: _Optional[_Union[NodePolicy, _Mapping]] = ..., running_run_ids: _Optional[_Iterable[str]] = ..., queued_run_ids: _Optional[_Iterable[str]] = ..., notices: _Optional[_Iterable[str]] = ..., storage_problem: _Optional[str] = ...) -> None: ...
 
+class ErrorCount(_message.Message):
+    __slots__ = ("name", "count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    count: int
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
 class Telemetry(_message.Message):
-    __slots__ = ("measured_unix_ns", "device_id", "utilization_ratio", "memory_used_bytes", "memory_total_bytes", "clock_hz", "memory_clock_hz", "temperature_celsius", "power_watts", "throttle_reasons", "has_throttle_reasons", "load_average")
+    __slots__ = ("measured_unix_ns", "device_id", "utilization_ratio", "memory_used_bytes", "memory_total_bytes", "clock_hz", "memory_clock_hz", "temperature_celsius", "power_watts", "throttle_reasons", "has_throttle_reasons", "load_average", "error_counts")
     MEASURED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     UTILIZATION_RATIO_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +161,7 @@ class Telemetry(_message.Message):
     THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
     HAS_THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
     LOAD_AVERAGE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_COUNTS_FIELD_NUMBER: _ClassVar[int]
     measured_unix_ns: int
     device_id: str
     utilization_ratio: float
@@ -165,7 +174,8 @@ class Telemetry(_message.Message):
     throttle_reasons: _containers.RepeatedScalarFieldContainer[str]
     has_throttle_reasons: bool
     load_average: float
-    def __init__(self, measured_unix_ns: _Optional[int] = ..., device_id: _Optional[str] = ..., utilization_ratio: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., load_average: _Optional[float] = ...) -> None: ...
+    error_counts: _containers.RepeatedCompositeFieldContainer[ErrorCount]
+    def __init__(self, measured_unix_ns: _Optional[int] = ..., device_id: _Optional[str] = ..., utilization_ratio: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., load_average: _Optional[float] = ..., error_counts: _Optional[_Iterable[_Union[ErrorCount, _Mapping]]] = ...) -> None: ...
 
 class Ceiling(_message.Message):
     __slots__ = ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "note", "clock_hz", "measured_unix_ns", "host_busy_ratio")

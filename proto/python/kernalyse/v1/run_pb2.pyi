@@ -341,6 +341,16 @@ class CeilingMeasurement(_message.Message):
     device_id: str
     def __init__(self, backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ...) -> None: ...
 
+class DeviceCheck(_message.Message):
+    __slots__ = ("backend", "device_id", "block_count")
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COUNT_FIELD_NUMBER: _ClassVar[int]
+    backend: _device_pb2.Backend
+    device_id: str
+    block_count: int
+    def __init__(self, backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., block_count: _Optional[int] = ...) -> None: ...
+
 class ImportedTrace(_message.Message):
     __slots__ = ("file_name", "digest", "format")
     FILE_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -368,12 +378,13 @@ class Revision(_message.Message):
     def __init__(self, commit: _Optional[str] = ..., is_dirty: _Optional[bool] = ...) -> None: ...
 
 class RunSpec(_message.Message):
-    __slots__ = ("kernel_sweep", "command_profile", "model_run", "ceiling_measurement", "imported_trace", "title", "limits", "revision", "continues_run_id")
+    __slots__ = ("kernel_sweep", "command_profile", "model_run", "ceiling_measurement", "imported_trace", "device_check", "title", "limits", "revision", "continues_run_id")
     KERNEL_SWEEP_FIELD_NUMBER: _ClassVar[int]
     COMMAND_PROFILE_FIELD_NUMBER: _ClassVar[int]
     MODEL_RUN_FIELD_NUMBER: _ClassVar[int]
     CEILING_MEASUREMENT_FIELD_NUMBER: _ClassVar[int]
     IMPORTED_TRACE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_CHECK_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -383,11 +394,12 @@ class RunSpec(_message.Message):
     model_run: ModelRun
     ceiling_measurement: CeilingMeasurement
     imported_trace: ImportedTrace
+    device_check: DeviceCheck
     title: str
     limits: RunLimits
     revision: Revision
     continues_run_id: str
-    def __init__(self, kernel_sweep: _Optional[_Union[KernelSweep, _Mapping]] = ..., command_profile: _Optional[_Union[CommandProfile, _Mapping]] = ..., model_run: _Optional[_Union[ModelRun, _Mapping]] = ..., ceiling_measurement: _Optional[_Union[CeilingMeasurement, _Mapping]] = ..., imported_trace: _Optional[_Union[ImportedTrace, _Mapping]] = ..., title: _Optional[str] = ..., limits: _Optional[_Union[RunLimits, _Mapping]] = ..., revision: _Optional[_Union[Revision, _Mapping]] = ..., continues_run_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, kernel_sweep: _Optional[_Union[KernelSweep, _Mapping]] = ..., command_profile: _Optional[_Union[CommandProfile, _Mapping]] = ..., model_run: _Optional[_Union[ModelRun, _Mapping]] = ..., ceiling_measurement: _Optional[_Union[CeilingMeasurement, _Mapping]] = ..., imported_trace: _Optional[_Union[ImportedTrace, _Mapping]] = ..., device_check: _Optional[_Union[DeviceCheck, _Mapping]] = ..., title: _Optional[str] = ..., limits: _Optional[_Union[RunLimits, _Mapping]] = ..., revision: _Optional[_Union[Revision, _Mapping]] = ..., continues_run_id: _Optional[str] = ...) -> None: ...
 
 class RunError(_message.Message):
     __slots__ = ("code", "reason", "message", "metadata")

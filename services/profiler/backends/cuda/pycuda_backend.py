@@ -216,6 +216,12 @@ class CudaSession:
         if self._buffers.pop(id(buffer), None) is not None:
             buffer.handle.free()
 
+    def host_array(self, size_bytes: int) -> npt.NDArray[np.uint8]:
+        """Return page-locked host memory, shape (size_bytes,). Raises MemoryLimitError."""
+        with self._errors.translate_errors("page-locked host memory"):
+            found: npt.NDArray[np.uint8] = self._driver.pagelocked_empty(size_bytes, np.uint8)
+            return found
+
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, CudaBuffer)

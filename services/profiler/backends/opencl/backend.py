@@ -245,6 +245,10 @@ class OpenCLSession:
         if self._buffers.pop(id(buffer), None) is not None:
             buffer.handle.release()
 
+    def host_array(self, size_bytes: int) -> npt.NDArray[np.uint8]:
+        """Return host memory, shape (size_bytes,): the runtime pins what it needs to."""
+        return np.empty(size_bytes, np.uint8)
+
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         """Copy a C-contiguous array into the buffer, and wait."""
         assert isinstance(buffer, OpenCLBuffer)

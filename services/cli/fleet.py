@@ -40,7 +40,9 @@ class CheckedDevice:
     @property
     def findings(self) -> list[str]:
         """Return a sentence for everything that is wrong with it."""
-        slower = [slower_sentence(row) for row in self.judgements if row["verdict"] == "SLOWER"]
+        from kernalyse.services.core.device_health import SLOWER, slower_sentence
+
+        slower = [slower_sentence(row) for row in self.judgements if row["verdict"] == SLOWER]
         return [f"{self.name}: {finding}" for finding in (*self.problems, *slower)]
 
     @property
@@ -99,7 +101,7 @@ def check_devices(
     runs: dict[Target, Run] = {}
     for turn in zip_longest(*of_nodes.values()):
         now = [target for target in turn if target is not None]
-        works = [DeviceCheck(backend, target.device and target.device.device_id, block_count) for target in now]
+        works = [DeviceCheck(backend, None if target.device is None else target.device.device_id, block_count) for target in now]
         started = [client.start_run(RunSpec(work), node_id=target.node_id) for target, work in zip(now, works, strict=True)]
         runs |= zip(now, follow_all(client, now, started, console), strict=True)
     run_ids = [runs[target].run_id for target in targets]
@@ -134,26 +136,18 @@ def _counts(text: str) -> tuple[ErrorCount, ...]:
     return tuple(ErrorCount(name, int(count)) for name, _, count in pairs)
 
 
-def slower_sentence(row: dict[str, Any]) -> str:
-    """Return what is said of a slower device. row: of table fleet."""
-    percent, least, most = (100 * (1 - row[name]) for name in ("rate_ratio", "rate_ratio_high", "rate_ratio_low"))
-    reason = f", {row['reason']}" if row["reason"] else ""
-    return f"{row['check']} {percent:.1f} % slower ({least:.1f} to {most:.1f} %) than {row['baseline']}{reason}"
-
-
 def summary_lines(checked: Sequence[CheckedDevice]) -> list[str]:
     """Return how many devices are sound, and what could not be judged."""
+    from kernalyse.services.core.device_health import NOT_JUDGED
+
     fine_count = sum(not device.findings for device in checked)
     lines = [f"{fine_count} of {len(checked)} device{'' if len(checked) == 1 else 's'}: nothing found."]
-    unjudged: defaultdict[tuple[str, str], int] = defaultdict(int)
+    unjudged: defaultdict[str, list[str]] = defaultdict(list)
     for device in checked:
         for row in device.judgements:
-            if row["verdict"] == "NOT_JUDGED":
-                unjudged[row["baseline"], row["check"]] += 1
-    by_reason: defaultdict[str, list[str]] = defaultdict(list)
-    for (reason, check_title), count in unjudged.items():
-        by_reason[reason].append(f"{check_title} of {count}")
-    lines += [f"Not judged: {', '.join(parts)}; {reason}." for reason, parts in by_reason.items()]
+            if row["verdict"] == NOT_JUDGED:
+                unjudged[row["baseline"]].append(row["check"])
+    lines += [f"Not judged: {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in unjudged.items()]
     return lines
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from kernalyse.services.core.model import ErrorCount
 
@@ -30,6 +30,21 @@ CHECK_NAMES: Final = tuple(CHECK_TITLES)
 POWER_LIMITED: Final = frozenset({MULTIPLY_ADD, TENSOR_CORES})
 """Measurements whose rate follows the power limit, and so the leakage of each chip: sound devices of one name differ by several percent in
 them, and each is compared with its own earlier checks. The others are compared with equal devices."""
+
+# ---------------------------------------------------------------- verdicts
+# Of a measurement of a device, as table fleet has them.
+
+SLOWER: Final = "SLOWER"
+FINE: Final = "FINE"
+NOT_JUDGED: Final = "NOT_JUDGED"
+
+
+def slower_sentence(row: Mapping[str, Any]) -> str:
+    """Return what is said of a device that is slower than what it was compared with. row: of table fleet."""
+    percent, least, most = (100 * (1 - row[name]) for name in ("rate_ratio", "rate_ratio_high", "rate_ratio_low"))
+    reason = f", {row['reason']}" if row["reason"] else ""
+    return f"{row['check']} {percent:.1f} % slower ({least:.1f} to {most:.1f} %) than {row['baseline']}{reason}"
+
 
 # ---------------------------------------------------------------- counters of errors
 

@@ -199,12 +199,11 @@ class NvmlReader:
             self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, kind, nvml.NVML_VOLATILE_ECC)
             for kind in (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)
         )
-        remapped = self._ask(nvml.nvmlDeviceGetRemappedRows, handle)
-        by_corrected, by_uncorrected, is_pending, has_failed = remapped or (None, None, None, None)
+        by_corrected, by_uncorrected, is_pending, has_failed = self._ask(nvml.nvmlDeviceGetRemappedRows, handle) or (None,) * 4
         return {
             device_health.ECC_UNCORRECTED: uncorrected,
             device_health.ECC_CORRECTED: corrected,
-            device_health.REMAPPED_ROWS: None if remapped is None else by_corrected + by_uncorrected,
+            device_health.REMAPPED_ROWS: None if by_corrected is None or by_uncorrected is None else by_corrected + by_uncorrected,
             device_health.REMAPPING_PENDING: is_pending,
             device_health.REMAPPING_FAILED: has_failed,
             device_health.PCIE_REPLAYS: self._ask(nvml.nvmlDeviceGetPcieReplayCounter, handle),

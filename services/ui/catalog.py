@@ -19,6 +19,7 @@ from kernalyse.services.ui.components.roofline import RooflineChart
 from kernalyse.services.ui.components.timeline import TimelineChart
 from kernalyse.services.ui.pages import (
     ComparePage,
+    FleetPage,
     HistoryPage,
     KernelsPage,
     LayersPage,
@@ -30,6 +31,7 @@ from kernalyse.services.ui.pages import (
 )
 from kernalyse.services.ui.view import (
     CompareView,
+    FleetView,
     HistoryView,
     KernelsView,
     LayersView,
@@ -65,6 +67,7 @@ PAGES: Final[dict[str, Entry]] = {
     "compare": Entry("Compare", ComparePage, CompareView),
     "history": Entry("History", HistoryPage, HistoryView),
     "nodes": Entry("Nodes", NodesPage, NodesView),
+    "fleet": Entry("Fleet", FleetPage, FleetView),
     "start": Entry("Run / Import", StartPage, StartView),
 }
 """By the path of their URL, in the order of the navigation."""

@@ -11,6 +11,7 @@ from kernalyse.services.ui.components.base import Component, Text, card, html, l
 from kernalyse.services.ui.components.compare import NO_PAIR, ComparedTable, CompareFilters, Difference, Pair, SideChoice, Sources, Tiles
 from kernalyse.services.ui.components.compare_charts import ChangeChart, ComparedRoofline, SpeedupChart
 from kernalyse.services.ui.components.first_visit import FirstVisit, has_no_runs
+from kernalyse.services.ui.components.fleet import Fleet, FleetSummary, FleetTable
 from kernalyse.services.ui.components.hardware import HardwarePanel
 from kernalyse.services.ui.components.history import Histories, HistoryChart, HistoryFilters, HistoryTable
 from kernalyse.services.ui.components.kernel_charts import ChartedRows, HeatmapChart, IntensityChart, PerformanceChart
@@ -50,6 +51,7 @@ from kernalyse.services.ui.forms.model_form import ModelForm, PromptForm
 from kernalyse.services.ui.forms.sweep_form import CeilingsForm, SweepForm
 from kernalyse.services.ui.view import (
     CompareView,
+    FleetView,
     HistoryView,
     KernelsView,
     LayersView,
@@ -361,6 +363,16 @@ class NodesPage(Component):
         is_any = shown_node(self.context, self._view) is not None
         shown = [self._facts.layout, self._of_node] if is_any else [self._facts.layout]
         lay_out(self.context, self._stage, shown)
+
+
+class FleetPage(Component):
+    """Lays out what the page shows."""
+
+    def __init__(self, context: Context, view: FleetView) -> None:
+        super().__init__(context)
+        fleet = Fleet(context, view)
+        self.parts = (fleet, FleetSummary(context, fleet), FleetTable(context, fleet))
+        self.layout = pn.Column(*self.parts[1:], css_classes=["stage"], sizing_mode="stretch_width")
 
 
 FORMS: Final = (SweepForm, CommandForm, ModelForm, PromptForm, CeilingsForm)

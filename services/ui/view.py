@@ -297,3 +297,18 @@ class NodesView(PageView):
     """What the page Nodes shows."""
 
     node = param.String(default="", doc="Address of the node; empty: the first that serves.")
+
+
+class FleetView(PagedView):
+    """What the page Fleet shows."""
+
+    search = param.String(default="", label="Search", doc="Part of a node's or a device's name.")
+    state: param.Selector[Any] = param.Selector(
+        default="",
+        objects={"all": "", "with findings": "finding", "gone": "gone", "not checked": "unchecked", "nothing found": "fine"},
+        label="State",
+    )
+
+    @param.depends("search", "state", watch=True)
+    def _show_first_rows(self) -> None:
+        self.row = 0

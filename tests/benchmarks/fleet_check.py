@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from kernalyse.services.analyzer.analysis.fleet import SLOWER, fleet
+from kernalyse.services.analyzer.analysis.fleet import fleet
 from kernalyse.services.analyzer.tables.derived import HISTORY_ROWS
-from kernalyse.services.core.device_health import CHECK_NAMES, CHECK_TITLES, COPY, POWER_LIMITED
+from kernalyse.services.core.device_health import CHECK_NAMES, CHECK_TITLES, COPY, POWER_LIMITED, SLOWER
 
 DEVICE_COUNT: Final = 32
 BLOCK_COUNT: Final = 10

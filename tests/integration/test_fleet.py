@@ -36,7 +36,7 @@ def test_every_device_is_checked_and_what_cannot_be_judged_is_said(two_nodes: li
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout.splitlines()
     assert said[0] == "2 of 2 devices: nothing found."
-    assert said[1].endswith("; 0 earlier checks of its own, too few to judge by.")
+    assert said[1].endswith(": 0 earlier checks of its own, too few to judge by.")
     for _ in range(3):
         done = kernalyse("fleet", "check", "--blocks", "4", "--json")
     document = json.loads(done.stdout)
@@ -52,9 +52,3 @@ def test_every_device_is_checked_and_what_cannot_be_judged_is_said(two_nodes: li
     assert gone.returncode == 1
     assert "gpu2: not checked, it does not answer" in gone.stdout
     assert "of 1 device: nothing found." in gone.stdout
-
-
-def test_a_check_with_too_few_blocks_is_refused(two_nodes: list[ProfilerNode]) -> None:
-    refused = kernalyse("fleet", "check", "--blocks", "3")
-    assert refused.returncode == 2
-    assert "4<=x<=1000" in refused.stderr

@@ -278,6 +278,7 @@ def test_every_spec_is_one_that_the_services_read() -> None:
         (kernalyse.command(["true"]), model.CommandProfile(("true",), "nsys")),
         (kernalyse.model("gpt-nano"), model.ModelRun("gpt-nano")),
         (kernalyse.ceilings(), model.CeilingMeasurement()),
+        (kernalyse.device_check(block_count=4), model.DeviceCheck(block_count=4)),
     )
     for spec, work in specs:
         assert protobuf.decode(spec, model.RunSpec).work == work

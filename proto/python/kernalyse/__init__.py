@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernalyse.errors import RequestError
     from kernalyse.measuring import Measuring
     from kernalyse.runs import Run, RunFailure, RunUpdate
-    from kernalyse.specs import ceilings, command, kernel_sweep, model
+    from kernalyse.specs import ceilings, command, device_check, kernel_sweep, model
     from kernalyse.tables import Table, TableFilter
     from kernalyse.timing import bench, compare
 
@@ -41,6 +41,7 @@ __all__ = [
     "command",
     "compare",
     "connect",
+    "device_check",
     "kernel_sweep",
     "model",
 ]
@@ -55,6 +56,7 @@ _HOMES = {
     "RunUpdate": "runs",
     "ceilings": "specs",
     "command": "specs",
+    "device_check": "specs",
     "kernel_sweep": "specs",
     "model": "specs",
     "Table": "tables",

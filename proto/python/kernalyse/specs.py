@@ -198,6 +198,18 @@ def ceilings(*, backend: BackendChoice = "auto", device_id: str | None = None) -
     return run_pb2.RunSpec(ceiling_measurement=run_pb2.CeilingMeasurement(backend=_backend(backend), device_id=device_id))
 
 
+def device_check(*, backend: BackendChoice = "auto", device_id: str | None = None, block_count: int = 10) -> run_pb2.RunSpec:
+    """Return a run that checks the device by a short set of measurements; table fleet judges it.
+
+    Args:
+        backend: how the measurements are compiled and launched.
+        device_id: None for the backend's first.
+        block_count: of about a second each, 4 to 1,000; each measures everything once.
+    """
+    check = run_pb2.DeviceCheck(backend=_backend(backend), device_id=device_id, block_count=block_count)
+    return run_pb2.RunSpec(device_check=check)
+
+
 def _selection(kernel: str) -> kernel_pb2.KernelSelection:
     file_name, has_file, function = kernel.partition(".cu:")
     if not has_file:

@@ -19,14 +19,10 @@ import numpy.typing as npt
 import polars as pl
 
 from kernalyse.services.analyzer.analysis.history import student_quantile
-from kernalyse.services.analyzer.tables.derived import FLEET
-from kernalyse.services.core.device_health import CHECK_NAMES, CHECK_TITLES, POWER_LIMITED
+from kernalyse.services.analyzer.tables.runs import FLEET
+from kernalyse.services.core.device_health import CHECK_NAMES, CHECK_TITLES, FINE, NOT_JUDGED, POWER_LIMITED, SLOWER
 
 Numbers = npt.NDArray[np.float64]
-
-SLOWER: Final = "SLOWER"
-FINE: Final = "FINE"
-NOT_JUDGED: Final = "NOT_JUDGED"
 
 FLEET_ALPHA: Final = 0.035
 """Probability of a false alarm among equal devices, over all measurements of a check. With less, a device that is six spreads slow would be
@@ -123,13 +119,15 @@ def _judged(group: pl.DataFrame, is_by_fleet: bool, measurement_count: int) -> p
 
 def _rates(rows: pl.DataFrame) -> Numbers:
     """Return the logarithms of the rates but for a constant: the work of equal devices is equal."""
-    return -np.log(rows["duration_median_ns"].to_numpy())
+    rates: Numbers = -np.log(rows["duration_median_ns"].to_numpy())
+    return rates
 
 
 def _errors(rows: pl.DataFrame) -> Numbers:
     """Return the standard error of each rate, from the interval of its median."""
     half_widths = (rows["duration_median_high_ns"] / rows["duration_median_low_ns"]).log().to_numpy() / 2
-    return np.nan_to_num(half_widths, nan=0.0, posinf=0.0) / HALF_WIDTHS_PER_ERROR
+    errors: Numbers = np.nan_to_num(half_widths, nan=0.0, posinf=0.0) / HALF_WIDTHS_PER_ERROR
+    return errors
 
 
 def _against_fleet(rates: Numbers, errors: Numbers, alpha: float) -> Iterator[Judgement]:

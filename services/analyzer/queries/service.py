@@ -20,7 +20,6 @@ from kernalyse.services.analyzer.store.column_cache import CachedColumn, ColumnC
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import COUNT, Table
 from kernalyse.services.analyzer.tables.derived import (
-    FLEET,
     HISTORY,
     HISTORY_ROWS,
     HISTORY_SERIES,
@@ -28,7 +27,7 @@ from kernalyse.services.analyzer.tables.derived import (
     IDENTITY_COLUMNS,
     METRICS,
 )
-from kernalyse.services.analyzer.tables.runs import KERNELS, STORED_TABLES
+from kernalyse.services.analyzer.tables.runs import FLEET, KERNELS, STORED_TABLES
 from kernalyse.services.analyzer.tables.traces import COLLECTIVES, GAPS, TIMELINE_MATCHES, TRACE_TABLES
 from kernalyse.services.core.device_health import CHECK_NAMES
 from kernalyse.services.core.errors import InvalidRequestError

@@ -584,28 +584,3 @@ HISTORY_SERIES: Final = keyed_table(
 )
 
 HISTORY_TABLES: Final = (HISTORY, HISTORY_SERIES)
-
-
-# ---------------------------------------------------------------- fleet
-# Checks of devices, judged.
-
-FLEET: Final = keyed_table(
-    "fleet",
-    "One row per device and measurement of its newest check, and how it compares with equal devices or with its own earlier checks.",
-    Column("node_id", TEXT, "Node of the device."),
-    DEVICE_ID,
-    Column("device_name", TEXT, "Devices of one name are equal devices."),
-    Column("check", TEXT, "What was measured: copy, host to device, device to host, small launches, multiply-adds or tensor cores."),
-    Column("verdict", TEXT, "SLOWER, FINE or NOT_JUDGED: there is too little to compare with."),
-    Column("rate_ratio", NUMBER, "Its rate over that of the baseline; null: not judged."),
-    Column("rate_ratio_low", NUMBER, "Lower end of its 95 % interval."),
-    Column("rate_ratio_high", NUMBER, "Upper end of it."),
-    Column("baseline", TEXT, "What it was compared with."),
-    Column("reason", TEXT, "Of a slower one, what else differs from the baseline: clocks, driver, disturbances; null: nothing known."),
-    Column("duration_median_ns", NUMBER, "Median over the blocks of the check."),
-    Column("sm_clock_hz", COUNT, "Mean SM clock while it was measured; null: not known."),
-    Column("memory_clock_hz", COUNT, "The same of the memory clock."),
-    Column("driver_version", TEXT, "Of the device's driver."),
-    DISTURBANCE,
-    MEASURED_UNIX_NS,
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernalyse.services.core.device_health import health_problems
+from kernalyse.services.core.device_health import health_problems, slower_sentence
 from kernalyse.services.core.model import ErrorCount
 
 
@@ -26,3 +26,10 @@ def test_links_whose_errors_grow_meanwhile_are_named_with_the_growth() -> None:
         "PCIe replays: 28 meanwhile; look after the slot, the riser and the cable",
         "Xid errors: 2, 1 of them meanwhile; look for Xid in the kernel's log",
     ]
+
+
+def test_a_slower_device_is_told_of_with_its_interval_and_what_it_was_compared_with() -> None:
+    row = {"check": "copy", "rate_ratio": 0.939, "rate_ratio_low": 0.93, "rate_ratio_high": 0.948, "baseline": "31 equal devices"}
+    said = "copy 6.1 % slower (5.2 to 7.0 %) than 31 equal devices"
+    assert slower_sentence(row | {"reason": None}) == said
+    assert slower_sentence(row | {"reason": "memory clock lower, 2619 instead of 3201 MHz"}).startswith(f"{said}, memory clock lower")

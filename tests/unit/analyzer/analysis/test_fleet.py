@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kernalyse.services.analyzer.analysis.fleet import FINE, NOT_JUDGED, SLOWER, fleet, slow_outliers
+from kernalyse.services.analyzer.analysis.fleet import fleet, slow_outliers
 from kernalyse.services.analyzer.tables.derived import HISTORY_ROWS
-from kernalyse.services.core.device_health import COPY, MULTIPLY_ADD
+from kernalyse.services.core.device_health import COPY, FINE, MULTIPLY_ADD, NOT_JUDGED, SLOWER
 from tests.benchmarks.fleet_check import try_fleets
 
 DAY_NS = 24 * 3600 * 1_000_000_000

@@ -9,13 +9,13 @@ from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource,
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.derived import COMPARISON, HISTORY_TABLES, LAYERS, ROOFLINE, TRACE_COMPARISON_TABLES
-from kernalyse.services.analyzer.tables.runs import BEST, CONFIGURATIONS, KERNELS, MEASUREMENTS, TABLES
+from kernalyse.services.analyzer.tables.runs import BEST, CONFIGURATIONS, FLEET, KERNELS, MEASUREMENTS, TABLES
 from tests.unit.analyzer.analysis.test_hardware_settings import add
 from tests.unit.analyzer.analysis.test_trace_roofline import model_trace
 from tests.unit.analyzer.queries.test_history import add_runs
 
 STORE_COLUMNS = ("run_id", "event_index")
-OF_ONE_SOURCE = [table for table in TABLES if table not in (COMPARISON, *TRACE_COMPARISON_TABLES, *HISTORY_TABLES)]
+OF_ONE_SOURCE = [table for table in TABLES if table not in (COMPARISON, *TRACE_COMPARISON_TABLES, *HISTORY_TABLES, FLEET)]
 
 
 @pytest.fixture

@@ -202,9 +202,8 @@ def measure_page(directory: Path) -> None:
                 page.wait_for_timeout(10_000)
                 after = server.cpu_times()
         cores = (after.user + after.system - before.user - before.system) / 10
-        print(
-            f"page Fleet, {FLEET_NODE_COUNT * DEVICES_PER_NODE} devices: rows after {shown_s * 1000:.0f} ms, {cores:.2f} cores while looked at"
-        )
+        device_count = FLEET_NODE_COUNT * DEVICES_PER_NODE
+        print(f"page Fleet, {device_count} devices: rows after {shown_s * 1000:.0f} ms, {cores:.2f} cores while looked at")
     finally:
         services.stop_all()
 

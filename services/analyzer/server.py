@@ -564,7 +564,7 @@ async def _open_store(
     settings: AnalyzerSettings, processes: WorkerPool
 ) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
     """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
-    store = await asyncio.to_thread(Store, settings.data_directory)
+    store = await asyncio.to_thread(Store, settings.data_directory, settings.catalogue)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
         trace_fetcher = TraceFetcher(store, UploadReader(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)

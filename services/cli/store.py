@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kernalyse.services.cli.options import JsonFlag, Server, with_server_options
+
+if TYPE_CHECKING:
+    from kernalyse.services.analyzer.store.upkeep import StorePlace
 
 DAY_S: Final = 86_400.0
 GIBIBYTE: Final = 1024**3
@@ -27,7 +30,7 @@ def verify_store(data_directory: DirectoryOption = None, json_output: JsonFlag =
     from kernalyse.services.analyzer.store.upkeep import verify
 
     with _progress("Checking") as progress:
-        found = verify(_directory(data_directory), progress)
+        found = verify(_place(data_directory), progress)
     damages = [{"run_id": damage.run_id, "path": str(damage.path), "found": damage.found} for damage in found.damages]
     if json_output:
         document = {"runs": found.run_count, "files": found.file_count, "without_digests": found.undigested_count, "damages": damages}
@@ -53,7 +56,7 @@ def backup_store(
 
     begin = time.monotonic()
     with _progress("Copying") as progress:
-        run_count, size_bytes = backup(_directory(data_directory), target, version("kernalyse"), progress)
+        run_count, size_bytes = backup(_place(data_directory), target, version("kernalyse"), progress)
     typer.echo(f"{run_count} runs, {size_bytes / 2**20:,.1f} MiB in {time.monotonic() - begin:.1f} s: {target}")
 
 
@@ -64,7 +67,7 @@ def restore_store(
     """Put a backup in the place of the store. It is checked first; the store that was there is kept beside it."""
     from kernalyse.services.analyzer.store.upkeep import restore
 
-    directory = _directory(data_directory)
+    directory = _place(data_directory).directory
     with _progress("Checking") as progress:
         before = restore(source, directory, progress)
     kept = "" if before is None else f" What was there is in {before}; delete it when you no longer need it."
@@ -96,7 +99,7 @@ def collect_garbage(
         raise UsageError("kernalyse store gc", found="no limit", expected="--older-than or --max-size", remedy="Say how much is to stay.")
     age_s = None if older_than_days is None else older_than_days * DAY_S
     size_bytes = None if max_gib is None else int(max_gib * GIBIBYTE)
-    runs = stored_runs(_directory(data_directory))
+    runs = stored_runs(_place(data_directory))
     chosen = list(expired(runs, time.time(), max_age_s=age_s, max_bytes=size_bytes, kept_tags=keep_tags or ["keep"]))
     for stored in chosen:
         day = time.strftime("%Y-%m-%d", time.gmtime(stored.create_unix_s))
@@ -109,10 +112,27 @@ def collect_garbage(
     typer.echo(f"{len(chosen)} of {len(runs)} runs, {size:,.1f} MiB {'would be' if dry_run else 'were'} deleted.")
 
 
-def _directory(data_directory: Path | None) -> Path:
+def migrate_catalogue(
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which is empty.")],
+    data_directory: DirectoryOption = None,
+) -> None:
+    """Copy the catalogue of a store from SQLite to PostgreSQL. Its analyzer must not run; the files stay where they are."""
+    from kernalyse.services.analyzer.store.upkeep import StorePlace, migrate
+
+    place = StorePlace(_place(data_directory).directory)
+    count = migrate(place, to)
+    typer.echo(f"{count} rows copied. Start the analyzer with the setting catalogue from now on; the files stay in {place.directory}.")
+
+
+def _place(data_directory: Path | None) -> StorePlace:
+    """Return the store in a directory, or that of this user's analyzer."""
+    from kernalyse.services.analyzer.store.upkeep import StorePlace
     from kernalyse.services.core.settings import AnalyzerSettings
 
-    return data_directory or AnalyzerSettings.load().data_directory
+    if data_directory is not None:
+        return StorePlace(data_directory)
+    settings = AnalyzerSettings.load()
+    return StorePlace(settings.data_directory, settings.catalogue)
 
 
 @contextmanager

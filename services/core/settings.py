@@ -306,6 +306,9 @@ class AnalyzerSettings(GrpcSettings):
     data_directory: Path = Field(
         default_factory=lambda: data_directory() / "store", description="Directory of the store: database and Parquet files."
     )
+    catalogue: str = Field(
+        "", description="postgresql://USER:PASSWORD@HOST:PORT/DATABASE of the store's catalogue; empty: SQLite in data_directory."
+    )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     forget_joined_nodes_after_s: float | None = Field(
         7 * 86_400.0, gt=0, description="Seconds after which a node that came by itself and went away is forgotten; its runs stay."

@@ -24,7 +24,7 @@ import polars as pl
 from kernalyse.channel import open_channel
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.store.upkeep import backup
+from kernalyse.services.analyzer.store.upkeep import StorePlace, backup
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS
 from kernalyse.services.core.model import (
     Filter,
@@ -143,7 +143,7 @@ def compare_backup(store: Path, place: Path) -> None:
     copy_s = time.monotonic() - begin
     shutil.rmtree(place / "copy")
     begin = time.monotonic()
-    backup(store, place / "backup", "benchmark")
+    backup(StorePlace(store), place / "backup", "benchmark")
     backup_s = time.monotonic() - begin
     print(f"  backup {backup_s:.1f} s, cp -r {copy_s:.1f} s: ratio {backup_s / copy_s:.2f} (goal {GOAL_BACKUP_RATIO:g})")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernalyse.services.analyzer.store import upkeep
+from kernalyse.services.analyzer.store.upkeep import StorePlace
 from kernalyse.services.core.errors import UnmetConditionError
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
@@ -37,7 +38,7 @@ def store(private_directories: Path) -> Path:
 
 
 def titles(directory: Path) -> list[str]:
-    return [stored.run.title for stored in upkeep.stored_runs(directory)]
+    return [stored.run.title for stored in upkeep.stored_runs(StorePlace(directory))]
 
 
 def test_digests_are_checked_and_the_damaged_file_is_named(store: Path, tmp_path: Path) -> None:
@@ -85,14 +86,14 @@ def test_a_backup_is_made_while_the_analyzer_goes_on_and_put_back(store: Path, t
     assert titles(store) == ["first.json"]
     assert "0 damaged" in kernalyse("store", "verify").stdout
     [before] = store.parent.glob("store.before-*")
-    assert later in {stored.run.run_id for stored in upkeep.stored_runs(before)}
+    assert later in {stored.run.run_id for stored in upkeep.stored_runs(StorePlace(before))}
     shown = json.loads(kernalyse("show", "last", "kernels", "--format", "json").stdout)
     assert [row["kernel_name"] for row in shown["kernels"]] == ["first"]
 
 
 def test_a_restore_that_is_cut_leaves_the_old_store_whole(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported(tmp_path, "first")
-    upkeep.backup(store, tmp_path / "backup", "1")
+    upkeep.backup(StorePlace(store), tmp_path / "backup", "1")
     imported(tmp_path, "second")
 
     def cut(_source: Path, target: Path, **_: object) -> None:
@@ -111,7 +112,7 @@ def test_a_restore_that_is_cut_leaves_the_old_store_whole(store: Path, tmp_path:
 
 def test_a_damaged_backup_is_not_put_back(store: Path, tmp_path: Path) -> None:
     imported(tmp_path, "first")
-    upkeep.backup(store, tmp_path / "backup", "1")
+    upkeep.backup(StorePlace(store), tmp_path / "backup", "1")
     next((tmp_path / "backup" / "runs").glob("*/*.parquet")).write_bytes(b"")
     with pytest.raises(UnmetConditionError, match="expected all files as they were written"):
         upkeep.restore(tmp_path / "backup", store)
@@ -135,12 +136,12 @@ def test_a_run_that_is_deleted_while_it_is_copied_is_in_no_part_of_the_backup(
         return copytree(source, target, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shutil, "copytree", copy)
-    upkeep.backup(store, tmp_path / "backup", "1")
+    upkeep.backup(StorePlace(store), tmp_path / "backup", "1")
     assert titles(tmp_path / "backup") == ["first.json"]
     with sqlite3.connect(tmp_path / "backup" / "catalogue.sqlite") as connection:
         assert connection.execute("SELECT COUNT(*) FROM parquet_prefixes WHERE run_id = ?", (gone,)).fetchone() == (0,)
     connection.close()
-    assert upkeep.verify(tmp_path / "backup").damages == ()
+    assert upkeep.verify(StorePlace(tmp_path / "backup")).damages == ()
 
 
 def test_a_backup_of_a_store_that_is_written_all_the_time_is_whole(store: Path, tmp_path: Path) -> None:
@@ -156,11 +157,11 @@ def test_a_backup_of_a_store_that_is_written_all_the_time_is_whole(store: Path, 
         writer = threading.Thread(target=write)
         writer.start()
         for number in range(3):
-            upkeep.backup(store, tmp_path / f"backup{number}", "1")
+            upkeep.backup(StorePlace(store), tmp_path / f"backup{number}", "1")
         writer.join()
     assert failures == []
     for number in range(3):
-        assert upkeep.verify(tmp_path / f"backup{number}").damages == ()
+        assert upkeep.verify(StorePlace(tmp_path / f"backup{number}")).damages == ()
 
 
 def test_what_is_old_or_too_much_is_deleted_except_what_is_kept(store: Path, tmp_path: Path) -> None:

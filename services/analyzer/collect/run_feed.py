@@ -17,7 +17,7 @@ import polars as pl
 
 from kernalyse.services.analyzer.analysis.roofline import RooflineModel, roofline_under
 from kernalyse.services.analyzer.queries.filters import chunks
-from kernalyse.services.analyzer.store.database import RunCommit
+from kernalyse.services.analyzer.store.live_rows import RunCommit
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import LAYER_ROOFLINE, ROOFLINE
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows, samples_frame

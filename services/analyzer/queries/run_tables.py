@@ -30,7 +30,7 @@ from kernalyse.services.analyzer.store.repositories import MEASURED, USER, RunRe
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.derived import COMPARISON, PAIRED_COMPARISONS
-from kernalyse.services.analyzer.tables.event_rows import Row, ceiling_row, frame_from_rows, unix_ns
+from kernalyse.services.analyzer.tables.event_rows import Row, ceiling_row, frame_from_rows
 from kernalyse.services.analyzer.tables.runs import (
     CEILINGS,
     CONFIGURATIONS,
@@ -193,7 +193,9 @@ CONTINUED_TABLES: Final = (*TABLES_OF_CONFIGURATIONS, PAIRED_COMPARISONS, COUNTE
 
 
 def _run_rows(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    return frame_from_rows(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
+    event_index = pl.when(pl.col("next_event_index") > 0).then(pl.col("next_event_index") - 1)
+    node_id = pl.when(pl.col("node_id") != "").then("node_id")
+    return store.runs.listing(run_ids).lazy().with_columns(event_index=event_index, node_id=node_id).select(RUNS.column_names)
 
 
 RECORDED_TABLES: Final[Mapping[str, Callable[[Store, Sequence[str] | None], pl.LazyFrame]]] = {
@@ -411,29 +413,3 @@ def _two_runs(table: Table, run_ids: Sequence[str] | None) -> Sequence[str]:
 def _may_be_of_model(run: Run) -> bool:
     """Results that were exported and imported again may be those of a model."""
     return isinstance(run.spec.work, ModelRun) or (run.is_imported and bool(run.total_configuration_count))
-
-
-def _run_row(record: RunRecord) -> dict[str, object]:
-    run, revision = record.run, record.run.spec.revision
-    return {
-        "run_id": run.run_id,
-        "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
-        "node_id": run.node_id or None,
-        "host_name": run.hostname or None,
-        "title": run.title,
-        "continues_run_id": run.spec.continues_run_id,
-        "state": run.state.value,
-        "create_unix_ns": unix_ns(run.create_time),
-        "start_unix_ns": unix_ns(run.start_time),
-        "end_unix_ns": unix_ns(run.end_time),
-        "device_id": run.device_id,
-        "completed_configuration_count": run.completed_configuration_count,
-        "failed_configuration_count": run.failed_configuration_count,
-        "total_configuration_count": run.total_configuration_count,
-        "error_reason": None if run.error is None else run.error.reason,
-        "error_message": None if run.error is None else run.error.message,
-        "git_commit": None if revision is None else revision.commit,
-        "git_is_dirty": None if revision is None else revision.is_dirty,
-        "tags": ",".join(run.tags),
-        "notes": run.notes,
-    }

@@ -1,177 +1,62 @@
-"""The store's SQLite database: its tables, transactions, and the rows of live runs."""
+"""The store's catalogue in a database: SQLite in the store's directory, or PostgreSQL; its transactions and its version."""
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
 import sqlalchemy as sa
 import sqlalchemy.exc
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 
-from kernalyse.services.analyzer.tables.base import FLAG, TEXT, DataType, Table
-from kernalyse.services.analyzer.tables.event_rows import Row, SampleRow, TableRow, samples_frame
-from kernalyse.services.analyzer.tables.runs import COUNTERS, EVENT_TABLES, SAMPLES
-from kernalyse.services.core.errors import StorageFullError
-from kernalyse.services.core.model import Run
+from kernalyse.services.analyzer.store.schema import metadata
+from kernalyse.services.core.errors import InvalidSettingError, StorageFullError, StoreLockedError, UnavailableError, UnmetConditionError
 
-# ---------------------------------------------------------------- tables
+CATALOGUE: Final = "catalogue.sqlite"
+"""Name of SQLite's file in the store's directory."""
 
-metadata = sa.MetaData()
+POSTGRESQL: Final = "postgresql"
+DRIVER: Final = "postgresql+psycopg"
+LOCK_KEY: Final = 0x6B65726E
+"""Of the advisory lock that the writing connection holds: of several analyzers one writes."""
 
-nodes: Final = sa.Table(
-    "nodes",
-    metadata,
-    sa.Column("address", sa.Text, primary_key=True),
-    sa.Column("node_id", sa.Text, nullable=False),
-    sa.Column("ca_certificate", sa.LargeBinary),
-    sa.Column("node", sa.LargeBinary, nullable=False),  # serialized Node, as it last described itself
-    sa.Column("client_certificate", sa.LargeBinary),
-    sa.Column("origin", sa.Text),  # null: stored by a version that knew of no other than ADDED
-    sa.Column("server_name", sa.Text),  # that its certificate is for; null: its address
-    sa.Column("unreachable_since_unix_ns", sa.BigInteger),  # null: it answered last
-)
-
-cursors: Final = sa.Table(
-    "cursors",
-    metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),
-    sa.Column("journal_id", sa.Text, primary_key=True),
-    sa.Column("next_event_index", sa.BigInteger, nullable=False),
-)
-
-runs: Final = sa.Table(
-    "runs",
-    metadata,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("node_id", sa.Text, nullable=False, index=True),
-    sa.Column("journal_id", sa.Text),  # null until its first event
-    sa.Column("run", sa.LargeBinary, nullable=False),  # serialized Run
-    sa.Column("create_unix_ns", sa.BigInteger, nullable=False, index=True),
-    sa.Column("is_final", sa.Boolean, nullable=False),
-    sa.Column("is_compacted", sa.Boolean, nullable=False),
-    sa.Column("next_event_index", sa.BigInteger, nullable=False),  # one more than the last collected; 0: none yet
-    sa.Column("device_event_index", sa.BigInteger),  # event from which on the device was known
-    sa.Column("owner", sa.Text, index=True),  # as in the run; null: stored by a version that did not know of owners
-    sa.Column("stored_bytes", sa.BigInteger),  # of its Parquet files; null: not written yet
-)
-
-traces: Final = sa.Table(  # left by runs on their nodes
-    "traces",
-    metadata,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("event_index", sa.BigInteger, primary_key=True),
-    sa.Column("artifact_names", sa.Text, nullable=False),  # JSON array, the one to read first
-    sa.Column("collector", sa.Text, nullable=False),
-    sa.Column("is_read", sa.Boolean, nullable=False),
-)
-
-parquet_prefixes: Final = sa.Table(  # a run's files are visible by its row here, and by nothing else
-    "parquet_prefixes",
-    metadata,
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("prefix", sa.Text, nullable=False),
-)
-
-sample_batches: Final = sa.Table(
-    "sample_batches",
-    metadata,
-    sa.Column("run_id", sa.Text, nullable=False),
-    sa.Column("event_index", sa.BigInteger, nullable=False),
-    sa.Column("configuration_index", sa.BigInteger, nullable=False),
-    sa.Column("first_sample_index", sa.BigInteger, nullable=False),
-    sa.Column("measured_unix_ns", sa.BigInteger, nullable=False),
-    sa.Column("sample_count", sa.BigInteger, nullable=False),
-    sa.Column("duration_ns", sa.LargeBinary, nullable=False),  # packed little-endian float64
-    sa.Column("sm_clock_hz", sa.LargeBinary),  # packed little-endian int64
-    sa.Column("discarded_positions", sa.LargeBinary),  # packed little-endian int32
-    sa.Index("sample_batches_by_run", "run_id", "event_index"),
-)
-
-device_descriptions: Final = sa.Table(
-    "device_descriptions",
-    metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),
-    sa.Column("device_id", sa.Text, primary_key=True),
-    sa.Column("device", sa.LargeBinary, nullable=False),  # serialized Device, as its node last described it
-)
-
-device_ceilings: Final = sa.Table(
-    "device_ceilings",
-    metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),  # or the run_id, for a device that only an imported run knows
-    sa.Column("device_id", sa.Text, primary_key=True),
-    sa.Column("source", sa.Text, primary_key=True),
-    sa.Column("ceiling_name", sa.Text, primary_key=True),
-    sa.Column("unit", sa.Text, primary_key=True),
-    sa.Column("path", sa.Text, primary_key=True),
-    sa.Column("value", sa.Double, nullable=False),
-    sa.Column("confidence", sa.Text, nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
-    sa.Column("clock_hz", sa.BigInteger),
-    sa.Column("measured_unix_ns", sa.BigInteger),
-    sa.Column("host_busy_ratio", sa.Double),
-)
-
-device_thresholds: Final = sa.Table(
-    "device_thresholds",
-    metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),  # or run_id, as above
-    sa.Column("device_id", sa.Text, primary_key=True),
-    sa.Column("memory_inefficient_ratio", sa.Double, nullable=False),
-    sa.Column("compute_inefficient_ratio", sa.Double, nullable=False),
-)
-
-
-def _sql_type(dtype: DataType) -> sa.types.TypeEngine[Any]:
-    if dtype is TEXT:
-        return sa.Text()
-    if dtype is FLAG:
-        return sa.Boolean()
-    return sa.BigInteger() if dtype is pl.Int64 else sa.Double()
-
-
-def _event_table(table: Table) -> sa.Table:
-    """Return the database table for a canonical table's rows while their run is not yet in Parquet."""
-    name = f"rows_{table.table_name}"
-    columns = [sa.Column(column.name, _sql_type(column.dtype), nullable=column.name != "run_id") for column in table.columns]
-    return sa.Table(name, metadata, *columns, sa.Index(f"{name}_by_run", "run_id", "event_index"))
-
-
-event_tables: Final = {table.table_name: _event_table(table) for table in EVENT_TABLES}
-
-sa.Index(
-    "configurations_by_index",
-    event_tables["configurations"].c.run_id,
-    event_tables["configurations"].c.configuration_index,
-)
-
-ROW_TABLES: Final = (*event_tables.values(), sample_batches)
-"""Everything that leaves the database once its run is in Parquet."""
-
-
-# ---------------------------------------------------------------- transactions
+HOLDERS: Final = "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND objid = %s"
+CONNECT_TIMEOUT_S: Final = 5
+MIGRATIONS: Final = "kernalyse.services.analyzer.store:migrations"
+VERSION_TABLE: Final = "alembic_version"
+FULL_WORDS: Final = ("full", "No space left")  # of SQLite and of PostgreSQL, when the disk is full
 
 
 class Database:
-    """The open database: one writer at a time and any number of readers, from any thread."""
+    """The open catalogue: one writer at a time and any number of readers, from any thread.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer = _engine(path, "BEGIN IMMEDIATE")
-        self._reader = _engine(path, "BEGIN")
+    Raises:
+        InvalidSettingError: the URL is none of PostgreSQL.
+        StoreLockedError: another analyzer writes to it.
+        UnavailableError: its server does not answer.
+        UnmetConditionError: a newer version has written it.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self._subject = f"catalogue {url.render_as_string()}"
+        self._writer, self._reader = _sqlite_engines(url) if url.get_backend_name() == "sqlite" else _postgresql_engines(url, self._subject)
         self._write_lock = threading.Lock()
-        with self.writing() as connection:
-            metadata.create_all(connection)
-            _add_missing_columns(connection)
+        try:
+            with self.writing() as connection:
+                upgrade(connection, self._subject)
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -179,25 +64,37 @@ class Database:
 
         Raises:
             StorageFullError: the disk is full.
+            UnavailableError: the database's server does not answer.
         """
-        try:
-            with self._write_lock, self._writer.begin() as connection:
-                yield connection
-        except sa.exc.OperationalError as error:
-            if "full" not in str(error.orig):
-                raise
-            raise StorageFullError(
-                f"store {self._path.parent}",
-                found=str(error.orig),
-                expected="room for the rows that arrive",
-                remedy="Free space on that disk or delete runs; collecting goes on by itself then, and nothing is lost.",
-            ) from error
+        with self._write_lock, self._translated(), self._writer.begin() as connection:
+            yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Yield a connection with one consistent view."""
-        with self._reader.begin() as connection:
+        """Yield a connection with one consistent view. Raises UnavailableError."""
+        with self._translated(), self._reader.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.OperationalError as error:
+            if any(word in str(error.orig) for word in FULL_WORDS):
+                raise StorageFullError(
+                    self._subject,
+                    found=str(error.orig),
+                    expected="room for the rows that arrive",
+                    remedy="Free space on that disk or delete runs; collecting goes on by itself then, and nothing is lost.",
+                ) from error
+            if self._writer.dialect.name != POSTGRESQL:
+                raise
+            raise UnavailableError(
+                self._subject,
+                found=str(error.orig).strip().splitlines()[0],
+                expected="a PostgreSQL server that answers",
+                remedy="Look after the server; collecting goes on by itself when it is back, and nothing is lost.",
+            ) from error
 
     def close(self) -> None:
         """Close all connections."""
@@ -205,8 +102,38 @@ class Database:
         self._reader.dispose()
 
 
-def _engine(path: Path, begin: str) -> Engine:
-    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 30.0})
+def catalogue_url(directory: Path, setting: str) -> URL:
+    """Return where the catalogue of a store is.
+
+    Args:
+        directory: of the store.
+        setting: postgresql://USER:PASSWORD@HOST:PORT/DATABASE; empty: SQLite in the directory.
+
+    Raises:
+        InvalidSettingError: neither of the two.
+    """
+    if not setting:
+        return URL.create("sqlite", database=str(directory / CATALOGUE))
+    try:
+        url = make_url(setting)
+    except sa.exc.ArgumentError:
+        url = URL.create("unreadable")
+    if url.get_backend_name() != POSTGRESQL:
+        raise InvalidSettingError(
+            "setting catalogue",
+            found=setting.partition("://")[0] + "://…" if "://" in setting else "no URL",
+            expected="postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or nothing for SQLite in the store's directory",
+            remedy="Correct it; a password may also stand in a password file of PostgreSQL (PGPASSFILE).",
+        )
+    return url.set(drivername=DRIVER)
+
+
+def _sqlite_engines(url: URL) -> tuple[Engine, Engine]:
+    return _sqlite_engine(url, "BEGIN IMMEDIATE"), _sqlite_engine(url, "BEGIN")
+
+
+def _sqlite_engine(url: URL, begin: str) -> Engine:
+    engine = sa.create_engine(url, connect_args={"check_same_thread": False, "timeout": 30.0})
 
     def configure(connection: Any, _record: object) -> None:
         # SQLAlchemy begins transactions below: a reader needs one for a consistent view, which sqlite3 would not open.
@@ -221,78 +148,89 @@ def _engine(path: Path, begin: str) -> Engine:
     return engine
 
 
-def _add_missing_columns(connection: Connection) -> None:
-    """Add the columns that a database of an older version lacks."""
-    for table in (*ROW_TABLES, device_ceilings, nodes, runs):
-        present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in present:
-                sql_type = column.type.compile(connection.dialect)
-                connection.exec_driver_sql(f'ALTER TABLE {table.name} ADD COLUMN "{column.name}" {sql_type}')
+def _postgresql_engines(url: URL, subject: str) -> tuple[Engine, Engine]:
+    """Return engines whose connections are made anew when the server was away; the only writing one holds the lock."""
+    try:
+        import psycopg  # noqa: F401  # SQLAlchemy's own message names no extra
+    except ImportError as error:
+        raise InvalidSettingError(
+            "setting catalogue",
+            found="the Python package psycopg is missing",
+            expected="the extra postgresql",
+            remedy="pip install 'kernalyse[postgresql]'",
+        ) from error
+    named = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": f"kernalyse on {socket.gethostname()}, process {os.getpid()}"}
+    writer = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0, connect_args=named)
+    reader = sa.create_engine(url, pool_pre_ping=True, isolation_level="REPEATABLE READ", connect_args=named)
+
+    def lock(connection: Any, _record: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,))
+            if cursor.fetchone()[0]:
+                connection.commit()
+                return
+            cursor.execute(HOLDERS, (LOCK_KEY,))
+            holders = [name for (name,) in cursor.fetchall()]
+        raise StoreLockedError(
+            subject,
+            found=f"in use by {', '.join(holders) or 'another analyzer'}",
+            expected="a catalogue that no other analyzer writes to",
+            remedy="Use that analyzer, stop it, or give this one a database of its own.",
+        )
+
+    event.listen(writer, "connect", lock)
+    return writer, reader
 
 
-# ---------------------------------------------------------------- live rows
-# Rows of runs that are not yet in Parquet.
+def upsert(connection: Connection, table: sa.Table, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, or replace those of the same primary key."""
+    statement = _insert(connection, table)
+    keys = [column.name for column in table.primary_key.columns]
+    first = rows if isinstance(rows, Mapping) else rows[0]
+    changed = {name: statement.excluded[name] for name in first if name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), rows)
 
 
-@dataclass(slots=True)
-class RunCommit:
-    """What one transaction added to one run: the events from first_event_index up to before next_event_index."""
-
-    run_id: str
-    first_event_index: int
-    next_event_index: int
-    run: Run | None = None  # None: unchanged
-    rows: list[TableRow] = field(default_factory=list)
-    samples: list[SampleRow] = field(default_factory=list)
-    counters: list[pl.DataFrame] = field(default_factory=list)  # rows of table counters
-    has_new_ceilings: bool = False  # also when its device became known, or counters of its kernels arrived
-    changed_device_ids: frozenset[str] = frozenset()  # devices with new ceilings for every run of the node
+def insert_missing(connection: Connection, table: sa.Table, row: Mapping[str, Any]) -> None:
+    """Insert a row unless there is one of its primary key."""
+    connection.execute(_insert(connection, table).on_conflict_do_nothing(), row)
 
 
-def read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:
-    """Return the run's row of table configurations, while it is in the database."""
-    table = event_tables["configurations"]
-    query = sa.select(table).where(table.c.run_id == run_id, table.c.configuration_index == configuration_index).limit(1)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else dict(row._mapping)
+def _insert(connection: Connection, table: sa.Table) -> Any:
+    return postgresql.insert(table) if connection.dialect.name == POSTGRESQL else sqlite.insert(table)
 
 
-def insert_rows(connection: Connection, commit: RunCommit) -> None:
-    """Insert the rows, samples and counters of a commit in its transaction."""
-    rows_by_table: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in commit.rows:
-        rows_by_table[row.table.table_name].append(row.values)
-    for table_name, rows in rows_by_table.items():
-        # One statement for all rows needs every column in each of them.
-        unset = dict.fromkeys(event_tables[table_name].columns.keys())
-        connection.execute(sa.insert(event_tables[table_name]), [unset | row for row in rows])
-    for frame in commit.counters:
-        if frame.height > 0:
-            connection.execute(sa.insert(event_tables[COUNTERS.table_name]), frame.to_dicts())
-    if commit.samples:
-        names = tuple(column.name for column in sample_batches.columns)
-        connection.execute(sa.insert(sample_batches), [{name: getattr(row, name) for name in names} for row in commit.samples])
+# ---------------------------------------------------------------- versions
 
 
-def read_live_rows(
-    connection: Connection, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
-) -> pl.DataFrame:
-    """Return rows of a stored table that are in the database, in order of event_index within each run."""
-    source = sample_batches if table is SAMPLES else event_tables[table.table_name]
-    names = [column.name for column in (sample_batches.columns if table is SAMPLES else table.columns)]
-    query = sa.select(*(source.c[name] for name in names)).where(source.c.event_index >= first_event_index)
-    query = query.order_by(source.c.run_id, source.c.event_index, sa.literal_column("rowid"))
-    if run_ids is not None:
-        query = query.where(source.c.run_id.in_(run_ids))
-    if end_event_index is not None:
-        query = query.where(source.c.event_index < end_event_index)
-    rows = connection.execute(query)
-    return samples_frame([SampleRow(*row) for row in rows]) if table is SAMPLES else table.frame(rows)
+def upgrade(connection: Connection, subject: str) -> None:
+    """Bring the catalogue to this version's tables; an empty one gets them all.
+
+    Raises:
+        UnmetConditionError: a newer version has written it.
+    """
+    config = Config()
+    config.set_main_option("script_location", MIGRATIONS)
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    known = [revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()]
+    found = _version(connection)
+    if found is not None and found not in known:
+        raise UnmetConditionError(
+            subject,
+            found=f"version {found} of its tables, which a newer kernalyse has written",
+            expected=f"version {known[0]} or an older one",
+            remedy="Use that version of kernalyse or a newer one, or restore a backup.",
+        )
+    if found is None and not sa.inspect(connection).has_table("runs"):
+        metadata.create_all(connection)
+        command.stamp(config, "head")
+    elif found != known[0]:
+        command.upgrade(config, "head")
 
 
-def select_events(frame: pl.LazyFrame, first_event_index: int, end_event_index: int | None) -> pl.LazyFrame:
-    """Keep the rows from the first event up to before the end; None: no end."""
-    index = pl.col("event_index")
-    frame = frame.filter(index >= first_event_index) if first_event_index > 0 else frame
-    return frame if end_event_index is None else frame.filter(index < end_event_index)
+def _version(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    return version

@@ -20,7 +20,8 @@ import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from kernalyse.services.analyzer.store.database import Database, parquet_prefixes, runs
+from kernalyse.services.analyzer.store.database import Database
+from kernalyse.services.analyzer.store.schema import parquet_prefixes, runs
 from kernalyse.services.analyzer.tables.base import Table
 
 TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance

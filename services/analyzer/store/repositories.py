@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 
+import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from kernalyse.services.analyzer.store.database import (
+from kernalyse.services.analyzer.store.database import Database, insert_missing, upsert
+from kernalyse.services.analyzer.store.run_listing import RunListing, listed_values, next_revision
+from kernalyse.services.analyzer.store.schema import (
     ROW_TABLES,
-    Database,
     cursors,
     device_ceilings,
     device_descriptions,
@@ -65,6 +67,7 @@ class RunRecords:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._listing = RunListing()
 
     def add(self, run: Run) -> None:
         """Insert a run that is not known yet; one that is stays as it is."""
@@ -112,6 +115,11 @@ class RunRecords:
         """Return the records of these runs, or of all, oldest first."""
         query = sa.select(runs).order_by(runs.c.create_unix_ns, runs.c.run_id)
         return self._select(query if run_ids is None else query.where(runs.c.run_id.in_(run_ids)))
+
+    def listing(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
+        """Return what lists show of these runs, or of all, oldest first: columns of table runs and those of `run_listing.STATE_COLUMNS`."""
+        with self._database.reading() as connection:
+            return self._listing.read(connection, run_ids)
 
     def unfinished(self, node_id: str) -> list[RunRecord]:
         """Return the records of the node's runs that have not ended."""
@@ -191,17 +199,18 @@ class RunRecords:
 
 def insert_run(connection: Connection, run: Run) -> None:
     """Insert a run without events, unless it is known."""
-    connection.execute(
-        sa.insert(runs).prefix_with("OR IGNORE"),
+    insert_missing(
+        connection,
+        runs,
         {
             "run_id": run.run_id,
             "node_id": run.node_id,
-            "run": protobuf.encode_bytes(run),
             "create_unix_ns": unix_ns(run.create_time),
-            "is_final": run.state.is_final,
             "is_compacted": False,
             "next_event_index": 0,
             "owner": run.owner,
+            "revision": connection.scalar(sa.select(next_revision())),
+            **_values(run),
         },
     )
 
@@ -211,8 +220,19 @@ def insert_compacted_run(connection: Connection, run: Run, next_event_index: int
     insert_run(connection, run)
     before = read_run(connection, run.run_id).run
     update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
-    values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
+    mark_compacted(connection, run.run_id)
+    values = {"next_event_index": next_event_index, "device_event_index": 0}
     connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
+
+
+def mark_compacted(connection: Connection, run_id: str) -> None:
+    """Write that the rows of the run are in Parquet."""
+    connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True, revision=next_revision()))
+
+
+def _values(run: Run) -> dict[str, object]:
+    """Return the columns that follow from the run."""
+    return {"run": protobuf.encode_bytes(run), "is_final": run.state.is_final, **listed_values(run)}
 
 
 def set_stored_bytes(connection: Connection, run_id: str, stored_bytes: int) -> None:
@@ -230,8 +250,7 @@ def read_run(connection: Connection, run_id: str) -> RunRecord:
 
 def update_run(connection: Connection, run: Run) -> None:
     """Write the run itself; the rest of its record stays."""
-    values = {"run": protobuf.encode_bytes(run), "is_final": run.state.is_final}
-    connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
+    connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(_values(run) | {"revision": next_revision()}))
 
 
 def update_record(connection: Connection, record: RunRecord) -> None:
@@ -241,8 +260,8 @@ def update_record(connection: Connection, record: RunRecord) -> None:
         sa.update(runs)
         .where(runs.c.run_id == run.run_id)
         .values(
-            run=protobuf.encode_bytes(run),
-            is_final=run.state.is_final,
+            **_values(run),
+            revision=next_revision(),
             journal_id=record.journal_id,
             next_event_index=record.next_event_index,
             device_event_index=record.device_event_index,
@@ -322,7 +341,7 @@ class NodeRecords:
             "unreachable_since_unix_ns": unix_ns(record.unreachable_since_time),
         }
         with self._database.writing() as connection:
-            connection.execute(sa.insert(nodes).prefix_with("OR REPLACE"), values)
+            upsert(connection, nodes, values)
 
     def delete(self, address: str) -> None:
         """Delete the node. Its cursors stay: when it is added again, collecting continues where it stopped."""
@@ -344,7 +363,7 @@ def read_cursor(connection: Connection, node_id: str, journal_id: str) -> int:
 def write_cursor(connection: Connection, node_id: str, journal_id: str, next_event_index: int) -> None:
     """Move the cursor of a journal."""
     values = {"node_id": node_id, "journal_id": journal_id, "next_event_index": next_event_index}
-    connection.execute(sa.insert(cursors).prefix_with("OR REPLACE"), values)
+    upsert(connection, cursors, values)
 
 
 # ---------------------------------------------------------------- traces on nodes
@@ -477,7 +496,7 @@ class HardwareRecords:
         """Store the device's description, and replace its ceilings from datasheet and clock."""
         description = {"node_id": node_id, "device_id": device.device_id, "device": protobuf.encode_bytes(device)}
         with self._database.writing() as connection:
-            connection.execute(sa.insert(device_descriptions).prefix_with("OR REPLACE"), description)
+            upsert(connection, device_descriptions, description)
             _replace(connection, node_id, device.device_id, DATASHEET_SOURCES, ceilings)
 
     def set_user_overrides(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds) -> None:
@@ -485,7 +504,7 @@ class HardwareRecords:
         with self._database.writing() as connection:
             _replace(connection, node_id, device_id, (USER,), ceilings)
             row = {"node_id": node_id, "device_id": device_id, **asdict(thresholds)}
-            connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
+            upsert(connection, device_thresholds, row)
 
 
 def update_measured_ceilings(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> frozenset[str]:
@@ -503,7 +522,7 @@ def update_measured_ceilings(connection: Connection, node_id: str, ceilings: Seq
         known = connection.execute(sa.select(device_ceilings.c.value, device_ceilings.c.host_busy_ratio).where(*is_same)).one_or_none()
         if known is not None and is_busy(ceiling.host_busy_ratio) and known.value > ceiling.value:
             continue
-        connection.execute(sa.insert(device_ceilings).prefix_with("OR REPLACE"), row)
+        upsert(connection, device_ceilings, row)
         if known is None or tuple(known) != (ceiling.value, ceiling.host_busy_ratio):
             changed.add(ceiling.device_id)
     return frozenset(changed)

@@ -1,4 +1,4 @@
-"""The store: a SQLite database for live runs, Parquet files for finished ones, in one directory.
+"""The store: a catalogue in SQLite or PostgreSQL with the rows of live runs, and Parquet files of finished ones in a directory.
 
 Events are written in one transaction together with the cursor of their journal, so each is stored exactly once even if the
 process dies. A finished run is written to Parquet under a prefix of its own, and its rows leave the database in the
@@ -26,17 +26,8 @@ from sqlalchemy.engine import Connection
 
 from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
 from kernalyse.services.analyzer.store.column_cache import ColumnCache
-from kernalyse.services.analyzer.store.database import (
-    ROW_TABLES,
-    Database,
-    RunCommit,
-    insert_rows,
-    read_configuration,
-    read_live_rows,
-    runs,
-    sample_batches,
-    select_events,
-)
+from kernalyse.services.analyzer.store.database import Database, catalogue_url
+from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
 from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
 from kernalyse.services.analyzer.store.repositories import (
     USER,
@@ -51,6 +42,7 @@ from kernalyse.services.analyzer.store.repositories import (
     insert_compacted_run,
     insert_run,
     insert_trace,
+    mark_compacted,
     read_cursor,
     read_run,
     set_stored_bytes,
@@ -58,6 +50,7 @@ from kernalyse.services.analyzer.store.repositories import (
     update_record,
     write_cursor,
 )
+from kernalyse.services.analyzer.store.schema import ROW_TABLES, sample_batches
 from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.event_rows import Row, apply_event, initial_run, log_row, sample_row, table_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
@@ -90,14 +83,23 @@ logger = logging.getLogger(__name__)
 class Store:
     """The store of one analyzer. Its methods block: call them in threads.
 
+    Args:
+        directory: of its files.
+        catalogue: postgresql://… of its catalogue; empty: SQLite in the directory.
+
     Raises:
         StoreLockedError: another process has it open.
+        What Database raises.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, catalogue: str = "") -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         self._lock = StoreLock(directory / "store.lock")
-        self._database = Database(directory / "catalogue.sqlite")
+        try:
+            self._database = Database(catalogue_url(directory, catalogue))
+        except BaseException:
+            self._lock.release()
+            raise
         self._files = RunFiles(directory / "runs", self._database, "rows")
         self._trace_files = RunFiles(directory / "traces", self._database, "traces")  # of runs of nodes, read after they ended
         self.history_directory = directory / "history"  # metrics of all runs; can be computed anew
@@ -397,7 +399,7 @@ class Store:
                 for table in ROW_TABLES:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
-                connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True))
+                mark_compacted(connection, run_id)
                 set_stored_bytes(connection, run_id, _size_bytes(directory))
 
     def check_files(self, run_ids: Sequence[str] | None) -> None:

@@ -1,6 +1,6 @@
 """Upkeep of a store from outside of its analyzer: digests are checked, a backup is made or put back, what is old is chosen.
 
-A backup is a directory like a store's: the catalogue as SQLite's own backup has it at one moment, and the files that this
+A backup is a directory like a store's: the catalogue as it is at one moment, in SQLite wherever the store has it, and the files that this
 catalogue names. Files of runs never change, so that nobody has to wait for the copying.
 """
 
@@ -12,29 +12,56 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
+import sqlalchemy as sa
+import sqlalchemy.exc
+from sqlalchemy.engine import URL, Connection
 
+from kernalyse.services.analyzer.store.database import CATALOGUE, POSTGRESQL, Database, catalogue_url
 from kernalyse.services.analyzer.store.parquet import CACHED_RESULTS, DIGESTS, sync
+from kernalyse.services.analyzer.store.schema import metadata, parquet_prefixes, runs
 from kernalyse.services.analyzer.store.store import StoreLock
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import InvalidSettingError, NotFoundError, UnmetConditionError
 from kernalyse.services.core.model import Run
 
-CATALOGUE: Final = "catalogue.sqlite"
 SECRETS: Final = "node_tokens.json"
+LOCK: Final = "store.lock"
+ROW_ID: Final = "row_id"
 ROOTS: Final = {"rows": "runs", "traces": "traces"}
 """Directories of files by the kind that the catalogue gives them."""
 
 BACKUP_FILE: Final = "backup.json"
 BACKUP_VERSION: Final = 1
+COPIED_AT_ONCE: Final = 1_000  # rows of a catalogue; more take memory, fewer a round trip each
+COPYING_THREADS: Final = 4  # files are small: a thread waits for the disk most of the time
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where a store is.
+
+    Args:
+        directory: of its files.
+        catalogue: the analyzer's setting of that name; empty: SQLite in the directory.
+    """
+
+    directory: Path
+    catalogue: str = ""
+
+    @property
+    def url(self) -> URL:
+        """Return the address of its catalogue. Raises InvalidSettingError."""
+        return catalogue_url(self.directory, self.catalogue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,50 +92,64 @@ class StoredRun:
     size_bytes: int
 
 
-def _open(directory: Path) -> sqlite3.Connection:
-    path = directory / CATALOGUE
-    if not path.is_file():
+@contextmanager
+def _reading(place: StorePlace) -> Iterator[Connection]:
+    """Yield a connection with one consistent view of the catalogue, beside the analyzer that has it open.
+
+    Raises:
+        NotFoundError: there is no store.
+    """
+    url = place.url
+    if url.get_backend_name() != POSTGRESQL and not (place.directory / CATALOGUE).is_file():
         raise NotFoundError(
-            f"store {directory}", found=f"no {CATALOGUE}", expected="the data directory of an analyzer", remedy="Correct it."
+            f"store {place.directory}", found=f"no {CATALOGUE}", expected="the data directory of an analyzer", remedy="Correct it."
         )
-    return sqlite3.connect(path, timeout=30.0)
+    engine = sa.create_engine(url, **({"isolation_level": "REPEATABLE READ"} if url.get_backend_name() == POSTGRESQL else {}))
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
-def _prefixes(connection: sqlite3.Connection, directory: Path) -> list[tuple[str, Path]]:
+def _directories(connection: Connection, directory: Path) -> list[tuple[str, Path]]:
     """Return the runs that have files, each with a directory of them."""
-    rows = connection.execute("SELECT kind, run_id, prefix FROM parquet_prefixes ORDER BY run_id, kind")
+    columns = parquet_prefixes.c
+    rows = connection.execute(sa.select(columns.kind, columns.run_id, columns.prefix).order_by(columns.run_id, columns.kind))
     return [(run_id, directory / ROOTS[kind] / prefix) for kind, run_id, prefix in rows]
 
 
 # ---------------------------------------------------------------- verify
 
 
-def verify(directory: Path, progress: Progress = lambda _done, _total: None) -> Verified:
+def verify(place: StorePlace, progress: Progress = lambda _done, _total: None) -> Verified:
     """Check the catalogue and the digest of each file. Raises NotFoundError: there is no store."""
     damages: list[Damage] = []
-    with closing(_open(directory)) as connection:
+    catalogue = place.directory / CATALOGUE
+    with _reading(place) as connection:
         try:
-            told = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
-            found = _prefixes(connection, directory)
-        except sqlite3.DatabaseError as error:
-            return Verified(0, 0, 0, (Damage("", directory / CATALOGUE, str(error)),))
-    damages += [Damage("", directory / CATALOGUE, line) for line in told if line != "ok"]
+            if connection.dialect.name != POSTGRESQL:  # whose server checks its pages itself
+                told = [str(line) for line in connection.exec_driver_sql("PRAGMA quick_check").scalars()]
+                damages += [Damage("", catalogue, line) for line in told if line != "ok"]
+            found = _directories(connection, place.directory)
+        except sa.exc.DatabaseError as error:
+            return Verified(0, 0, 0, (Damage("", catalogue, str(error.orig)),))
     file_count = undigested_count = 0
-    for place, (run_id, path) in enumerate(found):
+    for number, (run_id, path) in enumerate(found, start=1):
         digests = _digests(path)
         undigested_count += digests is None
         checked = _checked(path, digests)
         file_count += len(checked)
-        gone = not path.is_dir() and _is_named(directory, path)
+        gone = not path.is_dir() and _is_named(place, path)
         damages += [Damage(run_id, path, "missing")] if gone else [Damage(run_id, *part) for part in checked if part[1]]
-        progress(place + 1, len(found))
+        progress(number, len(found))
     return Verified(len({run_id for run_id, _ in found}), file_count, undigested_count, tuple(damages))
 
 
-def _is_named(directory: Path, path: Path) -> bool:
+def _is_named(place: StorePlace, path: Path) -> bool:
     """Return whether the catalogue still names a directory: a run may have been deleted or replaced meanwhile."""
-    with closing(_open(directory)) as connection:
-        return connection.execute("SELECT 1 FROM parquet_prefixes WHERE prefix = ?", (path.name,)).fetchone() is not None
+    with _reading(place) as connection:
+        return connection.scalar(sa.select(sa.func.count()).where(parquet_prefixes.c.prefix == path.name)) != 0
 
 
 def _digests(path: Path) -> dict[str, str] | None:
@@ -146,11 +187,11 @@ def _unreadable(file: Path) -> str:
 # ---------------------------------------------------------------- backup and restore
 
 
-def backup(directory: Path, target: Path, version: str, progress: Progress = lambda _done, _total: None) -> tuple[int, int]:
+def backup(place: StorePlace, target: Path, version: str, progress: Progress = lambda _done, _total: None) -> tuple[int, int]:
     """Copy the store as it is at one moment, and return how many runs and bytes the copy has.
 
     Args:
-        directory: of the store, which an analyzer may have open.
+        place: of the store, which an analyzer may have open.
         target: must not exist; it appears when it is complete.
         version: of this kernalyse.
 
@@ -163,29 +204,99 @@ def backup(directory: Path, target: Path, version: str, progress: Progress = lam
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True, mode=0o700)
-    with closing(_open(directory)) as source, closing(sqlite3.connect(part / CATALOGUE)) as copy:
-        source.backup(copy)  # of one moment; in WAL mode its analyzer writes on meanwhile
-        found = _prefixes(copy, directory)
-        gone = []
-        for place, (run_id, path) in enumerate(found):
-            try:
-                shutil.copytree(path, part / path.relative_to(directory), ignore=shutil.ignore_patterns(CACHED_RESULTS))
-            except FileNotFoundError:
-                gone.append(run_id)  # deleted since the catalogue was copied
-            progress(place + 1, len(found))
-        _forget(copy, gone)
-        run_count = int(copy.execute("SELECT COUNT(*) FROM runs").fetchone()[0])
+    copy = StorePlace(part)
     for root in ROOTS.values():
-        (part / root).mkdir(exist_ok=True)
-    if (directory / SECRETS).exists():
-        shutil.copy2(directory / SECRETS, part / SECRETS)
-    size_bytes = sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
+        (part / root).mkdir()
+    with _reading(place) as source:
+        if source.dialect.name == POSTGRESQL:
+            with closing(Database(copy.url)) as database, database.writing() as connection:
+                copy_catalogue(source, connection)
+        else:
+            with closing(sqlite3.connect(part / CATALOGUE)) as file:
+                sqlite: Any = source.connection.driver_connection
+                sqlite.backup(file)  # of one moment; its analyzer writes on meanwhile
+    with _reading(copy) as connection:
+        found = _directories(connection, place.directory)
+    gone, size_bytes = [], 0
+    with ThreadPoolExecutor(COPYING_THREADS) as pool:
+        copied = pool.map(lambda item: _copy_files(item[1], part / item[1].relative_to(place.directory)), found)
+        for number, ((run_id, _), copied_bytes) in enumerate(zip(found, copied, strict=True), start=1):
+            if copied_bytes is None:
+                gone.append(run_id)  # deleted since the catalogue was copied
+            size_bytes += copied_bytes or 0
+            progress(number, len(found))
+    _forget(copy, gone)
+    with _reading(copy) as connection:
+        run_count = int(connection.scalar(sa.select(sa.func.count()).select_from(runs)) or 0)
+    if (place.directory / SECRETS).exists():
+        shutil.copy2(place.directory / SECRETS, part / SECRETS)
+    size_bytes += (part / CATALOGUE).stat().st_size
     told = {"version": BACKUP_VERSION, "kernalyse": version, "time": datetime.now(UTC).isoformat(timespec="seconds"), "runs": run_count}
     (part / BACKUP_FILE).write_text(json.dumps(told, indent=1) + "\n")
     os.sync()
     part.rename(target)
     sync(target.parent)
     return run_count, size_bytes
+
+
+def _copy_files(source: Path, target: Path) -> int | None:
+    """Copy the files of a run without results that can be computed anew, and return their bytes; None: the directory is gone."""
+    size_bytes = 0
+    try:
+        target.mkdir()
+        with os.scandir(source) as entries:
+            for entry in entries:
+                if entry.name != CACHED_RESULTS:
+                    shutil.copyfile(entry.path, target / entry.name)
+                    size_bytes += entry.stat().st_size
+    except FileNotFoundError:
+        shutil.rmtree(target, ignore_errors=True)
+        return None
+    return size_bytes
+
+
+def copy_catalogue(source: Connection, target: Connection) -> int:
+    """Copy every row of a catalogue into an empty one of this version, and return how many.
+
+    Raises:
+        UnmetConditionError: the target has runs or nodes already.
+    """
+    count = 0
+    for table in metadata.sorted_tables:
+        if target.scalar(sa.select(sa.func.count()).select_from(table)):
+            raise UnmetConditionError(
+                f"table {table.name} of the catalogue to copy to", found="rows", expected="an empty catalogue", remedy="Choose another one."
+            )
+        columns = [column for column in table.columns if column.name != ROW_ID]
+        order = [table.c[ROW_ID]] if ROW_ID in table.c else []
+        rows = source.execute(sa.select(*columns).order_by(*order), execution_options={"yield_per": COPIED_AT_ONCE})
+        for part in rows.partitions():
+            target.execute(sa.insert(table), [dict(row._mapping) for row in part])
+            count += len(part)
+    return count
+
+
+def migrate(place: StorePlace, catalogue: str) -> int:
+    """Copy the catalogue of a store to another one, and return how many rows it has. The files stay where they are.
+
+    Args:
+        place: of the store, which no analyzer may have open.
+        catalogue: postgresql://…, which must be empty.
+
+    Raises:
+        StoreLockedError: an analyzer has the store open.
+        UnmetConditionError: there is something in the other one already.
+        What Database raises.
+    """
+    lock = StoreLock(place.directory / LOCK)
+    try:
+        with closing(Database(place.url)):
+            pass  # an older one is brought to this version
+        other = catalogue_url(place.directory, catalogue)
+        with _reading(place) as source, closing(Database(other)) as database, database.writing() as target:
+            return copy_catalogue(source, target)
+    finally:
+        lock.release()
 
 
 def _check_absent(target: Path) -> None:
@@ -198,13 +309,13 @@ def _check_absent(target: Path) -> None:
         )
 
 
-def _forget(connection: sqlite3.Connection, run_ids: Collection[str]) -> None:
+def _forget(copy: StorePlace, run_ids: Collection[str]) -> None:
     """Delete all rows of runs from a copy of the catalogue."""
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    with connection:
-        for table in tables:
-            if any(column[1] == "run_id" for column in connection.execute(f"PRAGMA table_info({table})")):
-                connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+    if run_ids:
+        with closing(Database(copy.url)) as database, database.writing() as connection:
+            for table in metadata.tables.values():
+                if "run_id" in table.c:
+                    connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
 
 
 def restore(source: Path, directory: Path, progress: Progress = lambda _done, _total: None) -> Path | None:
@@ -223,7 +334,7 @@ def restore(source: Path, directory: Path, progress: Progress = lambda _done, _t
         OSError: the copy cannot be written.
     """
     _check_backup(source, progress)
-    lock = StoreLock(directory / "store.lock") if directory.is_dir() else None
+    lock = StoreLock(directory / LOCK) if directory.is_dir() else None
     try:
         part = directory.with_name(f".{directory.name}.restoring")
         shutil.rmtree(part, ignore_errors=True)
@@ -259,7 +370,7 @@ def _check_backup(source: Path, progress: Progress) -> None:
             expected=f"version {BACKUP_VERSION}",
             remedy="Use the kernalyse that made it.",
         )
-    damages = verify(source, progress).damages
+    damages = verify(StorePlace(source), progress).damages
     if damages:
         raise UnmetConditionError(
             f"backup {source}",
@@ -273,10 +384,11 @@ def _check_backup(source: Path, progress: Progress) -> None:
 # ---------------------------------------------------------------- retention
 
 
-def stored_runs(directory: Path) -> list[StoredRun]:
+def stored_runs(place: StorePlace) -> list[StoredRun]:
     """Return the runs that have ended, oldest first. Raises NotFoundError: there is no store."""
-    with closing(_open(directory)) as connection:
-        rows = connection.execute("SELECT run, create_unix_ns, stored_bytes FROM runs WHERE is_final ORDER BY create_unix_ns").fetchall()
+    columns = (runs.c.run, runs.c.create_unix_ns, runs.c.stored_bytes)
+    with _reading(place) as connection:
+        rows = connection.execute(sa.select(*columns).where(runs.c.is_final).order_by(runs.c.create_unix_ns)).all()
     return [StoredRun(protobuf.decode_bytes(run, Run), create_ns / 1e9, size or 0) for run, create_ns, size in rows]
 
 

@@ -1,0 +1,197 @@
+"""The catalogue on SQLite and on PostgreSQL: versions of its tables, its lock, its list of runs, outages."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from kernalyse.services.analyzer.store.database import Database, catalogue_url, upgrade
+from kernalyse.services.analyzer.store.repositories import NodeSecret
+from kernalyse.services.analyzer.store.schema import metadata
+from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.store.upkeep import StorePlace, backup, migrate, stored_runs, verify
+from kernalyse.services.analyzer.tables.runs import LOG_LINES, MEASUREMENTS, SAMPLES
+from kernalyse.services.core.errors import InvalidSettingError, StoreLockedError, UnavailableError, UnmetConditionError
+from kernalyse.services.core.model import LogLevel, LogLines, RunState, StateChanged
+from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
+from tests.postgresql import PostgresqlServer
+
+OLD_CATALOGUE = Path(__file__).with_name("catalogue_0_1.sql")
+"""Written by version 0.1: a run that has ended and one that goes on, a node without the column client_certificate."""
+
+
+def old_store(directory: Path) -> Path:
+    directory.mkdir()
+    with closing(sqlite3.connect(directory / "catalogue.sqlite")) as connection:
+        connection.executescript(OLD_CATALOGUE.read_text())
+    (directory / "node_tokens.json").write_text('{"gpu-host:7001": "the token"}')
+    return directory
+
+
+def node_with_runs(*run_ids: str) -> ProfilerStandIn:
+    """Nothing listens: only its journal is used."""
+    node = ProfilerStandIn("unix:none")
+    for number, run_id in enumerate(run_ids):
+        node.add_run(run_id, created_after_s=number)
+        node.journal(run_id, *started(), configuration(0), samples(0, 0, 10), LogLines(LogLevel.INFO, "worker", ("a", "b")))
+    return node
+
+
+def commit(store: Store, node: ProfilerStandIn) -> None:
+    store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
+
+
+# ---------------------------------------------------------------- versions
+
+
+def test_a_store_of_version_0_1_opens_with_everything_that_it_has(tmp_path: Path) -> None:
+    with closing(Store(old_store(tmp_path / "store"))) as store:
+        listed = store.runs.listing(None)
+        assert listed["run_id"].to_list() == ["run-1", "run-2"]
+        assert listed["state"].to_list() == ["SUCCEEDED", "RUNNING"]
+        assert listed["tags"].to_list() == ["nightly", ""]
+        assert store.runs.get("run-1").run.notes == "some notes"
+        assert store.read(LOG_LINES, ["run-2"]).collect()["line"].to_list() == ["first", "second"]
+        assert store.read(SAMPLES, ["run-2"]).collect()["sample_index"].to_list() == list(range(20))
+        assert store.read(MEASUREMENTS, ["run-1"]).collect().height == 1
+        (node,) = store.nodes.all()
+        assert (node.address, node.ca_certificate, node.client_certificate) == ("gpu-host:7001", b"ca", None)
+        assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
+        store.compact("run-1")
+        assert store.read(MEASUREMENTS, ["run-1"]).collect().height == 1
+
+
+def test_an_upgraded_catalogue_has_the_tables_of_a_new_one(tmp_path: Path, catalogue: str) -> None:
+    """Whoever changes schema.py without a migration is told so here."""
+    url = catalogue_url(old_store(tmp_path / "store"), catalogue)
+    with closing(Database(url)) as database, database.writing() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_all_migrations_run_on_postgresql_too(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    engine = sa.create_engine(catalogue_url(tmp_path, postgresql.new_database()))
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE runs (run_id TEXT PRIMARY KEY, node_id TEXT NOT NULL, run BYTEA NOT NULL)"))
+        upgrade(connection, "the catalogue")
+        assert [table for kind, table, *_ in map(_described, compare_metadata(MigrationContext.configure(connection), metadata))] == []
+    engine.dispose()
+
+
+def _described(difference: object) -> tuple[str, str]:
+    return ("", "") if not isinstance(difference, tuple) else (str(difference[0]), str(difference[1:]))
+
+
+def test_a_catalogue_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path, catalogue: str) -> None:
+    Store(tmp_path, catalogue).close()
+    engine = sa.create_engine(catalogue_url(tmp_path, catalogue))
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(
+        UnmetConditionError, match=r"version 9999 of its tables, which a newer kernalyse has written; expected version \d{4}"
+    ):
+        Store(tmp_path, catalogue)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("setting", ["mysql://host/db", "catalogue.sqlite", "postgres"])
+def test_another_kind_of_catalogue_is_refused(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(InvalidSettingError, match=r"setting catalogue: found .*expected postgresql://"):
+        Store(tmp_path, setting)
+
+
+# ---------------------------------------------------------------- lists
+
+
+def test_the_list_follows_every_change_of_a_run(store: Store) -> None:
+    assert store.runs.listing(None).is_empty()
+    node = node_with_runs("run-1", "run-2")
+    commit(store, node)
+    assert store.runs.listing(None)["state"].to_list() == ["RUNNING", "RUNNING"]
+    node.journal("run-2", StateChanged(RunState.SUCCEEDED))
+    commit(store, node)
+    store.runs.annotate("run-1", ("a", "b"), "text")
+    listed = store.runs.listing(None)
+    assert listed.select("state", "tags", "notes", "is_compacted").rows() == [
+        ("RUNNING", "a,b", "text", False),
+        ("SUCCEEDED", "", "", False),
+    ]
+    store.compact("run-2")
+    assert store.runs.listing(None)["is_compacted"].to_list() == [False, True]
+    assert store.runs.listing(["run-2"]).equals(store.runs.listing(None)[1:])
+    store.delete_run("run-2")
+    assert store.runs.listing(None)["run_id"].to_list() == ["run-1"]
+
+
+def test_characters_that_postgresql_does_not_take_do_not_stop_collecting(store: Store) -> None:
+    node = node_with_runs("run-1")
+    node.journal("run-1", LogLines(LogLevel.INFO, "program", ("before\x00after",)))
+    commit(store, node)
+    line = store.read(LOG_LINES, None).collect()["line"].to_list()[-1]
+    assert line in ("before\x00after", "before\ufffdafter")
+
+
+# ---------------------------------------------------------------- PostgreSQL alone
+
+
+def test_a_second_analyzer_is_refused_and_told_who_writes(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    catalogue = postgresql.new_database()
+    with (
+        closing(Store(tmp_path / "one", catalogue)),
+        pytest.raises(StoreLockedError, match=r"in use by kernalyse on .*, process \d+"),
+    ):
+        Store(tmp_path / "two", catalogue)
+    Store(tmp_path / "two", catalogue).close()
+
+
+def test_a_server_that_is_away_is_named_and_when_it_is_back_nothing_is_lost(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    catalogue = postgresql.new_database()
+    with closing(Store(tmp_path, catalogue)) as store:
+        node = node_with_runs("run-1")
+        commit(store, node)
+        postgresql.stop()
+        try:
+            node.journal("run-1", samples(0, 10, 5))
+            with pytest.raises(UnavailableError, match=r"catalogue postgresql\+psycopg://postgres@/kn_\w+.*expected a PostgreSQL server"):
+                commit(store, node)
+            with pytest.raises(UnavailableError):
+                store.runs.listing(None)
+        finally:
+            postgresql.start()
+        commit(store, node)
+        assert store.read(SAMPLES, None).collect()["sample_index"].to_list() == list(range(15))
+
+
+def test_a_store_moves_from_sqlite_to_postgresql_and_its_backup_is_sqlite_again(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    directory = old_store(tmp_path / "store")
+    with closing(Store(directory)) as store:
+        store.compact("run-1")
+    with closing(Store(directory)) as store:
+        lines = store.read(LOG_LINES, None).collect()
+    catalogue = postgresql.new_database()
+    assert migrate(StorePlace(directory), catalogue) > 0
+    with pytest.raises(UnmetConditionError, match="expected an empty catalogue"):
+        migrate(StorePlace(directory), catalogue)
+    place = StorePlace(directory, catalogue)
+    with closing(Store(directory, catalogue)) as store:
+        assert store.read(LOG_LINES, None).collect().equals(lines)
+        assert store.runs.listing(None)["run_id"].to_list() == ["run-1", "run-2"]
+        assert verify(place).damages == ()
+        assert [stored.run.run_id for stored in stored_runs(place)] == ["run-1"]
+        assert backup(place, tmp_path / "backup", "1")[0] == 2
+    with closing(Store(tmp_path / "backup")) as copy:
+        assert copy.read(LOG_LINES, None).collect().equals(lines)
+        assert copy.read(MEASUREMENTS, None).collect().height == 1
+
+
+def test_two_runs_of_one_moment_keep_the_order_of_their_names(store: Store) -> None:
+    node = node_with_runs("run-b", "run-a")
+    node.runs = {run_id: replace(run, create_time=node.runs["run-a"].create_time) for run_id, run in node.runs.items()}
+    commit(store, node)
+    assert store.runs.listing(None)["run_id"].to_list() == ["run-a", "run-b"]

@@ -46,10 +46,16 @@ HISTORY_VERSION: Final = 3
 HISTORY_KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
 """What makes two runs comparable, with the device that they ran on."""
 
+IS_FINISHED: Final = pl.col("is_compacted") & pl.col("is_settled")
+"""Of a run of the listing: its rows stay as they are."""
+
+NO_STATES: Final = pl.Series(STATE, [], dtype=pl.String)
+
 UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 RowsOf = Callable[[Store, Sequence[RunRecord]], pl.DataFrame]
-StatesOf = Callable[[Store, Sequence[RunRecord]], Sequence[str]]
+StatesOf = Callable[[Store, pl.DataFrame], pl.Series]
+"""Of runs of the store's listing, which has a row for each."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +85,7 @@ class MaterializedView:
         self._store, self._table, self._rows_of, self._states_of, self._sort_by = store, table, rows_of, states_of, sort_by
         self._directory = directory / hashlib.sha256(repr((version, table.schema)).encode()).hexdigest()[:12]
         self._lock = threading.Lock()
-        self._covered: set[str] | None = None  # states that the files have rows of; None: not looked at yet
+        self._covered: pl.Series | None = None  # states that the files have rows of; None: not looked at yet
 
     def rows(self, run_ids: Sequence[str] | None = None, conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
         """Return the rows of these runs, or of all; runs that go on or are still being read have what there is of them now.
@@ -87,39 +93,40 @@ class MaterializedView:
         Args:
             conditions: on the table's columns; rows that do not meet them are not read.
         """
-        records = self._store.runs.of(run_ids)
-        finished = [record for record in records if _is_finished(record)]
-        live = [record for record in records if not _is_finished(record)]
-        states = dict(zip(self._states(finished), finished, strict=True))
+        listed = self._store.runs.listing(run_ids)
+        finished, live = listed.filter(IS_FINISHED), listed.filter(~IS_FINISHED)
+        states = self._states(finished)
         with self._lock:  # to the end of the reading: a merge by another question would take the files away
             try:
-                frames = self._cached(states, conditions)
+                frames = self._cached(finished["run_id"], states, conditions)
             except UNREADABLE as error:
                 logger.warning("Rows of %s are computed anew: %s", self._table.table_name, error)
                 self._clear()
-                frames = self._cached(states, conditions)
-        if live:
-            frames.append(self._rows_of(self._store, live).filter(*conditions))
+                frames = self._cached(finished["run_id"], states, conditions)
+        if live.height:
+            frames.append(self._rows_of(self._store, self._store.runs.of(live["run_id"].to_list())).filter(*conditions))
         return pl.concat(frames).lazy()
 
     def state(self) -> object | None:
         """Return what stays equal as long as all rows do; None: some run goes on."""
-        records = self._store.runs.of(None)
-        return frozenset(self._states(records)) if all(map(_is_finished, records)) else None
+        listed = self._store.runs.listing(None)
+        return (listed.height, self._states(listed).hash().sum()) if listed.select(IS_FINISHED.all()).item() else None
 
-    def _states(self, records: Sequence[RunRecord]) -> list[str]:
-        states = self._states_of(self._store, records)
-        return [f"{record.run.run_id} {state}".rstrip() for record, state in zip(records, states, strict=True)]
+    def _states(self, listed: pl.DataFrame) -> pl.Series:
+        """Return a text for each run that is another one when its rows are."""
+        told = pl.DataFrame({"run_id": listed["run_id"], "state": self._states_of(self._store, listed)})
+        return told.select(pl.concat_str("run_id", "state", separator=" ").str.strip_chars_end()).to_series()
 
-    def _cached(self, states: dict[str, RunRecord], conditions: Sequence[pl.Expr]) -> list[pl.DataFrame]:
-        """Return the rows of finished runs by state, after computing those that the files lack."""
-        covered = self._covered = self._opened() if self._covered is None else self._covered
-        unwritten = self._add([(state, record) for state, record in states.items() if state not in covered])
+    def _cached(self, run_ids: pl.Series, states: pl.Series, conditions: Sequence[pl.Expr]) -> list[pl.DataFrame]:
+        """Return the rows of finished runs, after computing those that the files lack. states: one for each of the runs."""
+        self._covered = self._opened() if self._covered is None else self._covered
+        missing = pl.DataFrame({"run_id": run_ids, STATE: states}).filter(~states.is_in(self._covered.implode()))
+        unwritten = self._add(missing)
         found = [frame.lazy() for frame in unwritten]
-        if covered:
+        if self._covered.len():
             written = pl.scan_parquet(self._parts())
-            if covered - states.keys():  # some are not asked for, have been deleted, or have other rows now
-                written = written.filter(pl.col(STATE).is_in(sorted(covered & states.keys())))
+            if not self._covered.is_in(states.implode()).all():  # some are not asked for, have been deleted, or have other rows now
+                written = written.filter(pl.col(STATE).is_in(states.implode()))
             found.append(written)
         is_row = pl.col(self._table.columns[2].name).is_not_null()  # others only say that their run has none
         frames = [rows.filter(is_row, *conditions).select(self._table.column_names).collect() for rows in found]
@@ -128,15 +135,14 @@ class MaterializedView:
         whole = pl.concat([self._table.empty(), *frames])
         if self._sort_by:
             return [whole]
-        order = [record.run.run_id for record in states.values()]
-        return [pl.DataFrame({"run_id": order}, schema={"run_id": pl.String}).join(whole, on="run_id", maintain_order="left_right")]
+        return [pl.DataFrame({"run_id": run_ids}).join(whole, on="run_id", maintain_order="left_right")]
 
     # ------------------------------------------------------------ the files
 
     def _parts(self) -> list[Path]:
         return sorted(self._directory.glob("*.parquet"))
 
-    def _opened(self) -> set[str]:
+    def _opened(self) -> pl.Series:
         """Return the states that the files have rows of; what other versions left is deleted."""
         for other in self._directory.parent.glob("*"):
             if other.is_dir() and other != self._directory:
@@ -144,34 +150,33 @@ class MaterializedView:
             elif other != self._directory:
                 with suppress(OSError):
                     other.unlink()
-        covered: set[str] = set()
-        for path in self._parts():
-            states = set(pl.scan_parquet(path).select(pl.col(STATE).unique()).collect()[STATE])
-            if covered & states:  # a merge broke off after it had written
-                raise pl.exceptions.ComputeError("runs twice")
-            covered |= states
-        return covered
+        covered = [pl.scan_parquet(path).select(pl.col(STATE).unique()).collect()[STATE] for path in self._parts()]
+        whole = pl.concat([NO_STATES, *covered])
+        if whole.n_unique() < whole.len():  # a merge broke off after it had written
+            raise pl.exceptions.ComputeError("runs twice")
+        return whole
 
     def _clear(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
-        self._covered = set()
+        self._covered = NO_STATES
 
-    def _add(self, missing: Sequence[tuple[str, RunRecord]]) -> list[pl.DataFrame]:
+    def _add(self, missing: pl.DataFrame) -> list[pl.DataFrame]:
         """Write a file for runs that have none yet, and return the rows that could not be written.
 
         A run without rows gets one that says only that it has been looked at.
+
+        Args:
+            missing: run_id and STATE of each run.
         """
         assert self._covered is not None
         unwritten = []
-        for start in range(0, len(missing), BATCH_SIZE):
-            batch = missing[start : start + BATCH_SIZE]
-            found = self._rows_of(self._store, [record for _, record in batch])
-            states = pl.DataFrame({"run_id": [record.run.run_id for _, record in batch], STATE: [state for state, _ in batch]})
+        for states in missing.iter_slices(BATCH_SIZE):
+            found = self._rows_of(self._store, self._store.runs.of(states["run_id"].to_list()))
             empty = states.join(found, on="run_id", how="anti", maintain_order="left")["run_id"]
             marks = self._table.frame((run_id, *[None] * (len(self._table.columns) - 1)) for run_id in empty)
             rows = pl.concat([found, marks]).join(states, on="run_id", maintain_order="left")
             if self._is_written(rows):
-                self._covered.update(states[STATE])
+                self._covered = pl.concat([self._covered, states[STATE]])
             else:
                 unwritten.append(rows)
         return unwritten
@@ -179,8 +184,9 @@ class MaterializedView:
     def _merge(self, parts: list[Path]) -> None:
         """Write one part in the place of all, without runs that have been deleted or have other rows now."""
         assert self._covered is not None
-        self._covered &= set(self._states(self._store.runs.of(None)))
-        self._is_written(pl.scan_parquet(parts).filter(pl.col(STATE).is_in(sorted(self._covered))).collect(), parts)
+        states = self._states(self._store.runs.listing(None))
+        self._covered = self._covered.filter(self._covered.is_in(states.implode()))
+        self._is_written(pl.scan_parquet(parts).filter(pl.col(STATE).is_in(self._covered.implode())).collect(), parts)
 
     def _is_written(self, rows: pl.DataFrame, replaced: Sequence[Path] = ()) -> bool:
         """Write a part in the place of others, and return whether the disk took it."""
@@ -201,10 +207,6 @@ class MaterializedView:
         return True
 
 
-def _is_finished(record: RunRecord) -> bool:
-    return record.is_compacted and record.run.is_settled
-
-
 # ---------------------------------------------------------------- kernels
 
 
@@ -218,17 +220,13 @@ def _kernels(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
     return resolve_table(KERNELS, StoreSource(store, [record.run.run_id for record in records])).collect()
 
 
-def _kernel_states(store: Store, records: Sequence[RunRecord]) -> list[str]:
+def _kernel_states(store: Store, listed: pl.DataFrame) -> pl.Series:
     """Return other states for other ceilings and thresholds too."""
-    runs = pl.DataFrame(
-        [(record.run.run_id, f"{record.run.imported_digest} {record.next_event_index}") for record in records],
-        schema={"run_id": pl.String, "rows": pl.String},
-        orient="row",
-    )
+    runs = listed.select("run_id", rows=pl.concat_str("imported_digest", "next_event_index", separator=" "))
     for table in (ceilings, thresholds):
         content = table(store, None).group_by("run_id").agg(pl.struct(pl.exclude("run_id")).hash().sum().alias(table.__name__))
         runs = runs.join(content.collect(), on="run_id", how="left", maintain_order="left")
-    return runs.select(pl.concat_str(pl.exclude("run_id").cast(pl.String).fill_null(""), separator=" ")).to_series().to_list()
+    return runs.select(pl.concat_str(pl.exclude("run_id").cast(pl.String).fill_null(""), separator=" ")).to_series()
 
 
 # ---------------------------------------------------------------- history
@@ -240,9 +238,9 @@ def history_view(store: Store) -> MaterializedView:
     return MaterializedView(store, store.history_directory, HISTORY_ROWS, HISTORY_VERSION, _history_rows, _history_states, order)
 
 
-def _history_states(_store: Store, records: Sequence[RunRecord]) -> list[str]:
+def _history_states(_store: Store, listed: pl.DataFrame) -> pl.Series:
     """Return the digest of what a run was imported from: imported again, it may have other rows."""
-    return [record.run.imported_digest for record in records]
+    return listed["imported_digest"]
 
 
 def _history_rows(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:

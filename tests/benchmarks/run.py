@@ -21,6 +21,7 @@ BENCHMARKS = {
     "dashboard_pages": "The first page of a visitor and switches of page, in a browser",
     "dashboard_sessions": "Twenty tabs on one server process",
     "split_sweep": "One sweep shared out to four stand-in devices",
+    "many_runs": "A store of 100,000 runs: lists, filters, one history, a backup",
     "many_nodes": "A hundred stand-in profilers at one analyzer, and a thousand stand-in devices on the page Fleet",
     "fleet_check": "How often a slow device of a fleet is found, and a sound one named",
     "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",

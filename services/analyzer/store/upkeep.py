@@ -12,7 +12,6 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,7 +40,6 @@ ROOTS: Final = {"rows": "runs", "traces": "traces"}
 BACKUP_FILE: Final = "backup.json"
 BACKUP_VERSION: Final = 1
 COPIED_AT_ONCE: Final = 1_000  # rows of a catalogue; more take memory, fewer a round trip each
-COPYING_THREADS: Final = 4  # files are small: a thread waits for the disk most of the time
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
 
@@ -218,13 +216,12 @@ def backup(place: StorePlace, target: Path, version: str, progress: Progress = l
     with _reading(copy) as connection:
         found = _directories(connection, place.directory)
     gone, size_bytes = [], 0
-    with ThreadPoolExecutor(COPYING_THREADS) as pool:
-        copied = pool.map(lambda item: _copy_files(item[1], part / item[1].relative_to(place.directory)), found)
-        for number, ((run_id, _), copied_bytes) in enumerate(zip(found, copied, strict=True), start=1):
-            if copied_bytes is None:
-                gone.append(run_id)  # deleted since the catalogue was copied
-            size_bytes += copied_bytes or 0
-            progress(number, len(found))
+    for number, (run_id, path) in enumerate(found, start=1):
+        copied_bytes = _copy_files(path, part / path.relative_to(place.directory))
+        if copied_bytes is None:
+            gone.append(run_id)  # deleted since the catalogue was copied
+        size_bytes += copied_bytes or 0
+        progress(number, len(found))
     _forget(copy, gone)
     with _reading(copy) as connection:
         run_count = int(connection.scalar(sa.select(sa.func.count()).select_from(runs)) or 0)

@@ -284,7 +284,7 @@ NO_NODE_YET = "No node yet. A profiler that is started on this machine with kern
 
 
 class NodeCards(Component):
-    """Each node in a few lines; what it lacks is one line that opens."""
+    """Each node in a few lines; what it lacks is one line that opens, and why it is gone stands on the page Nodes."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -294,7 +294,7 @@ class NodeCards(Component):
 
     def update(self) -> None:
         overview = self.context.overview
-        nodes = _node_cards(overview, self.context.client)
+        nodes = _node_cards(overview, self.context.client, self.context.view)
         waiting = NO_NODE_YET if overview.is_known else "Waiting for the analyzer's list."
         self._nodes.show(joined(_node(node) for node in nodes) or html('<p class="empty">{}</p>', waiting))
         notices = [
@@ -305,7 +305,7 @@ class NodeCards(Component):
         self._notices.show(fold)
 
 
-def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, Any]]:
+def _node_cards(overview: Overview, client: AnalyzerClient, view: View) -> list[dict[str, Any]]:
     """Return nodes with health, devices and newest readings."""
     cards = []
     for status in overview.nodes:
@@ -315,6 +315,7 @@ def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, An
         cards.append(
             {
                 "name": node.hostname if node else status.address,
+                "href": f"/nodes?{to_query(view, NodesView(), node=status.address)}",
                 "health": health_words(status),
                 "is_serving": status.health is NodeHealth.SERVING,
                 "problem": status.collecting_problem,
@@ -327,13 +328,13 @@ def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, An
 
 
 def _node(node: dict[str, Any]) -> Markup:
-    dot = "good" if node["is_serving"] else "bad"
     head = (
-        '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span><strong>{}</strong>'
-        '<span class="note">{}</span></div>'
+        '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span>'
+        '<strong><a href="{}">{}</a></strong><span class="note" title="{}">{}</span></div>'
     )
-    parts = [html(head, dot, node["name"], node["health"])]
-    if node["problem"]:
+    is_serving = node["is_serving"]
+    parts = [html(head, "good" if is_serving else "bad", node["href"], node["name"], "" if is_serving else node["problem"], node["health"])]
+    if is_serving and node["problem"]:
         parts.append(html('<p class="problem">{}</p>', node["problem"]))
     parts += [html('<div class="note" title="{1}">{0} · {1}</div>', device["device_id"], device["name"]) for device in node["devices"]]
     if host := node["host"]:

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from kernalyse.bundle import pack
 from kernalyse.services.core.artifacts import DIRECTORY_LIST
+from kernalyse.services.core.demo import TITLE as DEMO_TITLE
+from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
 from kernalyse.services.core.model import (
     CommandProfile,
@@ -158,6 +160,22 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
         digest = await _upload(client, await asyncio.to_thread(_packed, bundle, with_directory_list=is_sweep), node_id)
         spec = replace(spec, work=_with_bundle(spec.work, digest))
     return await _start(client, spec, node_id, validate_only=False)
+
+
+async def start_demo(client: AnalyzerClient) -> tuple[Run, bool]:
+    """The demo sweep, and whether it runs already: the list of runs that pages show may not have it yet. Raises KernalyseError."""
+
+    async def newest(stub: Any) -> list[Run]:
+        answer = await stub.ListRuns(messages.AnalyzerServiceListRunsRequest(), timeout=CALL_TIMEOUT_S)
+        return [decode(run, Run) for run in answer.runs]
+
+    running = next(filter(is_active_demo, await client.call(newest)), None)
+    return (running, True) if running is not None else (await start_run(client, demo_spec(), (), ""), False)
+
+
+def is_active_demo(run: Run) -> bool:
+    """Return whether it is a demo sweep that runs or waits."""
+    return run.spec.title == DEMO_TITLE and not run.state.is_final
 
 
 async def start_again(client: AnalyzerClient, run: Run) -> Run:

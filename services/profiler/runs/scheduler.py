@@ -26,6 +26,7 @@ from kernalyse.services.core.errors import (
     ShuttingDownError,
     StorageFullError,
 )
+from kernalyse.services.core.logs import logging_about
 from kernalyse.services.core.model import (
     CommandProfile,
     LogLevel,
@@ -39,6 +40,7 @@ from kernalyse.services.core.model import (
     Telemetry,
 )
 from kernalyse.services.core.rpc import run_error
+from kernalyse.services.core.tracing import span
 from kernalyse.services.profiler.journal.database import RunsPage
 from kernalyse.services.profiler.journal.journal import Journal
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
@@ -46,6 +48,7 @@ from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.services.profiler.runs.admission import Admission, Placement
 from kernalyse.services.profiler.runs.files import RunDirectory
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
+from kernalyse.trace_context import current_traceparent, trace_environment
 from kernalyse.v1 import run_pb2
 
 logger = logging.getLogger(__name__)
@@ -146,6 +149,7 @@ class Runs:
                 create_time=datetime.now(UTC),
                 request_id=request_id or None,
                 owner=caller().name,
+                traceparent=current_traceparent(),
             )
             await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
             self._enqueue(run, placement)
@@ -313,17 +317,22 @@ class Runs:
     async def _work(self, queue: DeviceQueue) -> None:
         while queue.pending and not self.is_draining:
             active = queue.pending.popleft()
-            run_id = active.run.run_id
-            try:
-                outcome = await self._execute(active)
-            except KernalyseError as error:
-                outcome = Outcome(RunState.FAILED, run_error(error))
-            except Exception as error:
-                logger.exception("Run %s could not be carried out", run_id)
-                outcome = Outcome(RunState.FAILED, run_error(InternalError(f"run {run_id}", found=f"{type(error).__name__}: {error}")))
-            active.process = None
-            await self._finalize(active, outcome)
+            ids = {"run_id": active.run.run_id, "node_id": self._node.node_id}
+            with logging_about(**ids), span("run", ids, parent=active.run.traceparent):
+                outcome = await self._outcome(active)
+                active.process = None
+                await self._finalize(active, outcome)
         queue.task = None
+
+    async def _outcome(self, active: ActiveRun) -> Outcome:
+        run_id = active.run.run_id
+        try:
+            return await self._execute(active)
+        except KernalyseError as error:
+            return Outcome(RunState.FAILED, run_error(error))
+        except Exception as error:
+            logger.exception("Run %s could not be carried out", run_id)
+            return Outcome(RunState.FAILED, run_error(InternalError(f"run {run_id}", found=f"{type(error).__name__}: {error}")))
 
     async def _execute(self, active: ActiveRun) -> Outcome:
         placement = active.placement
@@ -365,6 +374,7 @@ class Runs:
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(directory.temporary_directory),
             SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),
+            **trace_environment(),
         }
 
     async def _record(self, active: ActiveRun, events: Sequence[run_pb2.RunEvent]) -> None:

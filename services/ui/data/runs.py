@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ from kernalyse.services.core.reruns import (
     continuation_spec,
     repetition_spec,
 )
+from kernalyse.services.core.tracing import span
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.data.client import CALL_TIMEOUT_S, AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview
@@ -223,7 +224,8 @@ async def _start(client: AnalyzerClient, spec: RunSpec, node_id: str, *, validat
     async def call(stub: Any) -> Run:
         return decode((await stub.StartRun(request, timeout=CALL_TIMEOUT_S)).run, Run)
 
-    return await client.call(call)
+    with nullcontext() if validate_only else span("start run"):
+        return await client.call(call)
 
 
 def _with_bundle(work: Work, digest: str) -> Work:

@@ -234,9 +234,9 @@ def started() -> Sequence[EventPayload]:
 
 
 @asynccontextmanager
-async def standing_in(directory: Path) -> AsyncIterator[ProfilerStandIn]:
+async def standing_in(directory: Path, kind: type[ProfilerStandIn] = ProfilerStandIn) -> AsyncIterator[ProfilerStandIn]:
     """One that listens in the directory."""
-    stand_in = ProfilerStandIn(f"unix:{directory}/p.sock")
+    stand_in = kind(f"unix:{directory}/p.sock")
     await stand_in.start()
     yield stand_in
     await stand_in.stop()

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import grpc
 
-from kernalyse.services.analyzer.collect.node_client import NodeClient, node_errors, unreachable_error
+from kernalyse.services.analyzer.collect.node_client import NodeClient, unreachable_error, version_note
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
@@ -77,6 +77,7 @@ class Collector:
             *(record.address, NodeHealth.CONNECTING, record.node),
             origin=record.origin,
             unreachable_since_time=record.unreachable_since_time,
+            version_note=version_note(record.node),
         )
         self.client: NodeClient | None = None
         self.lag_s = 0.0  # from the last event's happening to its commit
@@ -136,7 +137,7 @@ class Collector:
                 end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
                 await self._take(client, node.node_id, responses)
                 if end is not None:
-                    end.raise_error(self._record.address)
+                    end.raise_error(client)
                     return
         finally:
             reader.cancel()
@@ -239,7 +240,8 @@ class Collector:
                 await asyncio.to_thread(self._store.nodes.put, self._record)
             except Exception as error:  # a full disk: a restarted analyzer then counts from its own first attempt
                 logger.warning("Since when %s is gone cannot be stored: %s", self._record.address, error)
-        status = NodeStatus(self._record.address, health, self._record.node, problem, self._record.origin, since)
+        node, note = self._record.node, version_note(self._record.node)
+        status = NodeStatus(self._record.address, health, node, problem, self._record.origin, since, note)
         self.first_attempt_done.set()
         if status == before:
             return
@@ -280,9 +282,9 @@ class _StreamEnd:
     def __init__(self, error: Exception | None) -> None:
         self._error = error
 
-    def raise_error(self, address: str) -> None:
+    def raise_error(self, client: NodeClient) -> None:
         if self._error is not None:
-            with node_errors(address):
+            with client.errors():
                 raise self._error
 
 

@@ -223,7 +223,8 @@ class NodeFacts(NodePart):
         name = node.hostname if node else status.address
         self._head.show(html('<h1>{}</h1> <span class="state {}">{}</span>', name, STATES[status.health], health_words(status)))
         problem = status.collecting_problem
-        told = html('<p class="problem block" role="alert">{}</p>', problem) if problem else Markup("")
+        said = '<p class="problem block" role="alert">{}</p>'
+        told = joined(html(said, sentence) for sentence in (problem, status.version_note) if sentence)
         facts: list[tuple[str, object]] = [("Address", status.address), ("This node", ORIGIN_WORDS[status.origin])]
         if not is_serving and status.unreachable_since_time is not None:
             facts.append(("Gone since", theme.moment(int(status.unreachable_since_time.timestamp() * 1e9)) + " UTC"))

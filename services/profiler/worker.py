@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from kernalyse.discovery import start_ticks
 from kernalyse.services.core.errors import InternalError, KernalyseError, NotBuiltYetError
 from kernalyse.services.core.model import (
     BackendName,
@@ -244,9 +245,8 @@ def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkerArgume
 
 def _own_age_s() -> float:
     """Return how long the run has been going on, as its supervisor counts: this process is its first."""
-    import psutil
-
-    return max(0.0, time.time() - psutil.Process().create_time())
+    began_s = (start_ticks(os.getpid()) or 0) / os.sysconf("SC_CLK_TCK")  # since the machine was started, by a clock that nobody sets
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkerArguments, sink: EventSink) -> None:

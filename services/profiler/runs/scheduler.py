@@ -140,18 +140,23 @@ class Runs:
                 return await self.get(_same_body(request_id, known, body_digest))
             self._check_open()
             placement = await asyncio.to_thread(self._admission.check, spec)
+            run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
             run = Run(
-                run_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
+                run_id=run_id,
                 node_id=self._node.node_id,
                 hostname=self._node.hostname,
                 spec=spec,
                 state=RunState.QUEUED,
-                create_time=datetime.now(UTC),
+                create_time=self._journal.clocks.begin(run_id),
                 request_id=request_id or None,
                 owner=caller().name,
                 traceparent=current_traceparent(),
             )
-            await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
+            try:
+                await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
+            except KernalyseError:
+                self._journal.clocks.end(run_id)
+                raise
             self._enqueue(run, placement)
         return run
 
@@ -241,6 +246,7 @@ class Runs:
         """
         lost: list[str] = []
         for run in await self._journal.unfinished():
+            self._journal.clocks.begin(run.run_id, run.start_time or run.create_time)
             if run.state is RunState.RUNNING:
                 lost.append(run.run_id)
                 error = RunLostError(
@@ -337,7 +343,7 @@ class Runs:
     async def _execute(self, active: ActiveRun) -> Outcome:
         placement = active.placement
         assert placement is not None
-        running = replace(active.run, state=RunState.RUNNING, start_time=datetime.now(UTC), device_id=placement.device_id)
+        running = replace(active.run, state=RunState.RUNNING, start_time=self._now(active), device_id=placement.device_id)
         await self._journal_state(running)
         active.run = running
         if active.is_cancel_requested:
@@ -391,7 +397,7 @@ class Runs:
 
     async def _finalize(self, active: ActiveRun, outcome: Outcome) -> None:
         """Set the final state of a run. This is the only place that does."""
-        run = replace(active.run, state=outcome.state, error=outcome.error, end_time=datetime.now(UTC), activity="")
+        run = replace(active.run, state=outcome.state, error=outcome.error, end_time=self._now(active), activity="")
         try:
             await self._journal_state(run)
         except KernalyseError:
@@ -399,7 +405,7 @@ class Runs:
             if self._rewriting is None:
                 self._rewriting = asyncio.create_task(self._journal_final_states())
         else:
-            del self._active[run.run_id]
+            self._leave(run.run_id)
         logger.info("Run %s %s%s", run.run_id, outcome.state.lower(), f": {outcome.error.message}" if outcome.error else "")
 
     async def _journal_final_states(self) -> None:
@@ -411,8 +417,15 @@ class Runs:
                     await self._journal_state(run)
                 except KernalyseError:
                     break
-                del self._active[run.run_id]
+                self._leave(run.run_id)
         self._rewriting = None
+
+    def _leave(self, run_id: str) -> None:
+        del self._active[run_id]
+        self._journal.clocks.end(run_id)
+
+    def _now(self, active: ActiveRun) -> datetime:
+        return self._journal.clocks.now(active.run.run_id)
 
     def _unjournaled_runs(self) -> tuple[Run, ...]:
         return tuple(active.unjournaled for active in self._active.values() if active.unjournaled is not None)

@@ -23,7 +23,6 @@ from prometheus_client.core import Metric
 from kernalyse.discovery import runtime_directory
 from kernalyse.services.analyzer.collect.joining import Joining, tunnel_target
 from kernalyse.services.analyzer.collect.listed_nodes import lists_of
-from kernalyse.services.analyzer.collect.node_client import node_errors
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.nodes import Nodes
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
@@ -175,7 +174,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             await asyncio.to_thread(self._usage.check_start)
             await asyncio.to_thread(self._usage.check_store)
         client = await self._nodes.client(request.node_id)
-        with node_errors(client.address):
+        with client.errors():
             response = await client.stub.StartRun(
                 profiler.ProfilerServiceStartRunRequest(
                     spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
@@ -197,7 +196,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         if run.is_imported:
             return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
         client = await self._nodes.client(run.node_id)
-        with node_errors(client.address):
+        with client.errors():
             response = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id), metadata=caller_metadata())
         return messages.AnalyzerServiceCancelRunResponse(run=response.run)
 
@@ -219,7 +218,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 raise
 
         try:
-            with node_errors(client.address):
+            with client.errors():
                 response = await client.stub.UploadBundle(forward_chunks(), metadata=caller_metadata())
         except NodeUnreachableError:
             if problems:
@@ -243,7 +242,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         forwarded = profiler.ProfilerServiceReadArtifactRequest(
             run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
         )
-        with node_errors(client.address):
+        with client.errors():
             async for part in client.stub.ReadArtifact(forwarded):
                 yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
 
@@ -252,7 +251,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         if request.HasField("source"):
             require(Scope.SOURCE, "kernels of a source that travels with a request")
         client = await self._nodes.client(request.node_id)
-        with node_errors(client.address):
+        with client.errors():
             response = await client.stub.ListKernels(
                 profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None),
                 metadata=caller_metadata(),

@@ -327,19 +327,14 @@ def _lacking(name: str, found: str, remedy: str, *, has_gpu: bool) -> Check:
 # ---------------------------------------------------------------- a fleet
 
 
-def check_fleet(nodes: Sequence[NodeStatus], own_version: str) -> tuple[Check, ...]:
-    """Return a check for each node of an analyzer.
-
-    Args:
-        nodes: with their state.
-        own_version: of this kernalyse; nodes of another one may not know what it asks for.
-    """
+def check_fleet(nodes: Sequence[NodeStatus]) -> tuple[Check, ...]:
+    """Return a check for each node of an analyzer."""
     if not nodes:
         return (Check("nodes", CheckState.MISSING, "none", "Have them join: kernalyse nodes join-token"),)
-    return tuple(_check_node(status, own_version) for status in nodes)
+    return tuple(map(_check_node, nodes))
 
 
-def _check_node(status: NodeStatus, own_version: str) -> Check:
+def _check_node(status: NodeStatus) -> Check:
     node, name = status.node, status.node.hostname if status.node else status.address
     if status.health is not NodeHealth.SERVING or node is None:
         since = status.unreachable_since_time
@@ -352,8 +347,8 @@ def _check_node(status: NodeStatus, own_version: str) -> Check:
         return Check(name, CheckState.MISSING, "no device", "Run kernalyse doctor on it.")
     counts = Counter(device.name for device in node.devices)
     devices = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in counts.items())
-    if node.version != own_version:
-        return Check(name, CheckState.OK, f"{devices}; kernalyse {node.version}", f"Here is {own_version}: install the same on both.")
+    if status.version_note:
+        return Check(name, CheckState.OK, f"{devices}; kernalyse {node.version}", status.version_note)
     return Check(name, CheckState.OK, devices, " ".join(node.notices))
 
 

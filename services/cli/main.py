@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Final, NoReturn
 
@@ -40,6 +41,7 @@ EXTRA_OF_MODULE: Final = {
     "matplotlib": "ui",
     "numba": "analyzer",
     "numpy": "profiler",
+    "opentelemetry": "otel",
     "panel": "ui",
     "polars": "analyzer",
     "psutil": "profiler",
@@ -116,11 +118,31 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+SERVICES: Final = ("up", "profiler", "analyzer", "ui")
+"""Commands that last, and export traces by settings of their own."""
+
+ENDPOINT_VARIABLE: Final = "KERNALYSE_OTEL_ENDPOINT"
+
+
+@contextmanager
+def _traced(command: str) -> Iterator[None]:
+    """Make a command a span, of the trace that it was started in, where a variable says where to export it."""
+    from kernalyse.services.core.tracing import exported, span
+    from kernalyse.trace_context import environment_traceparent
+
+    with exported("cli", os.environ.get(ENDPOINT_VARIABLE, "")), span(f"kernalyse {command}", parent=environment_traceparent()):
+        yield
+
+
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Take the options that are common to all commands."""
+    command = context.invoked_subcommand
+    if command is not None and command not in SERVICES:
+        context.with_resource(_traced(command))
 
 
 def main() -> None:

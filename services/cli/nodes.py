@@ -139,12 +139,10 @@ def doctor(
     from kernalyse.services.cli.doctor import can_run_kernels, check_fleet, check_machine, is_fleet_whole
 
     if fleet:
-        from importlib.metadata import version
-
         from kernalyse.services.cli.session import analyzer_session
 
         with analyzer_session(server, with_profiler=False) as client:
-            checks = check_fleet(client.nodes(), version("kernalyse"))
+            checks = check_fleet(client.nodes())
     else:
         checks = check_machine()
     if json_output:
@@ -172,7 +170,7 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
         "device_count": None if node is None else len(node.devices),
         "origin": str(status.origin).lower(),
         "gone_since": None if status.unreachable_since_time is None else status.unreachable_since_time.isoformat(timespec="seconds"),
-        "problem": status.collecting_problem or None,
+        "problem": status.collecting_problem or status.version_note or None,
     }
 
 

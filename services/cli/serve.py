@@ -75,10 +75,12 @@ def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Call
     import asyncio  # here, because every command loads this module and asyncio is slow to load
 
     from kernalyse.services.core.logs import begin_logs
+    from kernalyse.services.core.tracing import exported
 
     node = getattr(settings, "node_name", "") or (socket.gethostname() if settings_class.section == "profiler" else "")
     begin_logs(settings_class.section, settings.log_level, is_json=settings.log_format == "json", node=node)
-    asyncio.run(serve(settings))
+    with exported(settings_class.section, settings.otel_endpoint, {"host.name": node} if node else {}):
+        asyncio.run(serve(settings))
 
 
 def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParser:

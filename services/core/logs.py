@@ -1,4 +1,4 @@
-"""Logs of a service: lines for people, or a JSON object a line for programs that collect them."""
+"""Logs of a service: lines for people, or a JSON object a line for programs that collect them, with what they are about."""
 
 from __future__ import annotations
 
@@ -6,15 +6,36 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final
+
+from kernalyse.trace_context import current_traceparent, trace_ids
 
 TEXT_FORMAT: Final = "%(asctime)s {service} %(levelname)s %(message)s"
 RUN_ID: Final = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{8}\b")
 
 
+_subject: Final[ContextVar[Mapping[str, str]]] = ContextVar("subject of log lines", default=MappingProxyType({}))
+
+
+@contextmanager
+def logging_about(**ids: str) -> Iterator[None]:
+    """Have lines that the block logs say what it is about. ids: run_id, node_id; those around it stay."""
+    token = _subject.set({**_subject.get(), **ids})
+    try:
+        yield
+    finally:
+        _subject.reset(token)
+
+
 class JsonFormatter(logging.Formatter):
-    """Each record as a JSON object: time, level, service, node, logger, message, the runs that it names, exception.
+    """Each record as a JSON object: time, level, service, node, logger, message, what it is about, exception.
+
+    That is the run and the node that the service works on, the runs that the message names, and ids of trace and span.
 
     Args:
         service: that writes the logs.
@@ -38,6 +59,9 @@ class JsonFormatter(logging.Formatter):
         }
         if self._node:
             line["node"] = self._node
+        line.update(_subject.get())
+        if ids := trace_ids(current_traceparent()):
+            line["trace_id"], line["span_id"] = ids
         if run_ids := list(dict.fromkeys(RUN_ID.findall(message))):
             line["run_ids"] = run_ids
         if record.exc_info:

@@ -49,6 +49,8 @@ from kernalyse.services.core.errors import (
 from kernalyse.services.core.identity import Identities
 from kernalyse.services.core.metrics import Metrics
 from kernalyse.services.core.model import RunError
+from kernalyse.services.core.tracing import span
+from kernalyse.trace_context import HEADER
 
 __all__ = [
     "Endpoint",
@@ -144,7 +146,8 @@ def run_error(error: KernalyseError) -> RunError:
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """An interceptor that turns the exceptions of servicers into statuses; an unexpected one is logged and becomes INTERNAL.
 
-    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this interceptor.
+    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this interceptor. Calls of the
+    contract that are answered once are spans; streams may last as long as the service.
 
     Args:
         metrics: told how long each call took and how it ended; None: nobody is.
@@ -177,7 +180,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         async def answer(data: Any, context: Any) -> Any:
             with self._timed(context, method):
                 try:
-                    return await unary(request_of(parse, data, method), context)
+                    with _spanned(method, details.invocation_metadata):
+                        return await unary(request_of(parse, data, method), context)
                 except (Exception, asyncio.CancelledError) as error:
                     await _abort(context, error, method)
 
@@ -197,6 +201,18 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             raise
         finally:
             self._metrics.rpc_duration.labels(method.rpartition("/")[2], code).observe(time.perf_counter() - begin_s)
+
+
+@contextmanager
+def _spanned(method: str, metadata: Any) -> Iterator[None]:
+    """Make a call a span of its caller's trace; calls of gRPC's own services, as of health, are none."""
+    if not method.startswith("/kernalyse."):
+        yield
+        return
+    parent = next((value for key, value in metadata or () if key == HEADER), "")
+    service, _, name = method.removeprefix("/").partition("/")
+    with span(name, {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}, parent=parent):
+        yield
 
 
 def _code_name(context: Any) -> str:

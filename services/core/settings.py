@@ -58,7 +58,14 @@ class ServiceSettings(BaseSettings):
         "", description="host:port to serve figures for Prometheus on, at /metrics, to holders of a token with scope read; empty: none."
     )
     insecure: bool = Field(False, description="Listen beyond loopback without TLS, or connect so; token and results travel in the clear.")
-    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or json: an object a line, with the runs it names.")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Lines for people, or json: an object a line, with ids of run, node and trace."
+    )
+    otel_endpoint: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="URL of a collector that takes traces by OTLP over gRPC, as http://host:4317; empty: none.",
+    )
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR.")
 
     @classmethod

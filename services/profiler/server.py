@@ -241,7 +241,8 @@ def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-directory", str(settings.data_directory / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
-    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace)
+    otel = ("--otel-endpoint", settings.otel_endpoint) if settings.otel_endpoint else ()
+    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace, *otel)
 
 
 # ---------------------------------------------------------------- servicer

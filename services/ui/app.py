@@ -260,7 +260,10 @@ class Dashboard:
     def _renew_certificate(self) -> None:
         files = self._settings.certificate_file, self._settings.key_file
         if self._tls is not None and files[0] is not None and self._renewed_certificate() is not None:
-            self._tls.load_cert_chain(files[0], files[1])
+            try:
+                self._tls.load_cert_chain(files[0], files[1])
+            except OSError as error:  # replaced once more since it was looked at: the next look finds another pair
+                logger.warning("The certificate is not renewed yet: %s", error)
 
     def _renew_sessions(self) -> None:
         """End what tabs show whose person's token has been revoked; the others' short tokens are renewed when that is due."""

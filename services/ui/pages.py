@@ -303,7 +303,8 @@ class ComparePage(Component):
         is_shown = self._pair.shown is not None
         drawn = [chart for chart in self._charts if chart.has_rows]
         shown = {part.layout: is_shown for part in (self._tiles, self._sources)}
-        shown |= {self._filters.layout: self._pair.answer is not None, self._grid: bool(drawn)}
+        has_choices = self._pair.answer is not None and (not self._pair.answer.is_of_nothing or self._pair.can_have_layers)
+        shown |= {self._filters.layout: has_choices, self._grid: bool(drawn)}
         shown |= {chart.layout: chart in drawn for chart in self._charts}
         for layout, is_visible in shown.items():
             if layout.visible != is_visible:

@@ -16,6 +16,7 @@ from pathlib import Path
 BENCHMARKS = {
     "idle_memory": "Memory of idle services",
     "watch_throughput": "Samples a second through WatchRun",
+    "tunnel_throughput": "Bytes a second of an artifact, directly and through a tunnel",
     "live_latency": "From a sample's measurement to its drawing in a browser",
     "many_points": "A filter on the Roofline page with 100 000 points",
     "dashboard_pages": "The first page of a visitor and switches of page, in a browser",

@@ -77,6 +77,7 @@ class ProfilerStandIn(ProfilerServiceServicer):
     answers_after_s: float = 0.0  # when asked what it is
     requested_offsets: list[int] = field(default_factory=list)  # of artifacts
     sent_bytes: int = 0  # of artifacts
+    clock_ahead_s: int = 0  # of the analyzer's
     on_start: Callable[[Run], None] = lambda _: None
     server: grpc.aio.Server | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -107,7 +108,8 @@ class ProfilerStandIn(ProfilerServiceServicer):
         """Appends events of a run and sends them."""
         for payload in payloads:
             index = self.events[-1].event_index + 1 if self.events else self.expired_before
-            self.events.append(RunEvent(index, self.node.journal_id, run_id, time.time_ns(), payload))
+            now_ns = time.time_ns() + self.clock_ahead_s * 1_000_000_000
+            self.events.append(RunEvent(index, self.node.journal_id, run_id, now_ns, payload))
         self.news.set()
         self.news = asyncio.Event()
 
@@ -234,9 +236,9 @@ def started() -> Sequence[EventPayload]:
 
 
 @asynccontextmanager
-async def standing_in(directory: Path) -> AsyncIterator[ProfilerStandIn]:
+async def standing_in(directory: Path, kind: type[ProfilerStandIn] = ProfilerStandIn) -> AsyncIterator[ProfilerStandIn]:
     """One that listens in the directory."""
-    stand_in = ProfilerStandIn(f"unix:{directory}/p.sock")
+    stand_in = kind(f"unix:{directory}/p.sock")
     await stand_in.start()
     yield stand_in
     await stand_in.stop()

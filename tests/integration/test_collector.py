@@ -139,6 +139,23 @@ async def test_expired_events_are_passed_over_and_the_run_says_so(stub: Any, nod
     assert "expired" in (await get_run(stub, "aaaa-1")).notes
 
 
+@pytest.mark.parametrize("step_s", [3600, -3600])
+async def test_a_node_whose_clock_is_set_is_collected_and_no_duration_is_below_zero(stub: Any, node: ProfilerStandIn, step_s: int) -> None:
+    node.add_run("aaaa-1")
+    node.journal("aaaa-1", *started(), configuration(0))
+    node.clock_ahead_s = step_s
+    node.journal("aaaa-1", samples(0, 0, 20), StateChanged(RunState.SUCCEEDED))
+    await in_state(stub, "aaaa-1", RunState.SUCCEEDED)
+    run = await get_run(stub, "aaaa-1")
+    assert run.start_time is not None
+    assert run.end_time is not None
+    assert run.end_time >= run.start_time
+    assert await sample_indexes(stub, "aaaa-1") == list(range(20))
+    node.add_run("aaaa-2")
+    node.journal("aaaa-2", *started(), configuration(0), samples(0, 0, 20), StateChanged(RunState.SUCCEEDED))
+    await in_state(stub, "aaaa-2", RunState.SUCCEEDED)
+
+
 async def test_events_of_a_run_with_a_name_no_directory_may_have_are_left_out(stub: Any, node: ProfilerStandIn) -> None:
     for run_id in ("../../outside", "aaaa-1"):
         node.add_run(run_id)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import shutil
+import ssl
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -152,6 +156,41 @@ def test_the_analyzer_shows_a_client_certificate_to_a_node_over_its_own_restarts
     key = mutual.client.key.read_text()
     assert json.loads(kept.read_text())[node.address]["client_key"] == key
     assert all(key.encode() not in path.read_bytes() for path in private_directories.rglob("*") if path.is_file() and path != kept)
+
+
+@pytest.mark.slow
+def test_a_renewed_certificate_of_pages_is_served_without_a_restart(services: ServiceProcesses, tmp_path: Path) -> None:
+    first, second = make_certificate(tmp_path / "first"), make_certificate(tmp_path / "second")
+    served = CertificateFiles(tmp_path / "cert.pem", tmp_path / "key.pem")
+    shutil.copy(first.certificate, served.certificate)
+    shutil.copy(first.key, served.key)
+    ui = services.start("ui", "--analyzer-address", "127.0.0.1:1", *serving(served), address=LOOPBACK)
+    host, _, port = ui.address.rpartition(":")
+
+    def shown() -> str:
+        return ssl.get_server_certificate((host, int(port)))
+
+    before = http.client.HTTPSConnection(host, int(port), context=ssl.create_default_context(cafile=first.certificate), timeout=60)
+    before.request("GET", "/login")
+    assert before.getresponse().read()
+    shutil.copy(second.certificate, served.certificate)  # half of it: the key is still the first one's
+    wait_for(lambda: "not renewed" in ui.log_path.read_text(), "a look at the files")
+    assert shown() == first.certificate.read_text()
+    shutil.copy(second.key, served.key)
+    wait_for(lambda: shown() == second.certificate.read_text(), "the second certificate")
+    after = http.client.HTTPSConnection(host, int(port), context=ssl.create_default_context(cafile=second.certificate), timeout=60)
+    for connection in (after, before):  # one that was open goes on
+        connection.request("GET", "/login")
+        assert connection.getresponse().read()
+        connection.close()
+    assert ui.process.poll() is None
+
+
+def wait_for(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
 
 
 def wait_until_serving(at_analyzer: tuple[str | Path, ...]) -> None:

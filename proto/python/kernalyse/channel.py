@@ -15,6 +15,7 @@ import grpc.aio
 
 from kernalyse.errors import local_failure
 from kernalyse.tls import connection_problem
+from kernalyse.trace_context import HEADER, current_traceparent
 
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """A run with 4 MiB of source, the most that a node accepts, must fit. A service holds every request in memory while it receives it."""
@@ -151,8 +152,10 @@ def _secure_options(endpoint: Endpoint) -> tuple[tuple[str, Any], ...]:
 
 
 def _with_token(metadata: Any, token: str) -> list[tuple[str, Any]]:
-    """Return the metadata of a call with the channel's token, unless the call brings one of its own."""
+    """Return the metadata of a call with the channel's token, unless the call brings one of its own, and the trace that it belongs to."""
     given = list(metadata or ())
+    if traceparent := current_traceparent():
+        given.append((HEADER, traceparent))
     return given if any(key == "authorization" for key, _ in given) else [*given, ("authorization", f"Bearer {token}")]
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import grpc
 
-from kernalyse.services.analyzer.collect.node_client import NodeClient, node_errors, unreachable_error
+from kernalyse.services.analyzer.collect.node_client import NodeClient, unreachable_error, version_note
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
@@ -30,8 +30,10 @@ from kernalyse.services.analyzer.store.repositories import NodeRecord
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError
+from kernalyse.services.core.logs import logging_about
 from kernalyse.services.core.model import CountersStored, HardwareKey, Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
 from kernalyse.services.core.rpc import Endpoint
+from kernalyse.services.core.tracing import span
 from kernalyse.v1 import profiler_service_pb2 as messages
 
 PREFETCH_COUNT: Final = 64
@@ -75,6 +77,7 @@ class Collector:
             *(record.address, NodeHealth.CONNECTING, record.node),
             origin=record.origin,
             unreachable_since_time=record.unreachable_since_time,
+            version_note=version_note(record.node),
         )
         self.client: NodeClient | None = None
         self.lag_s = 0.0  # from the last event's happening to its commit
@@ -114,11 +117,12 @@ class Collector:
         await self._mark_forgotten_runs_lost(client, node.node_id)
         await self._trace_fetcher.begin(client, node.node_id)
         next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
-        try:
-            await self._follow(client, node, next_event_index)
-        except EventExpiredError as error:
-            await self._note_gap(node.node_id, next_event_index, error)
-            await self._follow(client, node, 0)
+        with logging_about(node_id=node.node_id):
+            try:
+                await self._follow(client, node, next_event_index)
+            except EventExpiredError as error:
+                await self._note_gap(node.node_id, next_event_index, error)
+                await self._follow(client, node, 0)
 
     async def _follow(self, client: NodeClient, node: Node, next_event_index: int) -> None:
         request = messages.WatchNodeRequest(next_event_index=next_event_index, journal_id=node.journal_id)
@@ -133,7 +137,7 @@ class Collector:
                 end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
                 await self._take(client, node.node_id, responses)
                 if end is not None:
-                    end.raise_error(self._record.address)
+                    end.raise_error(client)
                     return
         finally:
             reader.cancel()
@@ -155,6 +159,7 @@ class Collector:
     async def _commit(self, client: NodeClient, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
         new_runs = await self._unknown_runs(client, node_id, {event.run_id for event in events})
         reports = {event.event_index: await _report(client, event) for event in events if isinstance(event.payload, CountersStored)}
+        begin_unix_ns = time.time_ns()
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
         self.lag_s = max(0.0, (time.time_ns() - events[-1].event_unix_ns) / 1e9)
         await self._run_subscriptions.publish(commits)
@@ -163,9 +168,10 @@ class Collector:
         for key in changed:
             await self._run_subscriptions.publish_ceilings(key.node_id, key.device_id, informed)
         self._node_subscriptions.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
-        finished = [commit.run_id for commit in commits if commit.run is not None and commit.run.state.is_final]
-        for run_id in finished:
-            self._compact(run_id)
+        finished = [commit.run for commit in commits if commit.run is not None and commit.run.state.is_final]
+        for run in finished:
+            with span("collect", {"run_id": run.run_id}, parent=run.traceparent, begin_unix_ns=begin_unix_ns):
+                self._compact(run.run_id)
         if finished:
             await self._trace_fetcher.begin(client, node_id)
 
@@ -234,7 +240,8 @@ class Collector:
                 await asyncio.to_thread(self._store.nodes.put, self._record)
             except Exception as error:  # a full disk: a restarted analyzer then counts from its own first attempt
                 logger.warning("Since when %s is gone cannot be stored: %s", self._record.address, error)
-        status = NodeStatus(self._record.address, health, self._record.node, problem, self._record.origin, since)
+        node, note = self._record.node, version_note(self._record.node)
+        status = NodeStatus(self._record.address, health, node, problem, self._record.origin, since, note)
         self.first_attempt_done.set()
         if status == before:
             return
@@ -275,9 +282,9 @@ class _StreamEnd:
     def __init__(self, error: Exception | None) -> None:
         self._error = error
 
-    def raise_error(self, address: str) -> None:
+    def raise_error(self, client: NodeClient) -> None:
         if self._error is not None:
-            with node_errors(address):
+            with client.errors():
                 raise self._error
 
 
@@ -301,9 +308,11 @@ def _decoded(events: Iterable[Any]) -> Iterable[RunEvent]:
 
 def compact(store: Store, run_id: str) -> None:
     """Compact a run. Failures are only logged: the rows stay in the database, and the next start tries again."""
-    try:
-        store.compact(run_id)
-    except RunNotFoundError:
-        pass  # deleted meanwhile
-    except Exception:
-        logger.exception("Run %s stays in the database: it could not be written to Parquet", run_id)
+    with logging_about(run_id=run_id):
+        try:
+            with span("compact", {"run_id": run_id}):
+                store.compact(run_id)
+        except RunNotFoundError:
+            pass  # deleted meanwhile
+        except Exception:
+            logger.exception("Run %s stays in the database: it could not be written to Parquet", run_id)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from importlib import metadata
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from kernalyse.services.core import protobuf
-from kernalyse.services.core.errors import LimitReachedError, NodeUnreachableError, UnavailableError
+from kernalyse.services.core.errors import LimitReachedError, NodeUnreachableError, NotBuiltYetError, UnavailableError
 from kernalyse.services.core.model import Node, Run
 from kernalyse.services.core.rpc import Endpoint, error_from_rpc, is_cancelled, open_async_channel
 from kernalyse.v1 import profiler_service_pb2 as messages
@@ -25,6 +26,8 @@ STALL_TIMEOUT_S = 30.0
 
 CLOSE_GRACE_S = 2.0
 
+OWN_VERSION: Final = metadata.version("kernalyse")
+
 
 class NodeClient:
     """A client of one profiler, connected from construction to `close`.
@@ -32,10 +35,14 @@ class NodeClient:
     Args:
         endpoint: the profiler.
         address: by which it is known; empty: that of the endpoint.
+
+    Attributes:
+        version: of kernalyse on the node; empty: it has not been asked.
     """
 
     def __init__(self, endpoint: Endpoint, address: str = "") -> None:
         self.address = address or endpoint.address
+        self.version = ""
         self._channel = open_async_channel(endpoint)
         self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -46,13 +53,15 @@ class NodeClient:
             NodeUnreachableError: the node does not answer in time.
             UnauthenticatedError: the node rejects the token.
         """
-        with node_errors(self.address):
+        with self.errors():
             response = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
-        return protobuf.decode(response.node, Node)
+        node = protobuf.decode(response.node, Node)
+        self.version = node.version
+        return node
 
     async def run(self, run_id: str) -> Run:
         """Return a run as its node knows it. Raises RunNotFoundError, NodeUnreachableError."""
-        with node_errors(self.address):
+        with self.errors():
             response = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=RESPONSE_TIMEOUT_S)
         return protobuf.decode(response.run, Run)
 
@@ -89,7 +98,7 @@ class NodeClient:
         call = self.stub.ReadArtifact(request)
         try:
             while True:
-                with node_errors(self.address):
+                with self.errors():
                     async with asyncio.timeout(STALL_TIMEOUT_S):
                         part = await call.read()
                 if part is grpc.aio.EOF:
@@ -104,21 +113,50 @@ class NodeClient:
         """Close the connection; calls that are in progress end after CLOSING_S."""
         await self._channel.close(CLOSE_GRACE_S)
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the error of the node unchanged, but for those of the connection and those of a method that the node does not have.
 
-@contextmanager
-def node_errors(address: str) -> Iterator[None]:
-    """Raise the error of the node unchanged; a failure to reach it, and the end of its connection, as NodeUnreachableError."""
-    try:
-        yield
-    except asyncio.CancelledError as error:  # as the calls of a closed channel end
-        if is_cancelled():
-            raise
-        raise unreachable_error(address, "that its connection was closed, as it is when the node is removed") from error
-    except grpc.RpcError as error:
-        translated = error_from_rpc(error)
-        if type(translated) is UnavailableError or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise unreachable_error(address, error.details() or error.code().name) from error
-        raise translated from error
+        Raises:
+            NodeUnreachableError: the node cannot be reached, or the connection ends.
+            NotBuiltYetError: names both versions: the node is older than this analyzer.
+        """
+        try:
+            yield
+        except asyncio.CancelledError as error:  # as the calls of a closed channel end
+            if is_cancelled():
+                raise
+            raise unreachable_error(self.address, "that its connection was closed, as it is when the node is removed") from error
+        except grpc.RpcError as error:
+            translated = error_from_rpc(error)
+            if type(translated) is UnavailableError or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise unreachable_error(self.address, error.details() or error.code().name) from error
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED and _minor(self.version) != _minor(OWN_VERSION):
+                raise self._too_old(translated.found) from error
+            raise translated from error
+
+    def _too_old(self, found: str) -> NotBuiltYetError:
+        return NotBuiltYetError(
+            f"call to node {self.address}",
+            found=f"kernalyse {self.version or 'of unknown version'} there ({found})",
+            expected=f"what this analyzer of version {OWN_VERSION} calls",
+            remedy=f"Install kernalyse {OWN_VERSION} on the node, and restart its profiler.",
+        )
+
+
+def version_note(node: Node | None) -> str:
+    """Return what to know of a node whose minor version is another than this analyzer's; empty: nothing."""
+    if node is None or _minor(node.version) == _minor(OWN_VERSION):
+        return ""
+    return (
+        f"{node.hostname} has kernalyse {node.version}, and this analyzer {OWN_VERSION}: one may not know what the other asks for. "
+        "Install the same version on both."
+    )
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    """Return the parts of a version within which services understand each other."""
+    return tuple(version.split(".")[:2])
 
 
 def unreachable_error(address: str, found: str) -> NodeUnreachableError:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -270,7 +271,8 @@ class Nodes:
             retry_s=self._retry_s,
         )
         self._collectors[record.address] = collector
-        self._tasks[record.address] = asyncio.create_task(collector.run(), name=f"collect {record.address}")
+        # In a context of its own: what it does from now on has nothing to do with the call that has added the node.
+        self._tasks[record.address] = asyncio.create_task(collector.run(), name=f"collect {record.address}", context=Context())
         return collector
 
     async def _forget(self, address: str) -> None:

@@ -102,6 +102,8 @@ def apply_event(run: Run, event: RunEvent) -> Run:
     match event.payload:
         case StateChanged(state, error):
             at = time_from_unix_ns(event.event_unix_ns)
+            if at is not None and run.start_time is not None:  # the node's clock may have been set back meanwhile
+                at = max(at, run.start_time)
             return replace(
                 run,
                 state=state,

@@ -201,6 +201,7 @@ class NodeStatus:
     problem: str = ""  # why it is unreachable
     origin: NodeOrigin = NodeOrigin.ADDED
     unreachable_since_time: datetime | None = None  # None: it answers, or has not been tried
+    version_note: str = ""  # of a node whose minor version is another than the analyzer's, one sentence with the remedy
 
     @property
     def collecting_problem(self) -> str:

@@ -303,6 +303,7 @@ class Run:
     hostname: str = ""  # of the node, when the run was submitted; empty: imported, or not known
     owner: str = ""  # name of who started it; empty: not known
     problem: str = ""  # why the analyzer receives or stores no events of it
+    traceparent: str = ""  # of the call that started it, by W3C Trace Context; empty: no trace
 
     @property
     def node_name(self) -> str:

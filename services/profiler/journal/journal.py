@@ -20,7 +20,7 @@ from kernalyse.services.core.errors import EventExpiredError, RunNotFoundError, 
 from kernalyse.services.core.model import Run
 from kernalyse.services.profiler.journal import database
 from kernalyse.services.profiler.journal.database import EventTail, JournalEvent
-from kernalyse.services.profiler.journal.writer import JournalLimits, JournalWriter, WriteRequest
+from kernalyse.services.profiler.journal.writer import JournalLimits, JournalWriter, RunClocks, WriteRequest
 from kernalyse.v1 import run_pb2
 
 P = ParamSpec("P")
@@ -61,12 +61,15 @@ class Cursor:
 
 
 class Journal:
-    """The journal of one node: `open` it, and `close` it at the end."""
+    """The journal of one node: `open` it, and `close` it at the end. clocks: tell the times of runs and their events."""
 
-    def __init__(self, directory: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None], clocks: RunClocks
+    ) -> None:
         self._path = directory / "journal.sqlite"
         self._lock_file = _locked(directory / "journal.lock")
-        self._writer = JournalWriter(self._path, limits, publish=self._publish, forget=forget)
+        self.clocks = clocks
+        self._writer = JournalWriter(self._path, limits, clocks, publish=self._publish, forget=forget)
         self._tail = EventTail(self._writer.head.reserved_index, TAIL_BYTES)
         self._news = news
         self.problem = ""  # why the last write failed; empty: it did not
@@ -74,12 +77,20 @@ class Journal:
         self._reading = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="journal-reader")
 
     @classmethod
-    async def open(cls, directory: Path, limits: JournalLimits, news: ChangeNotifier, forget: Callable[[str], None]) -> Self:
+    async def open(
+        cls,
+        directory: Path,
+        limits: JournalLimits,
+        news: ChangeNotifier,
+        forget: Callable[[str], None],
+        clocks: RunClocks | None = None,
+    ) -> Self:
         """Open the journal in `directory`, which is made where it is missing.
 
         Args:
             news: notified of every commit.
             forget: called with the id of each run that leaves the journal.
+            clocks: None: this host's.
 
         Raises:
             StoreLockedError: another service has it open.
@@ -87,7 +98,7 @@ class Journal:
         """
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            journal = cls(directory, limits, news, forget)
+            journal = cls(directory, limits, news, forget, clocks or RunClocks())
         except sqlite3.Error as error:
             raise database.storage_error(error, directory) from error
         journal._writer.start()

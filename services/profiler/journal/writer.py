@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,9 @@ EXPIRY_CHUNK_COUNT: Final = 2_000
 """Events dropped in one transaction: some milliseconds, so that writes in between hardly wait."""
 
 EXPIRY_INTERVAL_S: Final = 60.0
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_UNIX_NS: Final = 2**63 - 1
 
 MAX_COMMIT_COUNT: Final = 256
 """Requests in one commit, so that the first of a burst does not wait for the last."""
@@ -60,11 +64,54 @@ class WriteRequest:
     body_digest: str | None = None
 
 
+class RunClocks:
+    """Times of active runs: those of one run go on evenly from its first, however the host's clock is set meanwhile.
+
+    Args:
+        wall_ns: nanoseconds since the epoch; may be set forward and back.
+        monotonic_ns: nanoseconds of a clock that nobody sets.
+    """
+
+    def __init__(self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._offsets_ns: dict[str, int] = {}
+
+    def begin(self, run_id: str, earlier: datetime | None = None) -> datetime:
+        """Count the times of a run from now on, and return its first.
+
+        Args:
+            run_id: of the run.
+            earlier: the last time that is known of the run; its next one is not before it.
+        """
+        earlier_ns = 0 if earlier is None else _unix_ns(earlier)
+        self._offsets_ns[run_id] = max(self._wall_ns(), earlier_ns) - self._monotonic_ns()
+        return self.now(run_id)
+
+    def now(self, run_id: str) -> datetime:
+        """Return the time of a run, in UTC."""
+        return EPOCH + timedelta(microseconds=self.unix_ns(run_id) // 1000)
+
+    def unix_ns(self, run_id: str) -> int:
+        """Return the time of a run in nanoseconds since the epoch; of one that has not begun here, the host's."""
+        offset_ns = self._offsets_ns.get(run_id)
+        return self._wall_ns() if offset_ns is None else offset_ns + self._monotonic_ns()
+
+    def end(self, run_id: str) -> None:
+        """Forget a run that has ended."""
+        self._offsets_ns.pop(run_id, None)
+
+
+def _unix_ns(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
+
+
 class JournalWriter(threading.Thread):
     """The thread that commits requests in their order.
 
     Args:
         path: of the database.
+        clocks: times of events.
         publish: called on the event loop with the events of each commit, before its requests are answered.
         forget: called on the event loop with the id of each run that has left the journal.
     """
@@ -73,6 +120,7 @@ class JournalWriter(threading.Thread):
         self,
         path: Path,
         limits: JournalLimits,
+        clocks: RunClocks,
         *,
         publish: Callable[[Sequence[JournalEvent]], None],
         forget: Callable[[str], None],
@@ -80,6 +128,7 @@ class JournalWriter(threading.Thread):
         super().__init__(name="journal", daemon=True)
         self._path = path
         self._limits = limits
+        self._clocks = clocks
         self._publish = publish
         self._forget = forget
         self._loop = asyncio.get_running_loop()
@@ -142,10 +191,11 @@ class JournalWriter(threading.Thread):
         execute(f"PRAGMA synchronous = {synchronous}")
         events: list[JournalEvent] = []
         rows: list[tuple[int, str, bytes]] = []
-        next_index, now_ns = self._next_index, time.time_ns()
+        next_index = self._next_index
         execute("BEGIN IMMEDIATE")
         try:
             for request in requests:
+                now_ns = self._clocks.unix_ns(request.run_id)
                 for message in request.events:
                     message.event_index = next_index
                     message.journal_id = self.head.journal_id
@@ -217,7 +267,8 @@ class JournalWriter(threading.Thread):
 
     def _mark_expired_run(self) -> str | None:
         """Mark the oldest finished run when it is over age or the journal over size."""
-        oldest_ns = -1 if database.used_bytes(self._connection) <= self._limits.max_bytes else time.time_ns()
+        # Of a journal over its size any run that has ended, also one whose end lies ahead since the clock was set back.
+        oldest_ns = -1 if database.used_bytes(self._connection) <= self._limits.max_bytes else MAX_UNIX_NS
         oldest_ns = max(oldest_ns, self._oldest_end_unix_ns())
         row = self._connection.execute(
             "SELECT run_id, (SELECT max(event_index) FROM events WHERE events.run_id = runs.run_id) FROM runs "

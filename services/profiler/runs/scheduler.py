@@ -26,6 +26,7 @@ from kernalyse.services.core.errors import (
     ShuttingDownError,
     StorageFullError,
 )
+from kernalyse.services.core.logs import logging_about
 from kernalyse.services.core.model import (
     CommandProfile,
     LogLevel,
@@ -39,6 +40,7 @@ from kernalyse.services.core.model import (
     Telemetry,
 )
 from kernalyse.services.core.rpc import run_error
+from kernalyse.services.core.tracing import span
 from kernalyse.services.profiler.journal.database import RunsPage
 from kernalyse.services.profiler.journal.journal import Journal
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
@@ -46,6 +48,7 @@ from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.services.profiler.runs.admission import Admission, Placement
 from kernalyse.services.profiler.runs.files import RunDirectory
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
+from kernalyse.trace_context import current_traceparent, trace_environment
 from kernalyse.v1 import run_pb2
 
 logger = logging.getLogger(__name__)
@@ -137,17 +140,23 @@ class Runs:
                 return await self.get(_same_body(request_id, known, body_digest))
             self._check_open()
             placement = await asyncio.to_thread(self._admission.check, spec)
+            run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
             run = Run(
-                run_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
+                run_id=run_id,
                 node_id=self._node.node_id,
                 hostname=self._node.hostname,
                 spec=spec,
                 state=RunState.QUEUED,
-                create_time=datetime.now(UTC),
+                create_time=self._journal.clocks.begin(run_id),
                 request_id=request_id or None,
                 owner=caller().name,
+                traceparent=current_traceparent(),
             )
-            await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
+            try:
+                await self._journal.create(run, body_digest, [event_message(StateChanged(RunState.QUEUED))])
+            except KernalyseError:
+                self._journal.clocks.end(run_id)
+                raise
             self._enqueue(run, placement)
         return run
 
@@ -237,6 +246,7 @@ class Runs:
         """
         lost: list[str] = []
         for run in await self._journal.unfinished():
+            self._journal.clocks.begin(run.run_id, run.start_time or run.create_time)
             if run.state is RunState.RUNNING:
                 lost.append(run.run_id)
                 error = RunLostError(
@@ -313,22 +323,27 @@ class Runs:
     async def _work(self, queue: DeviceQueue) -> None:
         while queue.pending and not self.is_draining:
             active = queue.pending.popleft()
-            run_id = active.run.run_id
-            try:
-                outcome = await self._execute(active)
-            except KernalyseError as error:
-                outcome = Outcome(RunState.FAILED, run_error(error))
-            except Exception as error:
-                logger.exception("Run %s could not be carried out", run_id)
-                outcome = Outcome(RunState.FAILED, run_error(InternalError(f"run {run_id}", found=f"{type(error).__name__}: {error}")))
-            active.process = None
-            await self._finalize(active, outcome)
+            ids = {"run_id": active.run.run_id, "node_id": self._node.node_id}
+            with logging_about(**ids), span("run", ids, parent=active.run.traceparent):
+                outcome = await self._outcome(active)
+                active.process = None
+                await self._finalize(active, outcome)
         queue.task = None
+
+    async def _outcome(self, active: ActiveRun) -> Outcome:
+        run_id = active.run.run_id
+        try:
+            return await self._execute(active)
+        except KernalyseError as error:
+            return Outcome(RunState.FAILED, run_error(error))
+        except Exception as error:
+            logger.exception("Run %s could not be carried out", run_id)
+            return Outcome(RunState.FAILED, run_error(InternalError(f"run {run_id}", found=f"{type(error).__name__}: {error}")))
 
     async def _execute(self, active: ActiveRun) -> Outcome:
         placement = active.placement
         assert placement is not None
-        running = replace(active.run, state=RunState.RUNNING, start_time=datetime.now(UTC), device_id=placement.device_id)
+        running = replace(active.run, state=RunState.RUNNING, start_time=self._now(active), device_id=placement.device_id)
         await self._journal_state(running)
         active.run = running
         if active.is_cancel_requested:
@@ -365,6 +380,7 @@ class Runs:
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(directory.temporary_directory),
             SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),
+            **trace_environment(),
         }
 
     async def _record(self, active: ActiveRun, events: Sequence[run_pb2.RunEvent]) -> None:
@@ -381,7 +397,7 @@ class Runs:
 
     async def _finalize(self, active: ActiveRun, outcome: Outcome) -> None:
         """Set the final state of a run. This is the only place that does."""
-        run = replace(active.run, state=outcome.state, error=outcome.error, end_time=datetime.now(UTC), activity="")
+        run = replace(active.run, state=outcome.state, error=outcome.error, end_time=self._now(active), activity="")
         try:
             await self._journal_state(run)
         except KernalyseError:
@@ -389,7 +405,7 @@ class Runs:
             if self._rewriting is None:
                 self._rewriting = asyncio.create_task(self._journal_final_states())
         else:
-            del self._active[run.run_id]
+            self._leave(run.run_id)
         logger.info("Run %s %s%s", run.run_id, outcome.state.lower(), f": {outcome.error.message}" if outcome.error else "")
 
     async def _journal_final_states(self) -> None:
@@ -401,8 +417,15 @@ class Runs:
                     await self._journal_state(run)
                 except KernalyseError:
                     break
-                del self._active[run.run_id]
+                self._leave(run.run_id)
         self._rewriting = None
+
+    def _leave(self, run_id: str) -> None:
+        del self._active[run_id]
+        self._journal.clocks.end(run_id)
+
+    def _now(self, active: ActiveRun) -> datetime:
+        return self._journal.clocks.now(active.run.run_id)
 
     def _unjournaled_runs(self) -> tuple[Run, ...]:
         return tuple(active.unjournaled for active in self._active.values() if active.unjournaled is not None)

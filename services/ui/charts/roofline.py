@@ -367,7 +367,13 @@ def roofline_chart(
         color="color", line_dash="line_dash", line_width="line_width", tools=[_ceiling_hover()]
     )
     names = hv.Labels(labels, ["x", "y"], ["text", "text_align", "text_baseline"]).opts(
-        text_color=palette.muted, text_font_size="8pt", text_align="text_align", text_baseline="text_baseline", padding=0
+        text_color=palette.muted,
+        text_font_size="8pt",
+        text_align="text_align",
+        text_baseline="text_baseline",
+        padding=0,
+        background_fill_color=palette.surface,
+        background_fill_alpha=0.8,
     )
     described = [name for name in (*POINT_NUMBERS, *POINT_TEXTS) if name not in ("intensity", "rate")]
     marks = hv.Points(points, ["intensity", "rate"], described).opts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -197,6 +198,10 @@ DRAWN_LEVELS: Final = ("dram", "l2")
 ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below it at most
 SLOPE_NAME_PLACES: Final = (0.5, 0.66)  # further down a phone has no room to the left of a slope
 LONG_SLOPE_NAME_PLACE: Final = 0.78  # nor below this for a name with BUSY_MARK in it
+RIGHT_NAME_PLACE: Final = 0.6  # of the axis, 0 its left end; further right a phone has no room for a name
+NAME_HEIGHT_RATIO: Final = 1.4
+"""What a name covers of the axis where a decade takes 80 pixels, as five of them do on a phone; of more decades names would touch."""
+
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
 BUSY: Final = f" {DISTURBED_SYMBOL} busy"
@@ -314,9 +319,9 @@ def _line(
 def label_columns(ceilings: Columns) -> Columns:
     """A name for each ceiling that counts: flat ones at their right end, slopes near their middle.
 
-    The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
-    name that a line close by would strike through goes to the other side of its own line, or past the other slope. Roofs of one
-    height have one name together.
+    The steepest slope has its name on the left, the others on the right, each below that of the next steeper one, so that close ones do
+    not cover each other's. A name that a line close by would strike through goes to the other side of its own line, or past the other
+    slope. Roofs of one height have one name together, and one close below another has its name below the other's.
     """
     named, texts = _names_of(ceilings)
     x0, y0, x1, y1 = (ceilings[name][named] for name in ("x0", "y0", "x1", "y1"))
@@ -325,21 +330,52 @@ def label_columns(ceilings: Columns) -> Columns:
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
     all_flat = ceilings["y0"] == ceilings["y1"]
     roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
+    roof_y, is_below = _roof_names(np.where(is_flat, y0, np.nan), roofs)
     is_long = np.array([BUSY_MARK in text for text in texts], bool)
-    slope_place = np.maximum(_place_below(roofs.min(initial=np.inf), y0, y1), np.where(is_long, LONG_SLOPE_NAME_PLACE, 0.0))
-    place = np.where(is_flat, 1.0, slope_place)
-    is_crowded = np.array(
-        [flat and bool(np.any((roofs > y) & (roofs < y * CLOSE_RATIO))) for flat, y in zip(is_flat, y0, strict=True)], bool
-    )
+    lowest = min(roofs.min(initial=np.inf), np.where(is_below, roof_y, np.inf).min(initial=np.inf))
+    slope_place = np.maximum(_place_below(lowest, y0, y1), np.where(is_long, LONG_SLOPE_NAME_PLACE, 0.0))
     close_slopes = [slopes[(slopes <= own) & (slopes * CLOSE_RATIO > own)].min(initial=own) for own in steepness]
-    past = np.where(is_right, steepness / np.maximum(close_slopes, np.finfo(float).tiny), 1.0)
+    past = np.where(is_right, close_slopes, steepness)
+    x_start, x_end = ceilings["x0"].min(initial=np.inf), ceilings["x1"].max(initial=0.0)
+    highest = np.where(is_right, past * x_start ** (1 - RIGHT_NAME_PLACE) * x_end**RIGHT_NAME_PLACE, np.inf)
+    slope_y = np.minimum(y0 ** (1 - slope_place) * y1**slope_place, highest)
+    slope_y = _each_below_the_next_steeper(slope_y, np.where(is_right, steepness, np.nan))
     return {
-        "x": x0 ** (1 - place) * x1**place * past,
-        "y": y0 ** (1 - place) * y1**place,
+        "x": np.where(is_flat, x1, slope_y / np.where(is_flat, 1.0, past)),
+        "y": np.where(is_flat, roof_y, slope_y),
         "text": text_column(texts),
         "text_align": np.where(is_right, "left", "right"),
-        "text_baseline": np.where(is_right | is_crowded, "top", "bottom"),
+        "text_baseline": np.where(is_right | is_below, "top", "bottom"),
     }
+
+
+def _roof_names(y: Floats, roofs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Where flat lines have their names, and whether these hang below: under another roof close by, and under its name.
+
+    Args:
+        y: heights of the lines with a name; NaN: no flat one.
+        roofs: heights of all flat lines.
+    """
+    place, is_below, lowest = y.copy(), np.zeros(len(y), bool), math.inf
+    for row in _from_the_highest(y):
+        is_close = bool(np.any((roofs > y[row]) & (roofs < y[row] * CLOSE_RATIO)))
+        is_below[row] = is_close or y[row] * NAME_HEIGHT_RATIO > lowest
+        place[row] = min(y[row], lowest) if is_below[row] else y[row]
+        lowest = place[row] / NAME_HEIGHT_RATIO if is_below[row] else y[row]
+    return place, is_below
+
+
+def _each_below_the_next_steeper(y: Floats, steepness: Floats) -> Floats:
+    """Where names right of slopes begin. steepness: NaN: no such slope."""
+    place, lowest = y.copy(), math.inf
+    for row in _from_the_highest(steepness):
+        place[row] = min(y[row], lowest)
+        lowest = place[row] / NAME_HEIGHT_RATIO
+    return place
+
+
+def _from_the_highest(values: Floats) -> list[int]:
+    return [int(row) for row in np.argsort(-values, kind="stable") if not math.isnan(values[row])]
 
 
 def _place_below(lowest_roof: float, y0: Floats, y1: Floats) -> Floats:

@@ -214,6 +214,7 @@ class ChartCard:
 
     def __init__(self, title: str, figure: Figure, *further: Any) -> None:
         self._title, self._figure = title, figure
+        self._has_download = True
         self._entries: list[LegendEntry] = []
         self._head = Text()
         self._show_head()
@@ -226,6 +227,13 @@ class ChartCard:
             self._title = title
             self._show_head()
 
+    def show_figure(self, *, is_shown: bool) -> None:
+        """Show the figure and the menu that writes it to a file, or neither: without rows there is nothing to write."""
+        self._figure.pane.visible = is_shown
+        if is_shown != self._has_download:
+            self._has_download = is_shown
+            self._show_head()
+
     def show_legend(self, entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> None:
         """Show these entries; what has failed or cannot be is explained at their end."""
         shown = ended(entries, has_failed=has_failed, has_implausible=has_implausible)
@@ -235,5 +243,6 @@ class ChartCard:
 
     def _show_head(self) -> None:
         """In one piece: each part of its own would be laid out by itself."""
-        head = (html("<h2>{}</h2>", self._title), legend_html(self._entries), download_html(self._title, self._figure, self._entries))
+        download = download_html(self._title, self._figure, self._entries) if self._has_download else Markup()
+        head = (html("<h2>{}</h2>", self._title), legend_html(self._entries), download)
         self._head.show(html('<div class="chart-head">{}</div>', joined(head)))

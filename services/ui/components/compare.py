@@ -51,6 +51,7 @@ REFRESH_INTERVAL_S: Final = 2.0
 
 NOT_ALIKE: Final = "One of these is a trace and the other has measurements: choose two traces, or two runs of measurements."
 ONE_RUN: Final = "Both sides are of one run, and of the same sources."
+SAME_RUN: Final = "Both sides are one and the same run, so there is nothing to compare: choose another run on one of them."
 NO_LAYERS: Final = "This run has its model in one variant only: choose two of them when it is started."
 NO_TURNS: Final = "This run has compared none of its configurations in turns; such a run is made by: kernalyse bench A B --paired"
 NO_PAIR: Final = "There are no two runs to compare yet."
@@ -98,8 +99,8 @@ class Pair(Component):
 
     @property
     def shown(self) -> Compared | None:
-        """The answer, where nothing stands against it."""
-        return None if self.refused else self.answer
+        """The answer, where nothing stands against it and there is something to compare."""
+        return None if self.refused or (self.answer is not None and self.answer.is_of_nothing) else self.answer
 
     def close(self) -> None:
         self._compared.stop()
@@ -331,7 +332,7 @@ class ComparedTable(PagedRows):
         if pair.answer.rows.height:
             return "No row matches these filters."
         if pair.answer.is_of_one_run:
-            return NO_LAYERS if pair.view.points == "layer" else NO_TURNS
+            return f"{SAME_RUN} {NO_LAYERS if pair.view.points == 'layer' else NO_TURNS}"
         return "Neither run has measured anything that could be compared."
 
 

@@ -23,6 +23,9 @@ _rendering: Final = threading.Lock()
 """HoloViews keeps its options in one place for the process."""
 
 
+TICK_DISTANCE_PX: Final = 8
+"""Between what an axis says at two ticks: closer they read as one, and Bokeh itself leaves out none of them."""
+
 MAX_LISTED: Final = 200
 """Numbers of a column that travel as text: of more it takes longer to write them down than to send two more messages."""
 
@@ -90,6 +93,8 @@ class RenderedChart:
         # Without a theme of HoloViews' own, which would be set on the page that is just being opened.
         figure: Any = hv.renderer("bokeh").instance(theme=None).get_plot(self._draw(palette, *self._arguments)).state
         figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
+        for axis in figure.xaxis:
+            axis.major_label_policy = NoOverlap(min_distance=TICK_DISTANCE_PX)
         if self._adjust is not None:
             self._adjust(figure)
         _leave_out_what_is_never_drawn(figure)

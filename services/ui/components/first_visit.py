@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import panel as pn
 
-from kernalyse.services.core.demo import TITLE as DEMO_TITLE
-from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.model import NodeHealth
 from kernalyse.services.ui.components.base import Component, Text, card, flow, html
-from kernalyse.services.ui.data.runs import start_run
+from kernalyse.services.ui.data.runs import is_active_demo, start_demo
 
 if TYPE_CHECKING:
     from kernalyse.services.ui.tab import Context
@@ -24,7 +22,9 @@ WRITTEN_OUT: Final = EXAMPLES / "example_attention_written_out.json.gz"
 FUSED: Final = EXAMPLES / "example_attention_fused.json.gz"
 """Of one model, see the README there."""
 
+RUNNING: Final = '<p class="note">The demo sweep runs: <a href="/live?runs={}">look at it</a>.</p>'
 NO_NODE: Final = html('<p class="note">The demo sweep needs a node, and <a href="/nodes">none serves</a>.</p>')
+DEMO_RUNS: Final = "The demo sweep was running already, so no second one was started: this is it."
 OWN: Final = (
     '<p class="note">Or begin with something of your own: on the page <a href="/start?form={form}">Run / Import</a>, '
     "or in a terminal:</p><pre><code>{commands}</code></pre>"
@@ -122,12 +122,12 @@ class FirstVisit(Component):
         offer = self._offer
         self._load = pn.widgets.Button(margin=0, color="default" if offer.has_demo else "primary", on_click=self._begin_loading)
         self._start = pn.widgets.Button(margin=0, color="primary", on_click=self._begin_starting)
-        self._no_node = Text(NO_NODE)
+        self._note = Text()
         buttons = flow(*((self._start,) if offer.has_demo else ()), self._load, classes=("offers",))
         self.layout = card(
             Text(html("<h1>{}</h1><p>{}</p>", offer.title, offer.text), classes=("offer",)),
             buttons,
-            self._no_node,
+            self._note,
             Text(html(OWN, form=offer.form, commands=offer.commands), classes=("offer",)),
             classes=("first-visit",),
         )
@@ -150,16 +150,17 @@ class FirstVisit(Component):
         is_loading = self._is_loading or any(imports.is_sending(path) for path in offer.traces)
         what = "an example trace" if len(offer.traces) == 1 else "two example traces"
         self._load.param.update(label=f"Loading {what}…" if is_loading else f"Load {what}", disabled=is_loading)
+        running = next(filter(is_active_demo, overview.runs), None)
         is_running = self._is_running()
         label = "Starting the demo sweep…" if self._is_starting else "The demo sweep runs" if is_running else "Start the demo sweep"
         is_served = any(status.health is NodeHealth.SERVING for status in overview.nodes)
         self._start.param.update(label=label, disabled=self._is_starting or is_running, visible=is_served)
-        self._no_node.visible = offer.has_demo and not is_served
+        note = "" if not offer.has_demo else NO_NODE if not is_served else html(RUNNING, running.run_id) if running is not None else ""
+        self._note.show(note)
 
     def _is_running(self) -> bool:
         """Whether the demo sweep runs or waits, which the list of runs tells a little later than its start."""
-        runs = self.context.overview.runs
-        return bool(self._started_run_id) or any(run.spec.title == DEMO_TITLE and not run.state.is_final for run in runs)
+        return bool(self._started_run_id) or any(map(is_active_demo, self.context.overview.runs))
 
     def _begin_loading(self, _event: Any) -> None:
         if not self._is_loading:
@@ -182,9 +183,11 @@ class FirstVisit(Component):
 
     async def _started(self) -> None:
         try:
-            run = await start_run(self.context.client, demo_spec(), (), "")
+            run, is_of_another = await start_demo(self.context.client)
         finally:
             self._is_starting = False
+        if is_of_another:
+            self.context.problem = DEMO_RUNS
         self._started_run_id = run.run_id
         self.context.view.runs = [run.run_id]
 

@@ -250,7 +250,7 @@ class KernelChart(Component):
 
     def show_figure(self, is_shown: bool) -> None:
         """Show the figure, or what is said of it alone."""
-        self.figure.pane.visible = is_shown
+        self.card.show_figure(is_shown=is_shown)
 
     def draw(self, answer: ChartRows) -> str:
         """Draw the rows, or return why there is nothing to draw."""

@@ -272,7 +272,7 @@ class LayerTree(Component):
             return
         self._drawn = drawn
         is_shown = place is not None and not self._layers.missing
-        self.figure.pane.visible = is_shown
+        self._card.show_figure(is_shown=is_shown)
         if place is None or not is_shown:
             self._crumbs.show("")
             self._card.show_legend(())

@@ -325,7 +325,7 @@ class LayerKinds(Component):
 
     def _draw(self, run: Run | None, kinds: pl.DataFrame | None) -> None:
         is_shown = run is not None and kinds is not None and not kinds.is_empty()
-        self.figure.pane.visible = is_shown
+        self._card.show_figure(is_shown=is_shown)
         if run is None or kinds is None or not is_shown:
             missing = NO_RUN if run is None else self._kinds.problem or (ASKING if kinds is None else "No layer has a time.")
             self._card.show_legend(())

@@ -223,7 +223,8 @@ class NodeFacts(NodePart):
         name = node.hostname if node else status.address
         self._head.show(html('<h1>{}</h1> <span class="state {}">{}</span>', name, STATES[status.health], health_words(status)))
         problem = status.collecting_problem
-        told = html('<p class="problem block" role="alert">{}</p>', problem) if problem else Markup("")
+        said = '<p class="problem block" role="alert">{}</p>'
+        told = joined(html(said, sentence) for sentence in (problem, status.version_note) if sentence)
         facts: list[tuple[str, object]] = [("Address", status.address), ("This node", ORIGIN_WORDS[status.origin])]
         if not is_serving and status.unreachable_since_time is not None:
             facts.append(("Gone since", theme.moment(int(status.unreachable_since_time.timestamp() * 1e9)) + " UTC"))
@@ -284,7 +285,7 @@ NO_NODE_YET = "No node yet. A profiler that is started on this machine with kern
 
 
 class NodeCards(Component):
-    """Each node in a few lines; what it lacks is one line that opens."""
+    """Each node in a few lines; what it lacks is one line that opens, and why it is gone stands on the page Nodes."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -294,7 +295,7 @@ class NodeCards(Component):
 
     def update(self) -> None:
         overview = self.context.overview
-        nodes = _node_cards(overview, self.context.client)
+        nodes = _node_cards(overview, self.context.client, self.context.view)
         waiting = NO_NODE_YET if overview.is_known else "Waiting for the analyzer's list."
         self._nodes.show(joined(_node(node) for node in nodes) or html('<p class="empty">{}</p>', waiting))
         notices = [
@@ -305,7 +306,7 @@ class NodeCards(Component):
         self._notices.show(fold)
 
 
-def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, Any]]:
+def _node_cards(overview: Overview, client: AnalyzerClient, view: View) -> list[dict[str, Any]]:
     """Return nodes with health, devices and newest readings."""
     cards = []
     for status in overview.nodes:
@@ -315,6 +316,7 @@ def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, An
         cards.append(
             {
                 "name": node.hostname if node else status.address,
+                "href": f"/nodes?{to_query(view, NodesView(), node=status.address)}",
                 "health": health_words(status),
                 "is_serving": status.health is NodeHealth.SERVING,
                 "problem": status.collecting_problem,
@@ -327,13 +329,13 @@ def _node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, An
 
 
 def _node(node: dict[str, Any]) -> Markup:
-    dot = "good" if node["is_serving"] else "bad"
     head = (
-        '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span><strong>{}</strong>'
-        '<span class="note">{}</span></div>'
+        '<div class="node"><div class="node-head"><span class="dot {}" aria-hidden="true"></span>'
+        '<strong><a href="{}">{}</a></strong><span class="note" title="{}">{}</span></div>'
     )
-    parts = [html(head, dot, node["name"], node["health"])]
-    if node["problem"]:
+    is_serving = node["is_serving"]
+    parts = [html(head, "good" if is_serving else "bad", node["href"], node["name"], "" if is_serving else node["problem"], node["health"])]
+    if is_serving and node["problem"]:
         parts.append(html('<p class="problem">{}</p>', node["problem"]))
     parts += [html('<div class="note" title="{1}">{0} · {1}</div>', device["device_id"], device["name"]) for device in node["devices"]]
     if host := node["host"]:

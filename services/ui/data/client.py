@@ -79,7 +79,7 @@ class Session:
         self.scope = scope
         self.short_token = short_token
         self.session_end_unix_s = session_end_unix_s
-        self.renew_unix_s = (time.time() + end_unix_s) / 2
+        self._renew_in((end_unix_s - time.time()) / 2)
         self._is_revoked = False
 
     @classmethod
@@ -88,9 +88,13 @@ class Session:
         end, session_end = (moment.ToNanoseconds() / 1e9 for moment in (signed_in.end_time, signed_in.session_end_time))
         return cls(signed_in.name, signed_in.scope, signed_in.short_token, end, session_end)
 
+    def _renew_in(self, seconds: float) -> None:
+        """By both clocks: set back, the host's alone would be late, and set forward, the token has ended for an analyzer beside it."""
+        self.renew_unix_s, self._renew_s = time.time() + seconds, time.monotonic() + seconds
+
     @property
     def is_renewal_due(self) -> bool:
-        return bool(self.short_token) and time.time() >= self.renew_unix_s
+        return bool(self.short_token) and (time.time() >= self.renew_unix_s or time.monotonic() >= self._renew_s)
 
     @property
     def is_valid(self) -> bool:
@@ -101,14 +105,14 @@ class Session:
         if not self.short_token:
             return ()
         if self.is_renewal_due:
-            self.renew_unix_s = time.time() + RENEWAL_RETRY_S  # others go on with the token there is
+            self._renew_in(RENEWAL_RETRY_S)  # others go on with the token there is
             request = messages.RenewTokenRequest(short_token=self.short_token)
             try:
                 renewed = self.of((await stub.RenewToken(request, timeout=CALL_TIMEOUT_S)).signed_in)
             except grpc.RpcError as error:
                 self._is_revoked = error.code() is grpc.StatusCode.UNAUTHENTICATED
                 raise
-            self.short_token, self.renew_unix_s = renewed.short_token, renewed.renew_unix_s
+            self.short_token, self.renew_unix_s, self._renew_s = renewed.short_token, renewed.renew_unix_s, renewed._renew_s
         return (("authorization", f"Bearer {self.short_token}"),)
 
 

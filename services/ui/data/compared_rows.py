@@ -170,6 +170,11 @@ class Compared:
     is_of_one_run: bool = False
 
     @property
+    def is_of_nothing(self) -> bool:
+        """Whether both sides are one run, of which nothing has been compared with anything."""
+        return self.is_of_one_run and self.rows.is_empty()
+
+    @property
     def differences(self) -> tuple[str, ...]:
         """What both runs differ in beyond the kernel."""
         if "allowed_differences" not in self.rows.columns:

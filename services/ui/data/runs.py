@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.bundle import pack
 from kernalyse.services.core.artifacts import DIRECTORY_LIST
+from kernalyse.services.core.demo import TITLE as DEMO_TITLE
+from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
 from kernalyse.services.core.model import (
     CommandProfile,
@@ -34,6 +36,7 @@ from kernalyse.services.core.reruns import (
     continuation_spec,
     repetition_spec,
 )
+from kernalyse.services.core.tracing import span
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.data.client import CALL_TIMEOUT_S, AnalyzerClient
 from kernalyse.services.ui.data.memory import Overview
@@ -160,6 +163,22 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
     return await _start(client, spec, node_id, validate_only=False)
 
 
+async def start_demo(client: AnalyzerClient) -> tuple[Run, bool]:
+    """The demo sweep, and whether it runs already: the list of runs that pages show may not have it yet. Raises KernalyseError."""
+
+    async def newest(stub: Any) -> list[Run]:
+        answer = await stub.ListRuns(messages.AnalyzerServiceListRunsRequest(), timeout=CALL_TIMEOUT_S)
+        return [decode(run, Run) for run in answer.runs]
+
+    running = next(filter(is_active_demo, await client.call(newest)), None)
+    return (running, True) if running is not None else (await start_run(client, demo_spec(), (), ""), False)
+
+
+def is_active_demo(run: Run) -> bool:
+    """Return whether it is a demo sweep that runs or waits."""
+    return run.spec.title == DEMO_TITLE and not run.state.is_final
+
+
 async def start_again(client: AnalyzerClient, run: Run) -> Run:
     """The run once more, as exactly as its node has kept it. Raises KernalyseError."""
     return await _start_kept(client, run, repetition_spec(await _kept_spec(client, run)))
@@ -205,7 +224,8 @@ async def _start(client: AnalyzerClient, spec: RunSpec, node_id: str, *, validat
     async def call(stub: Any) -> Run:
         return decode((await stub.StartRun(request, timeout=CALL_TIMEOUT_S)).run, Run)
 
-    return await client.call(call)
+    with nullcontext() if validate_only else span("start run"):
+        return await client.call(call)
 
 
 def _with_bundle(work: Work, digest: str) -> Work:

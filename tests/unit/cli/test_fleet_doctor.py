@@ -14,7 +14,7 @@ SERVING = NodeStatus("gpu1:7001", NodeHealth.SERVING, NODE)
 
 
 def test_a_whole_fleet() -> None:
-    checks = check_fleet([SERVING], "1.0")
+    checks = check_fleet([SERVING])
     assert [(check.name, check.state, check.found, check.remedy) for check in checks] == [("gpu1", CheckState.OK, "2 x NVIDIA H100", "")]
     assert is_fleet_whole(checks)
 
@@ -25,15 +25,15 @@ def test_what_is_wrong_with_which_node() -> None:
     full = replace(SERVING, node=replace(NODE, storage_problem="the disk is full"))
     empty = replace(SERVING, node=replace(NODE, devices=()))
     for status, found in ((gone, "gone since 2026-01-02 03:04 UTC: no route"), (full, "the disk is full"), (empty, "no device")):
-        [check] = checks = check_fleet([status], "1.0")
+        [check] = checks = check_fleet([status])
         assert (check.state, check.found) == (CheckState.MISSING, found)
         assert check.remedy
         assert not is_fleet_whole(checks)
-    assert not is_fleet_whole(check_fleet([], "1.0"))
+    assert not is_fleet_whole(check_fleet([]))
 
 
 def test_another_version_is_told_and_no_fault() -> None:
-    checks = check_fleet([SERVING], "2.0")
+    checks = check_fleet([replace(SERVING, version_note="gpu1 has kernalyse 1.0: install the same version on both.")])
     assert checks[0].found == "2 x NVIDIA H100; kernalyse 1.0"
-    assert "Here is 2.0" in checks[0].remedy
+    assert "install the same version" in checks[0].remedy
     assert is_fleet_whole(checks)

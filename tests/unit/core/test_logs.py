@@ -6,7 +6,8 @@ import json
 import logging
 import sys
 
-from kernalyse.services.core.logs import JsonFormatter
+from kernalyse.services.core.logs import JsonFormatter, logging_about
+from kernalyse.trace_context import carried
 
 
 def line_of(formatter: JsonFormatter, message: str, *arguments: object, exc_info: object = None) -> dict[str, object]:
@@ -38,3 +39,16 @@ def test_an_exception_is_within_the_line() -> None:
     assert "LookupError: nothing" in str(line["exception"])
     assert "run_ids" not in line
     assert "node" not in line
+
+
+def test_a_line_has_the_ids_of_what_the_service_works_on_and_of_its_trace() -> None:
+    formatter = JsonFormatter("profiler")
+    with logging_about(node_id="n"), carried("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"):
+        with logging_about(run_id="r"):
+            within = line_of(formatter, "measured")
+        around = line_of(formatter, "ready")
+    assert (within["node_id"], within["run_id"]) == ("n", "r")
+    assert (within["trace_id"], within["span_id"]) == ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+    assert around["node_id"] == "n"
+    assert "run_id" not in around
+    assert not {"node_id", "trace_id", "span_id"} & set(line_of(formatter, "later"))

@@ -21,7 +21,7 @@ from kernalyse.services.core.model import KernelSelection, KernelSweep, Run, Run
 from kernalyse.services.profiler.journal import journal as journal_module
 from kernalyse.services.profiler.journal import writer
 from kernalyse.services.profiler.journal.journal import ChangeNotifier, Cursor, Journal
-from kernalyse.services.profiler.journal.writer import JournalLimits
+from kernalyse.services.profiler.journal.writer import JournalLimits, RunClocks
 from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.v1 import profiler_service_pb2, run_pb2
 
@@ -31,9 +31,12 @@ LIMIT_BYTES = 1024 * 1024
 
 @asynccontextmanager
 async def opened(
-    directory: Path, limits: JournalLimits = ROOMY, forget: Callable[[str], None] = lambda run_id: None
+    directory: Path,
+    limits: JournalLimits = ROOMY,
+    forget: Callable[[str], None] = lambda run_id: None,
+    clocks: RunClocks | None = None,
 ) -> AsyncIterator[Journal]:
-    journal = await Journal.open(directory, limits, ChangeNotifier(), forget)
+    journal = await Journal.open(directory, limits, ChangeNotifier(), forget, clocks)
     try:
         yield journal
     finally:
@@ -74,6 +77,68 @@ async def read_all(journal: Journal, cursor: Cursor, limit_bytes: int = LIMIT_BY
 async def indexes(journal: Journal, next_event_index: int = 0, run_id: str | None = None, limit_bytes: int = LIMIT_BYTES) -> list[int]:
     events = await read_all(journal, await journal.cursor(next_event_index, run_id), limit_bytes)
     return [event.event_index for event in events]
+
+
+HOUR_NS = 3_600_000_000_000
+
+
+class HostClock:
+    """A host's clock, which is set forward and back, and one that nobody sets; both in ns."""
+
+    def __init__(self) -> None:
+        self.wall_ns = 1_800_000_000_000_000_000
+        self.elapsed_ns = 5_000_000_000
+
+    def pass_s(self, seconds: int) -> None:
+        self.wall_ns += seconds * 1_000_000_000
+        self.elapsed_ns += seconds * 1_000_000_000
+
+    def clocks(self) -> RunClocks:
+        return RunClocks(lambda: self.wall_ns, lambda: self.elapsed_ns)
+
+
+@pytest.mark.parametrize("step_ns", [HOUR_NS, -HOUR_NS])
+async def test_a_clock_that_is_set_during_a_run_changes_no_duration(tmp_path: Path, step_ns: int) -> None:
+    host = HostClock()
+    clocks = host.clocks()
+    async with opened(tmp_path, clocks=clocks) as journal:
+        began = clocks.begin("a")
+        run = await create(journal, "a")
+        host.pass_s(2)
+        host.wall_ns += step_ns
+        host.pass_s(3)
+        await finish(journal, run, clocks.now("a"))
+        times_ns = [event.event_unix_ns for event in await read_all(journal, await journal.cursor(0, "a"))]
+        ended = (await journal.run("a"))[0].end_time
+    assert times_ns[1] - times_ns[0] == 5_000_000_000
+    assert ended is not None
+    assert (ended - began).total_seconds() == 5
+    clocks.end("a")
+    assert clocks.unix_ns("b") == host.wall_ns  # what begins now goes by the clock as it is set
+
+
+async def test_a_run_goes_on_where_it_was_when_the_service_restarts_with_its_clock_set_back(tmp_path: Path) -> None:
+    host = HostClock()
+    first = host.clocks()
+    began = first.begin("a")
+    host.wall_ns -= HOUR_NS
+    again = host.clocks()
+    assert again.begin("a", began) == began
+    host.pass_s(1)
+    assert (again.now("a") - began).total_seconds() == 1
+
+
+async def test_a_journal_over_its_size_drops_runs_whose_end_lies_ahead_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "EXPIRY_INTERVAL_S", 0.01)
+    dropped: list[str] = []
+    async with opened(tmp_path, JournalLimits(max_bytes=4096, max_age_s=86_400.0), dropped.append) as journal:
+        run = await create(journal, "a")
+        await journal.append("a", samples(100, 500))
+        await finish(journal, run, datetime.now(UTC) + timedelta(hours=1))
+        await journal.append((await create(journal, "b")).run_id, samples(1))
+        async with asyncio.timeout(30):
+            while dropped != ["a"]:
+                await asyncio.sleep(0.01)
 
 
 async def test_events_carry_index_journal_run_and_time(tmp_path: Path) -> None:

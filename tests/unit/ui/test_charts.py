@@ -326,6 +326,39 @@ def test_roofs_of_one_height_share_a_short_name_and_the_slopes_name_stays_below_
     assert labels["y"][0] < labels["y"][1] / 2
 
 
+def test_names_of_three_slopes_stand_below_each_other_and_begin_at_their_own() -> None:
+    caches = [ceiling("l2", 48.7e9), ceiling("l2", 236e9) | {"ceiling_name": "l1"}]
+    ceilings = pl.DataFrame([ceiling("dram", 23.1e9), *caches, ceiling("float32", 246e9)])
+    labels = roofline.label_columns(
+        roofline.ceiling_columns(roofline.shown_ceilings(ceilings, (), levels=("dram", "l2", "l1")), SPAN, LIGHT)
+    )
+    y = {text.split()[0]: (x, y) for text, x, y in zip(labels["text"], labels["x"], labels["y"], strict=True)}
+    assert [y[name][1] / y[name][0] for name in ("DRAM", "L2", "L1")] == pytest.approx([23.1e9, 48.7e9, 236e9])
+    assert y["DRAM"][1] <= y["L2"][1] / 1.4
+
+
+def test_the_name_of_a_slope_far_to_the_right_goes_down_along_it_until_it_has_room() -> None:
+    ceilings = pl.DataFrame([ceiling("dram", 2e9), ceiling("l2", 45e9), ceiling("float32", 380e9)])
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(ceilings, ()), roofline.Span(0.01, 300.0, 1e8, 1e12), LIGHT)
+    labels = roofline.label_columns(lines)
+    (dram,) = (place for place, text in enumerate(labels["text"]) if text.startswith(" DRAM"))
+    assert labels["x"][dram] == pytest.approx(0.01**0.4 * 300**0.6)
+    assert labels["y"][dram] / labels["x"][dram] == pytest.approx(2e9)
+
+
+def test_names_of_close_roofs_lie_below_each_other() -> None:
+    roofs = [
+        ceiling("float32", value) | {"ceiling_name": name} for name, value in (("int8", 250e9), ("float16", 230e9), ("float32", 210e9))
+    ]
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(pl.DataFrame([ceiling("dram", 24e9), *roofs]), ()), SPAN, LIGHT)
+    labels = roofline.label_columns(lines)
+    named = sorted(zip(labels["y"], labels["text_baseline"], labels["text"], strict=True), reverse=True)
+    assert [text.split()[0] for _, _, text in named] == ["int8", "float16", "float32", "DRAM"]
+    assert [baseline for _, baseline, _ in named[:3]] == ["bottom", "top", "top"]
+    assert named[2][0] <= named[1][0] / 1.4
+    assert named[3][0] < named[2][0] / 1.4
+
+
 def test_samples_stay_within_their_strip() -> None:
     index = np.arange(1000)
     rows = SampleRows(index % 4, index // 4, (1000.0 + index).astype(np.float64), np.full(1000, 1_700_000_000_000_000_000), index % 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -10,10 +11,11 @@ import pytest
 
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import find_table
-from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState
+from kernalyse.services.core.model import ImportedTrace, KernelSelection, KernelSweep, Run, RunSpec, RunState
 from kernalyse.services.ui.components.compare import ComparedTable, Pair, SideChoice
 from kernalyse.services.ui.components.history import Histories, HistoryTable
 from kernalyse.services.ui.components.table import Extent, extent_of
+from kernalyse.services.ui.pages import ComparePage
 from kernalyse.services.ui.shell import Browser
 from kernalyse.services.ui.tab import Context
 from kernalyse.services.ui.view import CompareView, HistoryView, PagedView, View
@@ -72,6 +74,26 @@ async def test_rows_of_two_traces_are_listed_by_name() -> None:
     assert "gemm&lt;float&gt;" in shown["Kernel"][0]
     assert (shown["Time after"][0], shown["Launches after"][0]) == ("1.00 µs", "2")
     assert "sort=kernel_name" in table._rows.table.titles["Kernel"]
+
+
+async def test_one_run_on_both_sides_is_said_in_words_and_draws_nothing() -> None:
+    sweep = replace(trace("s", 1), spec=RunSpec(KernelSweep((KernelSelection("saxpy"),))))
+    nothing = {name: find_table(name).empty() for name in ("paired_comparisons", "measurements")}
+    context, view = context_of(sweep, **nothing), CompareView(baseline="s", candidate="s")
+    page = ComparePage(context, view)
+    (table,) = (part for part in page.parts if isinstance(part, ComparedTable))
+    context.client.nodes.receive((), (sweep,), (), True)
+
+    def update() -> str:
+        context.begin_update()
+        page.update()
+        context.end_update()
+        return str(table._note.object)
+
+    assert "Both sides are one and the same run" in await updated(update)
+    shown = [part for part in page.layout if part.visible]
+    assert len(shown) == 2  # the choice of sides and the table
+    page.close()
 
 
 async def test_without_a_history_the_table_says_so() -> None:

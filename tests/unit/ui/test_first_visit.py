@@ -39,6 +39,9 @@ class Starting(Client):
     async def call(self, work: Any) -> Any:
         return await work(self)
 
+    async def ListRuns(self, request: Any, timeout: float) -> Any:
+        return messages.AnalyzerServiceListRunsResponse(runs=[encode(DEMO)] if self.started else [])
+
     async def StartRun(self, request: Any, timeout: float) -> Any:
         self.started.append(decode(request.spec, RunSpec))
         return messages.AnalyzerServiceStartRunResponse(run=encode(DEMO))
@@ -139,13 +142,27 @@ async def test_while_the_demo_sweep_runs_it_is_not_started_again() -> None:
     first = FirstVisit(context_of(Starting(DEMO)), "history", lambda: True)
     first.update()
     assert (first._start.label, first._start.disabled) == ("The demo sweep runs", True)
+    assert '<a href="/live?runs=demo">look at it</a>' in str(first._note.object)
+
+
+async def test_whoever_starts_the_demo_sweep_second_is_led_to_the_one_that_runs() -> None:
+    client = Starting()
+    mine, yours = (FirstVisit(context_of(client), "live") for _ in range(2))
+    mine._start.clicks += 1
+    await updated(mine.update)
+    yours._start.clicks += 1  # the list of runs, which both pages show, has it a little later
+    await updated(yours.update)
+    assert client.started == [demo_spec()]
+    assert mine.context.view.runs == yours.context.view.runs == ["demo"]
+    assert "no second one" in yours.context.problem
+    assert not mine.context.problem
 
 
 async def test_without_a_node_that_serves_the_demo_sweep_is_not_offered() -> None:
     first = FirstVisit(context_of(Starting(health=NodeHealth.UNREACHABLE)), "live")
     first.update()
     assert not first._start.visible
-    assert first._no_node.visible
+    assert "none serves" in str(first._note.object)
 
 
 def test_the_examples_are_small_and_name_no_machine() -> None:

@@ -7,6 +7,7 @@ import io
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 
 import polars as pl
@@ -16,6 +17,7 @@ from kernalyse.channel import Endpoint
 from kernalyse.services.core.errors import NotFoundError, UnavailableError
 from kernalyse.services.core.model import HardwareKey, ImportedTrace, Run, RunSpec, RunState
 from kernalyse.services.core.protobuf import encode
+from kernalyse.services.ui.data import client as client_module
 from kernalyse.services.ui.data.client import AnalyzerClient
 from kernalyse.services.ui.data.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -173,3 +175,17 @@ def test_rows_that_were_worked_out_anew_end_what_was_said_of_the_attempt_before(
     memory.fail("The analyzer does not answer.")
     memory.replace({"roofline": pl.DataFrame({"event_index": [1]})}, 2)
     assert memory.problem == ""
+
+
+@pytest.mark.parametrize(("wall_step_s", "passed_s"), [(-3600.0, 301.0), (3600.0, 0.0)])
+def test_a_token_is_renewed_in_time_although_the_clock_is_set(monkeypatch: pytest.MonkeyPatch, wall_step_s: float, passed_s: float) -> None:
+    clock = {"wall": 1.8e9, "monotonic": 50.0}
+    clocks = SimpleNamespace(time=lambda: clock["wall"], monotonic=lambda: clock["monotonic"])
+    monkeypatch.setattr(client_module, "time", clocks)
+    session = client_module.Session("ann", "read", "short", end_unix_s=1.8e9 + 600, session_end_unix_s=1.8e9 + 86_400)
+    due = [session.is_renewal_due]
+    clock["wall"] += wall_step_s + passed_s
+    clock["monotonic"] += passed_s
+    due.append(session.is_renewal_due)
+    assert due == [False, True]
+    assert session.is_valid

@@ -52,20 +52,22 @@ IMPORT_STAGE_READING: ImportStage
 IMPORT_STAGE_STORING: ImportStage
 
 class NodeStatus(_message.Message):
-    __slots__ = ("address", "health", "node", "problem", "origin", "unreachable_since_time")
+    __slots__ = ("address", "health", "node", "problem", "origin", "unreachable_since_time", "version_note")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_SINCE_TIME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_NOTE_FIELD_NUMBER: _ClassVar[int]
     address: str
     health: NodeHealth
     node: _device_pb2.Node
     problem: str
     origin: NodeOrigin
     unreachable_since_time: _timestamp_pb2.Timestamp
-    def __init__(self, address: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., problem: _Optional[str] = ..., origin: _Optional[_Union[NodeOrigin, str]] = ..., unreachable_since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    version_note: str
+    def __init__(self, address: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., problem: _Optional[str] = ..., origin: _Optional[_Union[NodeOrigin, str]] = ..., unreachable_since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., version_note: _Optional[str] = ...) -> None: ...
 
 class CreateJoinTokenRequest(_message.Message):
     __slots__ = ("use_count", "lifetime_s")

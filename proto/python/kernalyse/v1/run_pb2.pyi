@@ -421,7 +421,7 @@ class RunError(_message.Message):
     def __init__(self, code: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "node_id", "spec", "state", "create_time", "start_time", "end_time", "error", "request_id", "device_id", "completed_configuration_count", "failed_configuration_count", "total_configuration_count", "activity", "tags", "notes", "hostname", "problem", "owner")
+    __slots__ = ("run_id", "node_id", "spec", "state", "create_time", "start_time", "end_time", "error", "request_id", "device_id", "completed_configuration_count", "failed_configuration_count", "total_configuration_count", "activity", "tags", "notes", "hostname", "problem", "owner", "traceparent")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +441,7 @@ class Run(_message.Message):
     HOSTNAME_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     node_id: str
     spec: RunSpec
@@ -460,7 +461,8 @@ class Run(_message.Message):
     hostname: str
     problem: str
     owner: str
-    def __init__(self, run_id: _Optional[str] = ..., node_id: _Optional[str] = ..., spec: _Optional[_Union[RunSpec, _Mapping]] = ..., state: _Optional[_Union[RunState, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[_Union[RunError, _Mapping]] = ..., request_id: _Optional[str] = ..., device_id: _Optional[str] = ..., completed_configuration_count: _Optional[int] = ..., failed_configuration_count: _Optional[int] = ..., total_configuration_count: _Optional[int] = ..., activity: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., notes: _Optional[str] = ..., hostname: _Optional[str] = ..., problem: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, run_id: _Optional[str] = ..., node_id: _Optional[str] = ..., spec: _Optional[_Union[RunSpec, _Mapping]] = ..., state: _Optional[_Union[RunState, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[_Union[RunError, _Mapping]] = ..., request_id: _Optional[str] = ..., device_id: _Optional[str] = ..., completed_configuration_count: _Optional[int] = ..., failed_configuration_count: _Optional[int] = ..., total_configuration_count: _Optional[int] = ..., activity: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., notes: _Optional[str] = ..., hostname: _Optional[str] = ..., problem: _Optional[str] = ..., owner: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class StateChanged(_message.Message):
     __slots__ = ("state", "error")

@@ -256,7 +256,7 @@ def ranks_of_names(file_names: Sequence[str]) -> list[int] | None:
 def _clock_note(origin_ns: int | None) -> str:
     if origin_ns is None:
         return "Not every file says when its session started: times of one file cannot be compared with those of another."
-    return "Times of all files count from the earliest session, by the clocks of their machines."
+    return "Times of all files count from the earliest session, by the clocks of their machines: table rank_clocks has their differences."
 
 
 # ---------------------------------------------------------------- jobs

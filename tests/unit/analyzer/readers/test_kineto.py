@@ -229,6 +229,13 @@ def test_a_collective_has_its_name_and_the_type_of_its_lists_among_its_inputs(tm
     ]
 
 
+def test_a_kernel_of_a_collective_has_its_process_group(tmp_path: Path) -> None:
+    reduction = kernel("ncclDevKernel_AllReduce", 0, 5, 1)
+    reduction["args"] |= {"Process Group Name": "3", "Process Group Ranks": "[0, 1]"}
+    tables = read(tmp_path, [reduction, kernel("gemm", 6, 5, 2)])
+    assert tables.frames["kernel_launches"]["process_group"].to_list() == ["3", None]
+
+
 def test_a_kernel_knows_the_innermost_operator_around_its_call(tmp_path: Path) -> None:
     values = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "-1"]}
     events = [

@@ -177,7 +177,7 @@ def measure_on(
         console.print(line, markup=False, highlight=False)
     upload_bundles(client, targets, bundles)
     runs = [client.start_run(on_target(spec, target), node_id=target.node_id) for target in targets]
-    runs = _followed(client, targets, runs, console)
+    runs = follow_all(client, targets, runs, console)
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
     shown = make_console(stderr=writes_to_standard_output)
     frames = [client.table("measurements", [run.run_id]) for run in runs]
@@ -209,7 +209,7 @@ def on_target(spec: RunSpec, target: Target) -> RunSpec:
     return spec if target.device is None else replace(spec, work=replace(spec.work, device_id=target.device.device_id))
 
 
-def _followed(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence[Run], console: Console) -> list[Run]:
+def follow_all(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence[Run], console: Console) -> list[Run]:
     """Show the progress of all runs, and return their final states. Ctrl-C cancels all of them."""
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[state]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     latest = list(runs)

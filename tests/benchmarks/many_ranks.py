@@ -99,7 +99,7 @@ def peak_bytes() -> int:
 def report(paths: Sequence[Path], warm_up: Path) -> None:
     single_s = one_by_one_s(paths, warm_up)
     pool_s = together_s(paths, warm_up, "--import-process-count", str(WORKER_COUNT))
-    with LocalCluster(n_workers=WORKER_COUNT, threads_per_worker=1, memory_limit=MEMORY_LIMIT, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=WORKER_COUNT, threads_per_worker=1, memory_limit=MEMORY_LIMIT, dashboard_address=":0") as cluster:
         dask_s = together_s(paths, warm_up, "--dask", cluster.scheduler_address)
         with DaskClient(cluster) as client:
             peaks = client.run(peak_bytes).values()

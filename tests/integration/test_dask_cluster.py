@@ -19,8 +19,10 @@ from kernalyse.services.analyzer.ingest.dask_cluster import DaskCluster, Version
 from kernalyse.services.analyzer.ingest.worker_pool import ReadingTask
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.core.errors import ClusterMismatchError, ClusterUnavailableError, InvalidTraceError
-from kernalyse.services.core.model import TableQuery
-from tests.integration.analyzer_under_test import AnalyzerHere, connected, eventually, get_table, serving
+from kernalyse.services.core.model import TableQuery, TraceStored
+from tests.integration.analyzer_under_test import AnalyzerHere, add_node, connected, eventually, get_run, get_table, serving
+from tests.integration.profiler_stand_in import standing_in
+from tests.integration.test_left_traces import RUN_ID, kineto_trace, profile, stored
 from tests.integration.test_reading_processes import joined
 from tests.unit.rank_traces import write_rank
 
@@ -34,7 +36,7 @@ DEATHS = 2
 def cluster() -> Iterator[LocalCluster]:
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": DEATHS - 1}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
     ):
         yield cluster
 
@@ -176,6 +178,23 @@ async def test_a_scheduler_that_dies_is_unavailable_and_stays_so(ranks: list[Pat
             await execution
     with pytest.raises(ClusterUnavailableError, match=f"Dask cluster {address}"):
         await cluster.execute(reading(ranks[0], tmp_path))
+
+
+async def test_traces_of_runs_wait_for_a_cluster_that_does_not_answer(private_directories: Path) -> None:
+    async with (
+        standing_in(private_directories) as node,
+        serving(private_directories, dask="tcp://127.0.0.1:9") as analyzer,
+        connected(analyzer.endpoint) as stub,
+    ):
+        trace = stored(node, "trace.json", kineto_trace(private_directories))
+        profile(node, trace, TraceStored(("trace.json",), "kineto"))
+        await add_node(stub, node.endpoint)
+
+        async def is_waiting() -> bool:
+            frame, _ = await get_table(stub, TableQuery("runs", columns=("run_id",)))
+            return not frame.is_empty() and (await get_run(stub, RUN_ID)).activity == "its trace waits for the Dask cluster that reads it"
+
+        await eventually(is_waiting)
 
 
 async def is_there(path: Path) -> bool:

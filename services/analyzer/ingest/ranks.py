@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from kernalyse.services.analyzer.numeric.correlation import range_order, start_order
+from kernalyse.services.analyzer.numeric.correlation import Indexes, merged_order
 from kernalyse.services.analyzer.readers.kineto.decompress import unpacked_head
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.analyzer.readers.nsys.export import read_environment
@@ -67,8 +68,6 @@ PROCESS_STEP: Final = 2**32
 
 CHUNK_ROWS: Final = 2**20
 """Rows of a joined table that are in memory at once: of the widest one 0.2 GB, a few times. Chunks of a sixteenth take twice as long."""
-
-Rows = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ class _RowMap:
     """
 
     offsets: tuple[int, ...]
-    order: Rows | None
+    order: Indexes | None
     positions: pl.Series | None
 
     @property
@@ -165,22 +164,23 @@ class _RowMap:
     @classmethod
     def of(cls, table: Table, members: Sequence[_Member]) -> _RowMap:
         times = [name for name in ("start_ns", "duration_ns") if name in table.column_names]
-        is_ordered = table.table_name in OWN_INDEXES and "start_ns" in times
-        if not is_ordered:
-            counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
-            return cls(tuple(np.cumsum([0, *counts]).tolist()), None, None)
-        frames = [member.rows(table).select(times).collect() for member in members]
-        offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
-        start_ns = np.concatenate([frame["start_ns"].fill_null(0).to_numpy() for frame in frames])
-        if table is RANGES:
-            order = range_order(start_ns, start_ns + np.concatenate([frame["duration_ns"].to_numpy() for frame in frames]))
-        else:
-            order = start_order(start_ns)
+        counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
+        offsets = tuple(np.cumsum([0, *counts]).tolist())
+        if table.table_name not in OWN_INDEXES or "start_ns" not in times:
+            return cls(offsets, None, None)
+        start_ns = np.empty(offsets[-1], dtype=np.int64)
+        end_ns = np.empty_like(start_ns) if table is RANGES else start_ns
+        for member, (begin, end) in zip(members, pairwise(offsets), strict=True):  # one after the other: ranges may be a hundred million
+            frame = member.rows(table).select(times).collect()
+            start_ns[begin:end] = frame["start_ns"].fill_null(0).to_numpy()
+            if table is RANGES:
+                end_ns[begin:end] = start_ns[begin:end] + frame["duration_ns"].to_numpy()
+        order = merged_order(start_ns, end_ns, offsets)
         if order is None:
             return cls(offsets, None, None)
         positions = np.empty(order.size, dtype=np.int32)
         positions[order] = np.arange(order.size, dtype=np.int32)
-        return cls(offsets, order.astype(np.int32), pl.Series(positions))
+        return cls(offsets, order, pl.Series(positions))
 
     def mapped(self, part_number: int, rows: pl.Series) -> pl.Series:
         """Return row numbers of a part as row numbers of the joined table; null stays null."""

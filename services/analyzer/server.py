@@ -29,7 +29,7 @@ from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
 from kernalyse.services.analyzer.ingest.imports import TraceImporter, UploadReader
 from kernalyse.services.analyzer.ingest.uploads import UploadMessage
-from kernalyse.services.analyzer.ingest.worker_pool import WorkerPool
+from kernalyse.services.analyzer.ingest.worker_pool import TaskExecutor, WorkerPool
 from kernalyse.services.analyzer.limits import PersonLimits, Usage
 from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
 from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
@@ -455,8 +455,8 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         InvalidSettingError: the address cannot be listened on.
     """
     async with (
-        _worker_pool(settings) as processes,
-        _open_store(settings, processes) as (store, nodes, run_subscriptions, node_subscriptions),
+        _task_executor(settings) as executor,
+        _open_store(settings, executor) as (store, nodes, run_subscriptions, node_subscriptions),
     ):
         security = settings.security()
         short_tokens = ShortTokens(security.token)
@@ -465,7 +465,7 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         metrics.add_blocking(partial(_store_figures, metrics, store))
         metrics.add(partial(_node_figures, metrics, nodes, node_subscriptions))
         server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
-        importer = TraceImporter(store, settings.import_max_bytes, processes, settings.op_registry_directory)
+        importer = TraceImporter(store, settings.import_max_bytes, executor, settings.op_registry_directory)
         limits = PersonLimits(
             settings.max_active_runs_per_person, settings.max_device_s_per_person_and_day, settings.max_stored_bytes_per_person
         )
@@ -550,7 +550,12 @@ def _tunnel_sockets(settings: AnalyzerSettings) -> Path:
 
 
 @asynccontextmanager
-async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[WorkerPool]:
+async def _task_executor(settings: AnalyzerSettings) -> AsyncIterator[TaskExecutor]:
+    if settings.dask:
+        from kernalyse.services.analyzer.ingest.dask_cluster import DaskCluster, Versions
+
+        yield DaskCluster(settings.dask, Versions.here())
+        return
     processes = WorkerPool(settings.import_process_count, settings.import_memory_bytes)
     try:
         yield processes
@@ -560,13 +565,14 @@ async def _worker_pool(settings: AnalyzerSettings) -> AsyncIterator[WorkerPool]:
 
 @asynccontextmanager
 async def _open_store(
-    settings: AnalyzerSettings, processes: WorkerPool
+    settings: AnalyzerSettings, executor: TaskExecutor
 ) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
     """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
-    store = await asyncio.to_thread(Store, settings.data_directory, settings.catalogue)
+    # An absolute path: Dask workers write there too.
+    store = await asyncio.to_thread(Store, settings.data_directory.absolute(), settings.catalogue)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
-        trace_fetcher = TraceFetcher(store, UploadReader(processes), settings.import_max_bytes, run_subscriptions, node_subscriptions)
+        trace_fetcher = TraceFetcher(store, UploadReader(executor), settings.import_max_bytes, run_subscriptions, node_subscriptions)
         nodes = Nodes(
             store,
             run_subscriptions,

@@ -37,6 +37,7 @@ MAX_QUOTED: Final = 100  # letters
 
 EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",
+    "distributed": "cluster",
     "holoviews": "ui",
     "matplotlib": "ui",
     "numba": "analyzer",

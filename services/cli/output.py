@@ -298,6 +298,10 @@ OVERVIEW_COLUMNS: Final = {
         "rank_index", "process_id", "device_index", "span_ns", "busy_ns", "compute_ns", "communication_ns", "collective_count", "wait_ns",
         "straggler_count", "clock_source", "clock_residual_ns",
     ),
+    "rank_clocks": (
+        "rank_index", "process_id", "host_name", "file_name", "clock_source", "operation_count", "clock_offset_ns", "clock_drift_ratio",
+        "residual_median_ns", "residual_max_ns",
+    ),
     "models": (
         "model_name", "variant", "duration_median_ns", "tokens_per_s", "efficiency_ratio", "bound", "verification_state", "disturbance",
         "batch_size", "sequence_length", "duration_mean_ns", "duration_standard_deviation_ns", "duration_p95_ns", "duration_p99_ns",

@@ -98,12 +98,22 @@ def profile(
         Path | None, typer.Option("--tokenizer", metavar="FILE", help="tokenizer.json of the model.", rich_help_panel=OF_MODELS)
     ] = None,
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="Node id, host name or address.")] = "",
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            metavar="NODES",
+            help="all, or names of nodes: the command runs on all at once, {node_rank}, {node_count} and {first_host} filled in.",
+        ),
+    ] = "",
     title: Annotated[str, typer.Option("--title", help="What lists call the run.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Submit the run and print its id.")] = False,
     *,
     server: Server,
 ) -> None:
     """Record what a program does on the GPU: its output while it runs, then its kernels and layers.
+
+    With --on it runs on several nodes at the same time, and what each did is shown side by side.
 
     Ctrl-C ends the run; what was recorded is kept. Status 1: the run failed, or its trace could not be read.
     """
@@ -131,12 +141,23 @@ def profile(
         step_count=steps,
     )
     console = make_console(stderr=True)
+    if on and (node or detach):
+        raise UsageError("options --on and --node or --detach", found="both", expected="one of them", remedy="Leave one out.")
     if detach:
         _require_running_services(server)
     built = build_profile(request)
     for notice in built.notices:
         console.print(notice, markup=False, highlight=False)
     with analyzer_session(server) as client:
+        if on:
+            from kernalyse.services.cli.many_devices import targets_of
+            from kernalyse.services.cli.many_nodes import one_target_per_node, profile_on
+
+            targets = one_target_per_node(targets_of(client.nodes(), on, None))
+            spec = RunSpec(built.work, title=title, revision=checkout_revision(Path.cwd()))
+            if not profile_on(client, targets, built, spec, console):
+                raise typer.Exit(1)
+            return
         node_id = client.node_id_of(node)
         work = built.work
         if built.bundle is not None:

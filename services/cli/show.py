@@ -49,7 +49,7 @@ def show(
             metavar="[TABLE]...",
             help="Of runs: measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …. "
             "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, gaps, gap_reasons, launches, memory, occupancy, "
-            "collectives, ranks, kernel_launches, api_calls, ranges, memory_ops, …",
+            "collectives, ranks, rank_clocks, kernel_launches, api_calls, ranges, memory_ops, …",
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,

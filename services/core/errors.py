@@ -25,6 +25,7 @@ KernalyseError
 ├── UnmetConditionError            FAILED_PRECONDITION
 │   ├── BackendUnavailableError, CompileError, VerificationFailedError, StoreLockedError, RunNotFinishedError
 │   ├── CollectorUnavailableError, CollectorFailedError
+│   ├── ClusterMismatchError           a worker of a Dask cluster sees other files, or is of another version
 │   └── TlsHandshakeError              the service's certificate, or the client's, is not accepted
 ├── UnauthenticatedError           UNAUTHENTICATED
 ├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
@@ -33,7 +34,7 @@ KernalyseError
 ├── LimitReachedError              RESOURCE_EXHAUSTED
 │   ├── StorageFullError, QueueFullError, BundleTooLargeError, MemoryLimitError
 ├── UnavailableError               UNAVAILABLE
-│   ├── NodeUnreachableError, ShuttingDownError
+│   ├── NodeUnreachableError, ClusterUnavailableError, ShuttingDownError
 ├── TimeLimitError                 DEADLINE_EXCEEDED
 ├── CancelledError                 CANCELLED
 ├── WorkerCrashedError             ABORTED
@@ -295,6 +296,12 @@ class CollectorFailedError(UnmetConditionError):
     reason = "COLLECTOR_FAILED"
 
 
+class ClusterMismatchError(UnmetConditionError):
+    """A worker of the Dask cluster does not see the analyzer's files, or is of another version."""
+
+    reason = "CLUSTER_MISMATCH"
+
+
 class TlsHandshakeError(UnmetConditionError):
     """One peer does not accept the other's certificate, or serves no TLS: waiting does not help."""
 
@@ -370,6 +377,12 @@ class NodeUnreachableError(UnavailableError):
     """The node cannot be reached."""
 
     reason = "NODE_UNREACHABLE"
+
+
+class ClusterUnavailableError(UnavailableError):
+    """The scheduler of the Dask cluster cannot be reached."""
+
+    reason = "CLUSTER_UNAVAILABLE"
 
 
 class ShuttingDownError(UnavailableError):

@@ -333,6 +333,9 @@ class AnalyzerSettings(GrpcSettings):
     import_memory_bytes: int = Field(
         8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; an import that needs more by itself is rejected."
     )
+    dask: str = Field(
+        "", description="Address of a Dask scheduler, as tcp://HOST:8786, whose workers read traces; empty: processes of this machine."
+    )
     max_active_runs_per_person: int | None = Field(None, ge=1, description="Runs of one person that may wait or run; unset: no limit.")
     max_device_s_per_person_and_day: float | None = Field(
         None, gt=0, description="Seconds of devices that one person may use within 24 hours; unset: no limit."

@@ -29,6 +29,7 @@ BENCHMARKS = {
     "beside_kernel_tuner": "Medians beside Kernel Tuner's, block by block",
     "kineto_reading": "Reading a Kineto trace of a million events, beside Holistic Trace Analysis",
     "trace_reading": "A trace of Nsight Systems to kernels, layers and busy times, beside sqlite3 with pandas",
+    "many_ranks": "Traces of sixteen ranks read as one run by a Dask cluster",
     "dashboard_tables": "The Kernels page over a store of a million measurements",
     "warm_tables": "Questions of an imported trace of millions of kernels",
     "timeline": "The Timeline page over ten million kernels, from wish to columns and from wheel to pixels",

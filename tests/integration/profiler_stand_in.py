@@ -135,6 +135,9 @@ class ProfilerStandIn(ProfilerServiceServicer):
         spec = protobuf.decode(request.spec, RunSpec)
         if isinstance(spec.work, KernelSweep) and spec.work.kernels[0].kernel_name != "saxpy":
             raise UnknownKernelError("kernel nonsense", found="no such kernel", expected="saxpy", remedy="List the kernels.")
+        if request.validate_only:
+            run = Run("", self.node.node_id, spec, RunState.QUEUED, CREATED)
+            return messages.ProfilerServiceStartRunResponse(run=protobuf.encode(run))
         run = self.add_run(f"started-{len(self.runs)}")
         if not isinstance(spec.work, KernelSweep):
             self.runs[run.run_id] = run = replace(run, spec=spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -33,6 +34,7 @@ from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.integration.analyzer_under_test import AnalyzerHere, AnalyzerProcess, connected, eventually, get_run, get_table
 from tests.integration.test_importing import CONTENT, listed
+from tests.unit.analyzer.readers.test_kineto import kernel
 from tests.unit.rank_traces import write_rank
 
 ENDS_WITHIN_S = 30.0  # at once on a quiet machine; whoever is not ended is held until the test ends
@@ -376,9 +378,38 @@ def test_the_client_library_sends_the_ranks_of_a_job(process: AnalyzerProcess, r
         assert client.table(answer.run, "trace_processes")["rank_index"].to_list() == [0, 1]
 
 
-async def _of(call: Any) -> Any:
-    return await call
-
-
 async def _is_true(value: object) -> bool:
     return bool(value)
+
+
+def write_steps(path: Path, rank: int, ahead_us: int, drift_ratio: float) -> Path:
+    """A trace of a rank whose clock is ahead and drifts: forty reductions that end together, to which ranks come late in turns."""
+    events = []
+    for step in range(40):
+        begin_us, end_us = 50_000 * step + 1000 * ((rank + step) % 2), 50_000 * step + 2000
+        start_us = round(begin_us + ahead_us + drift_ratio * begin_us)
+        stop_us = round(end_us + ahead_us + drift_ratio * end_us)
+        events += [kernel("ncclDevKernel_AllReduce", start_us, stop_us - start_us, step, **{"Process Group Name": "0"})]
+    document = json.loads(write_rank(path, rank).read_text()) | {"traceEvents": events}
+    path.write_text(json.dumps(document))
+    return path
+
+
+async def test_ranks_of_machines_whose_clocks_differ_and_drift_give_the_same_waits(stub: Any, tmp_path: Path) -> None:
+    waits = []
+    for place, (ahead_us, drift_ratio) in {"true": (0, 0.0), "shifted": (3000, 0.0), "drifting": (-7000, 60e-6)}.items():
+        paths = [write_steps(tmp_path / place / f"rank{rank}.json", rank, ahead_us * rank, drift_ratio * rank) for rank in (0, 1)]
+        run_id = (await joined(stub, paths)).run.run_id
+        clocks, _ = await get_table(stub, TableQuery("rank_clocks", (run_id,)))
+        assert clocks["clock_source"].to_list() == ["shared", "collectives"]
+        assert clocks["clock_drift_ratio"].to_list() == pytest.approx([0, drift_ratio], abs=1e-6)
+        assert clocks["residual_median_ns"].to_list()[1] <= 1000  # times of the trace are whole microseconds
+        ranks, _ = await get_table(stub, TableQuery("ranks", (run_id,)))
+        waits.append(ranks["wait_ns"].to_list())
+    assert waits[0] == [20_000_000, 20_000_000]
+    for found in waits[1:]:
+        assert found == pytest.approx(waits[0], abs=40 * 2000)
+
+
+async def _of(call: Any) -> Any:
+    return await call

@@ -56,6 +56,7 @@ ARGUMENTS = {
     "name": (Field.LABEL, ValueKind.ANY),
     "Collective name": (Field.LABEL, ValueKind.ANY),
     "dtype": (Field.COLLECTIVE_DTYPE, ValueKind.ANY),
+    "Process Group Name": (Field.PROCESS_GROUP, ValueKind.ANY),
     "grid": (Field.GRID_X, ValueKind.TRIPLE),
     "block": (Field.BLOCK_X, ValueKind.TRIPLE),
 }

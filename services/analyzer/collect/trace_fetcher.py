@@ -28,15 +28,24 @@ from kernalyse.services.analyzer.store.repositories import RemoteTrace
 from kernalyse.services.analyzer.store.store import READING_TRACE_MESSAGE, Store
 from kernalyse.services.analyzer.tables.runs import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_NAMES
-from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError, UnavailableError
+from kernalyse.services.core.errors import (
+    ClusterMismatchError,
+    ClusterUnavailableError,
+    InvalidTraceError,
+    KernalyseError,
+    LimitReachedError,
+    StorageFullError,
+    UnavailableError,
+)
 from kernalyse.services.core.model import LogLevel
 
 MAX_FETCH_COUNT: Final = 2
 """Fetches in progress at once, of all nodes. With one, a node behind a slow line would hold up the others; many would only share
 the same line and disk."""
 
-FULL_RETRY_S: Final = 30.0
-"""Pause until the next attempt when the disk is full. Somebody has to free space; no trace is given up because of it."""
+RETRY_S: Final = 30.0
+"""Pause until the next attempt when the disk is full, or the Dask cluster cannot read. Somebody has to see to it; no trace is given up
+because of it."""
 
 RESULT_TABLE_NAMES: Final = {CONFIGURATIONS.table_name, MEASUREMENTS.table_name}
 
@@ -170,7 +179,11 @@ class TraceFetcher:
                     self._forget(run_id)
                     logger.warning("Traces of run %s wait: %s", run_id, error.message)
                     await self._set_activity(run_id, "its trace waits for room on the analyzer's disk")
-                    await asyncio.sleep(FULL_RETRY_S)
+                    await asyncio.sleep(RETRY_S)
+                except (ClusterUnavailableError, ClusterMismatchError) as error:
+                    logger.warning("Traces of run %s wait: %s", run_id, error.message)
+                    await self._set_activity(run_id, "its trace waits for the Dask cluster that reads it")
+                    await asyncio.sleep(RETRY_S)
                 except UnavailableError as error:
                     if self._clients[node_id] is client:
                         logger.info("Traces of run %s are taken up when its node is back: %s", run_id, error.message)

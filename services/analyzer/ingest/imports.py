@@ -19,7 +19,7 @@ from kernalyse.services.analyzer.ingest.uploads import (
     import_cancelled,
     temporary_directory,
 )
-from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, ReadingTask, WorkerPool
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, ReadingTask, TaskExecutor
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAME as REGISTRY_NAME
 from kernalyse.services.analyzer.readers.registry import select_reader_by_head
@@ -43,19 +43,19 @@ class ImportResult:
 
 
 class TraceImporter:
-    """The importer of uploaded traces: it receives them, has them read by processes, and stores the run completely or not at all.
+    """The importer of uploaded traces: it receives them, has them read, and stores the run completely or not at all.
 
     Args:
         max_bytes: of one run's traces with all files that belong to them.
         op_registry_directory: directory of the registry of operations, for `TraceFiles`.
     """
 
-    def __init__(self, store: Store, max_bytes: int, processes: WorkerPool, op_registry_directory: Path | None = None) -> None:
+    def __init__(self, store: Store, max_bytes: int, executor: TaskExecutor, op_registry_directory: Path | None = None) -> None:
         self._store = store
-        self._reading = UploadReader(processes, op_registry_directory)
+        self._reading = UploadReader(executor, op_registry_directory)
         self._op_registry_directory = op_registry_directory
         self._uploads = UploadSessions(store.uploads_directory, max_bytes, select_reader_by_head)
-        self._processes = processes
+        self._executor = executor
         self._jobs = ImportJobs()
 
     async def receive(self, parts: AsyncIterable[UploadMessage]) -> ImportResult:
@@ -99,7 +99,7 @@ class TraceImporter:
         self._uploads.forget(upload_id)
 
     async def _ingest(self, parts: AsyncIterable[UploadMessage], job: ImportJob, source_id: str) -> ImportResult:
-        self._processes.prepare()
+        self._executor.prepare()
         async with self._uploads.receive(parts) as traces:
             identity = _identity(traces)
             if source_id:
@@ -244,14 +244,14 @@ class ImportJobs:
 
 
 class UploadReader:
-    """The reading of uploaded traces into the rows of one run, by processes.
+    """The reading of uploaded traces into the rows of one run.
 
     Args:
         op_registry_directory: directory of the registry of operations, for `TraceFiles`.
     """
 
-    def __init__(self, processes: WorkerPool, op_registry_directory: Path | None = None) -> None:
-        self._processes = processes
+    def __init__(self, executor: TaskExecutor, op_registry_directory: Path | None = None) -> None:
+        self._executor = executor
         self._op_registry_directory = op_registry_directory
 
     async def execute(
@@ -262,7 +262,7 @@ class UploadReader:
         job: ImportJob,
         skipped: list[InvalidTraceError] | None = None,
     ) -> ReadingResult:
-        """Execute the task with these traces: one is read as it is, several are each read by a process and then joined.
+        """Execute the task with these traces: one is read as it is, several are each read and then joined.
 
         Args:
             directory: for staged rows; the caller deletes it.
@@ -289,12 +289,12 @@ class UploadReader:
         skipped: list[InvalidTraceError] | None,
     ) -> ReadingResult:
         if len(traces) == 1:
-            return await self._processes.execute(replace(task, traces=(self._files(traces[0]),)))
+            return await self._executor.execute(replace(task, traces=(self._files(traces[0]),)))
         staged = await self._stage_all(traces, directory, job, skipped)
         if not staged and skipped:
             raise skipped[0]
         job.report(ImportStage.STORING, len(traces))
-        return await self._processes.execute(replace(task, staged=staged))
+        return await self._executor.execute(replace(task, staged=staged))
 
     async def _stage_all(
         self, traces: Sequence[UploadedTrace], directory: Path, job: ImportJob, skipped: list[InvalidTraceError] | None
@@ -304,7 +304,7 @@ class UploadReader:
         async def staged(number: int, trace: UploadedTrace) -> Path | None:
             task = ReadingTask(directory / str(number), (self._files(trace, keeps_directories=True),), file_name=trace.files[0].file_name)
             try:
-                await self._processes.execute(task)
+                await self._executor.execute(task)
             except InvalidTraceError as error:
                 if skipped is None:
                     raise

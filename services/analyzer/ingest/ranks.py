@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.io.plugins import register_io_source
 
-from kernalyse.services.analyzer.numeric.correlation import range_order, start_order
+from kernalyse.services.analyzer.numeric.correlation import Indexes, merged_order
 from kernalyse.services.analyzer.readers.kineto.decompress import unpacked_head
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.analyzer.readers.nsys.export import read_environment
@@ -64,7 +66,8 @@ TIMES: Final = ("start_ns", "launch_start_ns")
 PROCESS_STEP: Final = 2**32
 """Added to a process id that another file has too, once for each file before it. No system has process ids of this size."""
 
-Order = npt.NDArray[np.int64]
+CHUNK_ROWS: Final = 2**20
+"""Rows of a joined table that are in memory at once: of the widest one 0.2 GB, a few times. Chunks of a sixteenth take twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,15 @@ class RankTrace:
     """The trace of one process. frames: by table name; a missing table has no rows, or is not known."""
 
     file_name: str
-    frames: Mapping[str, pl.DataFrame]
+    frames: Mapping[str, pl.LazyFrame]
+
+    def rows(self, table: Table) -> pl.LazyFrame:
+        """Return a table with all its columns except run_id and event_index."""
+        return table.conform(self.frames.get(table.table_name, table.empty().lazy())).drop("run_id", "event_index")
 
     def frame(self, table: Table) -> pl.DataFrame:
-        """Return a table with all its columns except run_id and event_index."""
-        found = self.frames.get(table.table_name)
-        frame = table.empty() if found is None else table.conform(found.lazy()).collect()
-        return frame.drop("run_id", "event_index")
+        """Return the rows of a table in memory."""
+        return self.rows(table).collect()
 
     @property
     def session_start_unix_ns(self) -> int | None:
@@ -89,9 +94,9 @@ class RankTrace:
 
 @dataclass(frozen=True, slots=True)
 class JoinedTrace:
-    """One trace of several processes. notes: for users, about what could not be determined."""
+    """One trace of several processes. frames: of the tables with rows, read chunk by chunk. notes: of what could not be determined."""
 
-    frames: Mapping[str, pl.DataFrame]
+    frames: Mapping[str, pl.LazyFrame]
     notes: tuple[str, ...]
 
 
@@ -99,32 +104,42 @@ def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
     """Join traces into one with all their rows.
 
     Times count from the earliest start of a session; unless every trace tells its start, they stay as they are. Of processes
-    that share an id, those of later traces get another one.
+    that share an id, those of later traces get another one. The rows of no table are in memory as a whole.
     """
     starts = [part.session_start_unix_ns for part in parts]
     known = [start for start in starts if start is not None]
     origin_ns = min(known) if len(known) == len(parts) else None
     shifts_ns = [0 if start is None or origin_ns is None else start - origin_ns for start in starts]
     ranks, rank_notes = _ranks_from_names(parts)
-    row_maps: dict[str, _RowMap] = {}
-    process_ids = _unique_process_ids(parts)
-    names, name_row_map = _merge_names(parts)
-    row_maps[TRACE_NAMES.table_name] = name_row_map
-    frames: dict[str, list[pl.DataFrame]] = {}
-    for table in (*TRACE_TABLES, COUNTERS):
-        if table is not TRACE_NAMES:
-            frames[table.table_name] = [
-                _disambiguate(part.frame(table), ids, shift_ns) for part, ids, shift_ns in zip(parts, process_ids, shifts_ns, strict=True)
-            ]
-            if table is TRACE_PROCESSES:
-                frames[table.table_name] = [
-                    _describe_processes(frame, part, rank, origin_ns)
-                    for frame, part, rank in zip(frames[table.table_name], parts, ranks, strict=True)
-                ]
-            row_maps[table.table_name] = _RowMap.of(table, frames[table.table_name])
-    found = {TRACE_NAMES.table_name: names}
-    found |= {name: _renumber(name, part_frames, row_maps) for name, part_frames in frames.items()}
-    return JoinedTrace(found, (_clock_note(origin_ns), *rank_notes))
+    members = [
+        _Member(part, ids, shift_ns, rank, origin_ns)
+        for part, ids, shift_ns, rank in zip(parts, _unique_process_ids(parts), shifts_ns, ranks, strict=True)
+    ]
+    names, names_map = _merge_names(parts)
+    row_maps = {table.table_name: _RowMap.of(table, members) for table in (*TRACE_TABLES, COUNTERS) if table is not TRACE_NAMES}
+    row_maps[TRACE_NAMES.table_name] = names_map
+    frames = {
+        table.table_name: names.lazy() if table is TRACE_NAMES else _joined_rows(table, members, row_maps)
+        for table in (*TRACE_TABLES, COUNTERS)
+        if row_maps[table.table_name].row_count
+    }
+    return JoinedTrace(frames, (_clock_note(origin_ns), *rank_notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A trace within a joined one. process_ids: new by old. origin_ns: of all times; None: each trace has its own."""
+
+    trace: RankTrace
+    process_ids: Mapping[int | None, int | None]
+    shift_ns: int
+    rank_index: int | None
+    origin_ns: int | None
+
+    def rows(self, table: Table) -> pl.LazyFrame:
+        """Return the rows of a table with unique process ids and times from the common origin; processes with file and rank."""
+        rows = _disambiguate(self.trace.rows(table), table, self.process_ids, self.shift_ns)
+        return _describe_processes(rows, self.trace, self.rank_index, self.origin_ns) if table is TRACE_PROCESSES else rows
 
 
 # ---------------------------------------------------------------- row numbers
@@ -139,47 +154,77 @@ class _RowMap:
     """
 
     offsets: tuple[int, ...]
-    order: Order | None
-    positions: npt.NDArray[np.int64] | None
+    order: Indexes | None
+    positions: pl.Series | None
+
+    @property
+    def row_count(self) -> int:
+        return self.offsets[-1]
 
     @classmethod
-    def of(cls, table: Table, frames: Sequence[pl.DataFrame]) -> _RowMap:
-        offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
-        if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
+    def of(cls, table: Table, members: Sequence[_Member]) -> _RowMap:
+        times = [name for name in ("start_ns", "duration_ns") if name in table.column_names]
+        counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
+        offsets = tuple(np.cumsum([0, *counts]).tolist())
+        if table.table_name not in OWN_INDEXES or "start_ns" not in times:
             return cls(offsets, None, None)
-        start_ns = np.concatenate([frame["start_ns"].fill_null(0).to_numpy() for frame in frames])
-        if table is RANGES:
-            order = range_order(start_ns, start_ns + np.concatenate([frame["duration_ns"].to_numpy() for frame in frames]))
-        else:
-            order = start_order(start_ns)
+        start_ns = np.empty(offsets[-1], dtype=np.int64)
+        end_ns = np.empty_like(start_ns) if table is RANGES else start_ns
+        for member, (begin, end) in zip(members, pairwise(offsets), strict=True):  # one after the other: ranges may be a hundred million
+            frame = member.rows(table).select(times).collect()
+            start_ns[begin:end] = frame["start_ns"].fill_null(0).to_numpy()
+            if table is RANGES:
+                end_ns[begin:end] = start_ns[begin:end] + frame["duration_ns"].to_numpy()
+        order = merged_order(start_ns, end_ns, offsets)
         if order is None:
             return cls(offsets, None, None)
-        positions = np.empty(order.size, dtype=np.int64)
-        positions[order] = np.arange(order.size)
-        return cls(offsets, order, positions)
+        positions = np.empty(order.size, dtype=np.int32)
+        positions[order] = np.arange(order.size, dtype=np.int32)
+        return cls(offsets, order, pl.Series(positions))
 
     def mapped(self, part_number: int, rows: pl.Series) -> pl.Series:
         """Return row numbers of a part as row numbers of the joined table; null stays null."""
         mapped = rows.cast(COUNT) + self.offsets[part_number]
-        return (
-            (mapped if self.positions is None else pl.Series(self.positions, dtype=COUNT).gather(mapped)).cast(rows.dtype).alias(rows.name)
-        )
+        return (mapped if self.positions is None else self.positions.gather(mapped)).cast(rows.dtype).alias(rows.name)
 
 
-def _renumber(table_name: str, frames: Sequence[pl.DataFrame], row_maps: Mapping[str, _RowMap]) -> pl.DataFrame:
+def _joined_rows(table: Table, members: Sequence[_Member], row_maps: Mapping[str, _RowMap]) -> pl.LazyFrame:
     """Return the joined table, with new row numbers of its own and in its references to other tables."""
-    own_index = OWN_INDEXES.get(table_name)
-    renumbered = [
-        frame.with_columns(
-            row_maps[target.table_name].mapped(number, frame[column])
-            for column, target in REFERENCES.items()
-            if column in frame.columns and column != own_index
-        )
-        for number, frame in enumerate(frames)
-    ]
-    combined, order = pl.concat(renumbered), row_maps[table_name].order
-    ordered = combined if order is None else combined[order]
-    return ordered if own_index is None else ordered.with_columns(pl.int_range(pl.len(), dtype=INDEX).alias(own_index))
+
+    def chunks(
+        with_columns: list[str] | None, predicate: pl.Expr | None, row_count: int | None, _batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        end = row_maps[table.table_name].row_count if row_count is None else min(row_count, row_maps[table.table_name].row_count)
+        for begin in range(0, end, CHUNK_ROWS):
+            chunk = _chunk(table, members, row_maps, begin, min(begin + CHUNK_ROWS, end))
+            chunk = chunk if predicate is None else chunk.filter(predicate)
+            yield chunk if with_columns is None else chunk.select(with_columns)
+
+    schema = {column.name: column.dtype for column in table.columns[2:]}
+    return register_io_source(chunks, schema=schema)
+
+
+def _chunk(table: Table, members: Sequence[_Member], row_maps: Mapping[str, _RowMap], begin: int, end: int) -> pl.DataFrame:
+    """Return the rows of the joined table from begin to end. Parts in order of start give a stretch of theirs to each."""
+    row_map = row_maps[table.table_name]
+    own_index = OWN_INDEXES.get(table.table_name)
+    rows = np.arange(begin, end) if row_map.order is None else row_map.order[begin:end]
+    part_numbers = np.searchsorted(row_map.offsets, rows, side="right") - 1
+    places: list[npt.NDArray[np.intp]] = []
+    pieces: list[pl.DataFrame] = []
+    for number in np.unique(part_numbers).tolist():
+        places.append(np.flatnonzero(part_numbers == number))
+        own_rows = rows[places[-1]] - row_map.offsets[number]
+        first = int(own_rows.min())
+        piece = members[number].rows(table).slice(first, int(own_rows.max()) + 1 - first).collect()
+        if piece.height > own_rows.size or bool(np.any(np.diff(own_rows) < 0)):
+            piece = piece[own_rows - first]
+        references = {name: target for name, target in REFERENCES.items() if name in piece.columns and name != own_index}
+        pieces.append(piece.with_columns(row_maps[target.table_name].mapped(number, piece[name]) for name, target in references.items()))
+    found = pl.concat(pieces)
+    if row_map.order is not None and len(pieces) > 1:
+        found = found[np.argsort(np.concatenate(places))]
+    return found if own_index is None else found.with_columns(pl.int_range(begin, end, dtype=INDEX).alias(own_index))
 
 
 def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:
@@ -187,7 +232,7 @@ def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:
     indexes: dict[str | None, int] = {}
     tables = [[indexes.setdefault(name, len(indexes)) for name in part.frame(TRACE_NAMES)["name"]] for part in parts]
     offsets = tuple(np.cumsum([0, *map(len, tables)]).tolist())
-    positions = np.array([index for table in tables for index in table], dtype=np.int64)
+    positions = pl.Series([index for table in tables for index in table], dtype=INDEX)
     names = TRACE_NAMES.empty().drop("run_id", "event_index")
     names = pl.DataFrame({"name_index": range(len(indexes)), "name": list(indexes)}, schema=names.schema)
     return names, _RowMap(offsets, None, positions)
@@ -201,8 +246,8 @@ def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int
     used: set[int | None] = set()
     found = []
     for number, part in enumerate(parts):
-        tables = [frame["process_id"] for frame in map(part.frame, TRACE_TABLES) if "process_id" in frame.columns]
-        own = {value for column in tables for value in column.unique().to_list()}
+        tables = [part.rows(table).select(pl.col("process_id").unique()) for table in TRACE_TABLES if "process_id" in table.column_names]
+        own = {value for frame in pl.collect_all(tables) for value in frame["process_id"].to_list()}
         ids: dict[int | None, int | None] = {}
         for process_id in sorted(own, key=lambda value: -1 if value is None else value):
             combined_id = process_id
@@ -214,18 +259,18 @@ def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int
     return found
 
 
-def _disambiguate(frame: pl.DataFrame, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.DataFrame:
+def _disambiguate(rows: pl.LazyFrame, table: Table, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.LazyFrame:
     """Return a part's rows with unique process ids, and times shifted to the common origin."""
     changed = {old: new for old, new in process_ids.items() if old != new}
-    if changed and "process_id" in frame.columns:
-        frame = frame.with_columns(pl.col("process_id").replace(list(changed), list(changed.values())))
-    return frame.with_columns(pl.col(name) + shift_ns for name in TIMES if name in frame.columns) if shift_ns else frame
+    if changed and "process_id" in table.column_names:
+        rows = rows.with_columns(pl.col("process_id").replace(list(changed), list(changed.values())))
+    return rows.with_columns(pl.col(name) + shift_ns for name in TIMES if name in table.column_names) if shift_ns else rows
 
 
-def _describe_processes(frame: pl.DataFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.DataFrame:
+def _describe_processes(rows: pl.LazyFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.LazyFrame:
     """Return the processes with file, rank and session start."""
     rank = pl.lit(rank_index, dtype=INDEX)
-    return frame.with_columns(
+    return rows.with_columns(
         file_name=pl.lit(part.file_name),
         rank_index=pl.coalesce("rank_index", rank),
         session_start_unix_ns=pl.col("session_start_unix_ns") if origin_ns is None else pl.lit(origin_ns, dtype=COUNT),
@@ -256,7 +301,7 @@ def ranks_of_names(file_names: Sequence[str]) -> list[int] | None:
 def _clock_note(origin_ns: int | None) -> str:
     if origin_ns is None:
         return "Not every file says when its session started: times of one file cannot be compared with those of another."
-    return "Times of all files count from the earliest session, by the clocks of their machines."
+    return "Times of all files count from the earliest session, by the clocks of their machines: table rank_clocks has their differences."
 
 
 # ---------------------------------------------------------------- jobs

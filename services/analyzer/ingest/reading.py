@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import polars as pl
 
 from kernalyse.services.analyzer.hardware.datasheets import device_peaks
 from kernalyse.services.analyzer.readers.base import ALL_COLUMNS, Reader, ReadResult, Selection, SelectiveReader, TraceFiles
 from kernalyse.services.analyzer.readers.registry import HEAD_BYTES, select_reader
-from kernalyse.services.analyzer.tables.base import Table
+from kernalyse.services.analyzer.tables.base import COUNT, Table
 from kernalyse.services.analyzer.tables.event_rows import ceiling_row, frame_from_rows
 from kernalyse.services.analyzer.tables.runs import (
     CEILINGS,
@@ -113,6 +113,9 @@ STORED_ORDER: Final = (
 )
 
 
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
+
+
 def build_imported_run(run_id: str, work: ImportedTrace, tables: ReadResult) -> Run:
     """Return the run of an imported trace. Its state is SUCCEEDED: it is stored only together with its rows."""
     heights = {table.table_name: tables.frames[table.table_name].height for table in STORED_TABLES if table.table_name in tables.frames}
@@ -134,21 +137,26 @@ def build_imported_run(run_id: str, work: ImportedTrace, tables: ReadResult) -> 
     )
 
 
-def with_event_indexes(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
+def with_event_indexes(run_id: str, frames: Mapping[str, Rows]) -> tuple[dict[str, Rows], int]:
     """Add run_id and event_index, as if a journal had brought the rows.
 
-    Rows keep their order: of two ceilings of one kind the later one counts.
+    Rows keep their order: of two ceilings of one kind the later one counts. Frames that are not read yet have rows; those of traces
+    stay unread.
 
     Returns:
         The frames, and one more than the last event_index.
     """
-    stored: dict[str, pl.DataFrame] = {}
+    stored: dict[str, Rows] = {}
     next_event_index = 0
     for table in STORED_ORDER:
         frame = frames.get(table.table_name)
-        if frame is None or frame.is_empty():
+        if frame is None or (isinstance(frame, pl.DataFrame) and frame.is_empty()):
             continue
-        offsets = frame.select(_event_offset(table)).to_series()
+        if table in TRACE_TABLES:  # these are not shown live: each table is one event
+            stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=pl.lit(next_event_index, dtype=COUNT))
+            next_event_index += 1
+            continue
+        offsets = frame.lazy().select(_event_offset(table)).collect().to_series()
         stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=next_event_index + offsets)
         next_event_index += int(offsets[-1]) + 1
     return stored, next_event_index
@@ -158,8 +166,6 @@ def _event_offset(table: Table) -> pl.Expr:
     """Return an expression for the number of the event that each row belongs to, within its table."""
     if table is SAMPLES:
         return pl.int_range(pl.len(), dtype=pl.Int64) // SAMPLES_PER_EVENT
-    if table in TRACE_TABLES:  # these are not shown live: each table is one event
-        return pl.repeat(0, pl.len(), dtype=pl.Int64)
     if table is COUNTERS:  # each report is one: its launches are counted from 0, in order
         return (pl.col("launch_index").diff() < 0).fill_null(False).cum_sum().cast(pl.Int64)
     return pl.int_range(pl.len(), dtype=pl.Int64)

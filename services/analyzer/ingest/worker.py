@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -92,10 +92,14 @@ def execute(task: ReadingTask) -> ReadingResult:
     if not task.run_id:
         _stage(task)
         return ReadingResult()
-    tables, reader_format = _read(task.traces[0]) if task.traces else _read_staged(task.staged)
+    if task.traces:
+        tables, reader_format = _read(task.traces[0])
+        rows: Mapping[str, pl.LazyFrame] = {name: frame.lazy() for name, frame in tables.frames.items() if frame.height}
+    else:
+        tables, rows, reader_format = _read_staged(task.staged)
     tables = limit_texts(tables, task.file_name)
     work = ImportedTrace(shorten_text(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
-    frames, next_event_index = with_event_indexes(task.run_id, tables.frames)
+    frames, next_event_index = with_event_indexes(task.run_id, rows)
     with _storage_errors(task):
         write_frames(task.directory, frames)
     return ReadingResult(build_imported_run(task.run_id, work, tables), next_event_index)
@@ -109,6 +113,7 @@ def _stage(task: ReadingTask) -> None:
     """Write the rows of a trace to files from which another task joins them with those of others. Raises InvalidTraceError."""
     files = task.traces[0]
     tables, reader_format = _read(files)
+    tables = limit_texts(tables, files.file_name)
     if TRACE_NAMES.table_name not in tables.frames:
         raise InvalidTraceError(
             f"file {files.file_name}",
@@ -122,16 +127,17 @@ def _stage(task: ReadingTask) -> None:
         (task.directory / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
 
 
-def _read_staged(directories: Sequence[Path]) -> tuple[ReadResult, str]:
+def _read_staged(directories: Sequence[Path]) -> tuple[ReadResult, Mapping[str, pl.LazyFrame], str]:
+    """Return what is said of the joined trace, its rows, and the format."""
     staged = [StagedTrace.of_line((directory / STAGED_NAME).read_text()) for directory in directories]
     _check_kinds(staged)
     parts = [
-        RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
+        RankTrace(trace.file_name, {path.stem: pl.scan_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
         for trace, directory in zip(staged, directories, strict=True)
     ]
     joined_trace = join_traces(parts)
     tables = ReadResult(
-        frames=joined_trace.frames,
+        frames={},
         title=f"{staged[0].file_name} and {len(staged) - 1} more",
         notes="\n".join(
             (
@@ -143,7 +149,7 @@ def _read_staged(directories: Sequence[Path]) -> tuple[ReadResult, str]:
         start_time=min((trace.start_time for trace in staged if trace.start_time is not None), default=None),
         end_time=max((trace.end_time for trace in staged if trace.end_time is not None), default=None),
     )
-    return tables, ",".join(sorted({trace.format for trace in staged}))
+    return tables, joined_trace.frames, ",".join(sorted({trace.format for trace in staged}))
 
 
 def _check_kinds(staged: Sequence[StagedTrace]) -> None:

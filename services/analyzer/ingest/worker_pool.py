@@ -1,4 +1,4 @@
-"""A pool of processes that read traces within a memory budget, and the messages of their tasks."""
+"""A pool of processes that read traces within a memory budget, the seam that it fits, and the messages of its tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from kernalyse.services.analyzer.readers.base import GZIP_MAGIC, ReadResult, TraceFiles
 from kernalyse.services.core import protobuf
@@ -260,7 +260,20 @@ def _is_packed(path: Path) -> bool:
         return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
-# ---------------------------------------------------------------- messages
+# ---------------------------------------------------------------- seam and messages
+
+
+class TaskExecutor(Protocol):
+    """What executes the tasks of an analyzer: processes of this machine, or a cluster."""
+
+    def prepare(self) -> None:
+        """Get ready for a task whose files are still arriving."""
+
+    async def execute(self, task: ReadingTask) -> ReadingResult:
+        """Execute a task and return its result. Raises KernalyseError, and `task.directory` is not there then, or may be deleted."""
+        ...
+
+
 # Tasks and results are one line of JSON each. Rows travel as files: Arrow IPC from the reading of several traces to their joining,
 # Parquet for what is stored.
 

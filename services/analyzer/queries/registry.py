@@ -24,7 +24,7 @@ from kernalyse.services.analyzer.analysis.models import (
 )
 from kernalyse.services.analyzer.analysis.roofline import counted_roofline, roofline
 from kernalyse.services.analyzer.analysis.sweeps import best, kernel_summary
-from kernalyse.services.analyzer.analysis.traces import activity, kernels, layer_tree, layers
+from kernalyse.services.analyzer.analysis.traces import activity, collectives, kernels, layer_tree, layers
 from kernalyse.services.analyzer.analysis.traces import timeline as trace_timeline
 from kernalyse.services.analyzer.analysis.traces.layers import infer_category
 from kernalyse.services.analyzer.analysis.traces.roofline import (
@@ -82,6 +82,7 @@ from kernalyse.services.analyzer.tables.traces import (
     LAUNCHES,
     MEMORY,
     OCCUPANCY,
+    RANK_CLOCKS,
     RANKS,
     TIMELINE,
     TIMELINE_MATCHES,
@@ -280,7 +281,7 @@ def _breakdown(trace: Frames) -> pl.LazyFrame:
 
 
 def _collectives(trace: Frames) -> pl.LazyFrame:
-    return activity.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
+    return collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
 
 
 def timeline_table(table: Table, timeline: Timeline, parameters: QueryParameters) -> pl.DataFrame:
@@ -374,16 +375,22 @@ _TRACE_TABLES: Final = (
         kernels.OCCUPANCY_INPUT,
         lambda trace, _: kernels.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
     ),
-    Derived(COLLECTIVES, activity.COLLECTIVES_INPUT, lambda trace, _: _collectives(trace)),
+    Derived(COLLECTIVES, collectives.COLLECTIVES_INPUT, lambda trace, _: _collectives(trace), version=2),
     _of_timeline(TIMELINE),
     _of_timeline(TIMELINE_MATCHES),
     _of_timeline(WINDOW_SUMMARY),
     Derived(
         RANKS,
-        _together(activity.COLLECTIVES_INPUT, activity.BREAKDOWN_INPUT),
-        lambda trace, _: activity.trace_ranks(
+        _together(collectives.COLLECTIVES_INPUT, activity.BREAKDOWN_INPUT),
+        lambda trace, _: collectives.trace_ranks(
             trace["kernel_launches"], trace["trace_names"], trace["trace_processes"], _collectives(trace), _breakdown(trace)
         ),
+        version=2,
+    ),
+    Derived(
+        RANK_CLOCKS,
+        collectives.COLLECTIVES_INPUT,
+        lambda trace, _: collectives.rank_clocks(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"]),
     ),
 )
 

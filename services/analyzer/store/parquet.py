@@ -166,13 +166,16 @@ def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
         raise
 
 
-def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame]) -> None:
-    """Write a file for each table that has rows, and their digests; they are on the disk at return. Raises OSError or ComputeError."""
+def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame] | Mapping[str, pl.LazyFrame]) -> None:
+    """Write a file for each table that has rows, and their digests; they are on the disk at return. Raises OSError or ComputeError.
+
+    Frames that are not read yet have rows, and are written as they are read.
+    """
     digests = {}
     for table_name, frame in frames.items():
-        if frame.height > 0:
+        if not (isinstance(frame, pl.DataFrame) and frame.is_empty()):
             path = directory / f"{table_name}.parquet"
-            frame.write_parquet(path)
+            frame.lazy().sink_parquet(path)
             sync(path)
             with path.open("rb") as file:
                 digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()

@@ -96,6 +96,7 @@ KERNEL_LAUNCHES: Final = _table(
     Column("operator_index", INDEX, "Row of ranges: innermost operator at the launch, whose shapes give the kernel's costs; null: none."),
     Column("layer_source", TEXT, "How range_index was found: module, range, forward, graph, node or guessed; null: there is no range."),
     Column("graph_node_id", COUNT, "Node of the CUDA graph that ran it."),
+    Column("process_group", TEXT, "Of a collective: name of the group of ranks that takes part; null: none, or not recorded."),
     Column("grid_x", COUNT, "Blocks."),
     Column("grid_y", INDEX, "Blocks."),
     Column("grid_z", INDEX, "Blocks."),
@@ -384,10 +385,22 @@ OCCUPANCY: Final = _table(
 
 RANK_INDEX: Final = Column("rank_index", INDEX, "Among the processes of a distributed job, from 0; null: the trace does not say.")
 
+CLOCK_SOURCE: Final = Column(
+    "clock_source",
+    TEXT,
+    "shared: it has the clock of the first rank. collectives: aligned by the ends of operations that both took part in. host: the same "
+    "machine's, by the start of its session. unmatched: its operations do not end when the others' do. unknown: neither operations nor a "
+    "machine in common. Times of the last two are not compared with others.",
+)
+CLOCK_OFFSET: Final = Column(
+    "clock_offset_ns", COUNT, "How far its clock was ahead, at clock_middle_ns of table rank_clocks; null: not known."
+)
+
 COLLECTIVES: Final = _table(
     "collectives",
     "One row per collective operation and rank that took part, in order of time. Kernels of a communication library are matched by "
-    "name and order within their rank; clocks are aligned as table ranks says.",
+    "name, process group and order within their rank; clocks are aligned as table rank_clocks says, and a rank whose clock is not known "
+    "is left out.",
     Column("collective_index", INDEX, "In order of its first start, from 0."),
     KERNEL_NAME,
     Column("rank_count", INDEX, "Ranks that took part."),
@@ -418,14 +431,25 @@ RANKS: Final = _table(
     Column("collective_count", COUNT, "Operations that other ranks are known to have taken part in."),
     Column("wait_ns", COUNT, "Of communication_ns, kernels of these waited for the last rank; null: there are none."),
     Column("straggler_count", COUNT, "Of collective_count, it was the last to start."),
-    Column(
-        "clock_source",
-        TEXT,
-        "shared: it has the clock of the first rank. collectives: aligned by the ends of operations that both took part in. session: "
-        "aligned only by the start of its session.",
-    ),
-    Column("clock_offset_ns", COUNT, "How far its clock was ahead; its times in table collectives are corrected for it."),
+    CLOCK_SOURCE,
+    CLOCK_OFFSET,
     Column("clock_residual_ns", NUMBER, "Quality of the clock alignment: median of end_spread_ns of its collectives."),
 )
 
-ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, *WINDOWED_TABLES)
+RANK_CLOCKS: Final = _table(
+    "rank_clocks",
+    "One row per process: its clock against that of the first rank, a line through the differences of the ends of operations.",
+    RANK_INDEX,
+    PROCESS_ID,
+    HOST_NAME,
+    FILE_NAME,
+    CLOCK_SOURCE,
+    Column("operation_count", COUNT, "Operations that its file shares with files that are aligned."),
+    CLOCK_OFFSET,
+    Column("clock_drift_ratio", NUMBER, "Time that it gains per time of the first rank's clock; 0: none that stands out."),
+    Column("clock_middle_ns", COUNT, "Middle of the operations by the first rank's clock; null: it was not aligned by operations."),
+    Column("residual_median_ns", NUMBER, "Median distance of the ends from the line."),
+    Column("residual_max_ns", NUMBER, "Largest one."),
+)
+
+ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, RANK_CLOCKS, *WINDOWED_TABLES)

@@ -119,6 +119,7 @@ class Field(IntEnum):
     FLOP = auto()  # token
     LABEL = auto()  # token: the name of a process or of a collective
     COLLECTIVE_DTYPE = auto()  # token
+    PROCESS_GROUP = auto()  # token: of a collective
     GRID_X = auto()
     GRID_Y = auto()
     GRID_Z = auto()
@@ -137,6 +138,7 @@ TOKEN_FIELDS: Final = (
     Field.FLOP,
     Field.LABEL,
     Field.COLLECTIVE_DTYPE,
+    Field.PROCESS_GROUP,
 )
 
 # ------------------------------------------------------------ Structs for msgspec
@@ -169,6 +171,7 @@ class Args(Struct, gc=False):
     name: Raw = NOTHING
     collective_name: Raw = msgspec.field(default=NOTHING, name="Collective name")
     dtype: Raw = NOTHING
+    process_group: Raw = msgspec.field(default=NOTHING, name="Process Group Name")
     grid: Raw = NOTHING
     block: Raw = NOTHING
 
@@ -219,6 +222,7 @@ _TOKEN_ARGUMENTS: Final = (
     (Field.LABEL, "name"),
     (Field.LABEL, "collective_name"),
     (Field.COLLECTIVE_DTYPE, "dtype"),
+    (Field.PROCESS_GROUP, "process_group"),
 )
 _TRIPLE_ARGUMENTS: Final = ((Field.GRID_X, "grid"), (Field.BLOCK_X, "block"))
 _NO_ARGUMENTS: Final = Args()

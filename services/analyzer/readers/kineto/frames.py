@@ -271,6 +271,7 @@ class KinetoFrames:
                 "operator_index": self.placing.operator_index,
                 "layer_source": pl.Series(SOURCES, dtype=TEXT).gather(self.placing.source),
                 "graph_node_id": column(Field.GRAPH_NODE_ID),
+                "process_group": self._tokens(column(Field.PROCESS_GROUP), _token_text, TEXT),
                 "grid_x": column(Field.GRID_X),
                 "grid_y": column(Field.GRID_Y),
                 "grid_z": column(Field.GRID_Z),

@@ -155,14 +155,6 @@ def test_clocks_of_two_machines_are_set_by_the_ends_of_collectives() -> None:
     assert [row["end_spread_ns"] for row in rows] == [0, 0, 100, 100, 0, 0]
 
 
-def test_without_collectives_a_clock_is_that_of_its_session() -> None:
-    ranks = answer("ranks", job([process(0, "a"), process(1, "b")], rank(0, (GEMM, 0, 5)), rank(1, (GEMM, 0, 5), (SENDRECV, 7, 8))))
-    assert columns(ranks, "clock_source", "clock_offset_ns", "wait_ns", "collective_count") == [
-        ("shared", 0, None, 0),
-        ("session", 0, None, 0),
-    ]
-
-
 def test_groups_that_did_not_run_at_once_are_not_mixed() -> None:
     trace = job(
         [process(number, "a") for number in range(4)],

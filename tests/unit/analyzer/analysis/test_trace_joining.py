@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernalyse.services.analyzer.ingest import ranks
 from kernalyse.services.analyzer.ingest.ranks import OWN_INDEXES, REFERENCES, TIMES, RankTrace, join_traces, ranks_of_names
 from kernalyse.services.analyzer.numeric.correlation import range_order
 from kernalyse.services.analyzer.tables.base import Table
@@ -72,7 +74,7 @@ def rank_traces(draw: st.DrawFn) -> RankTrace:
         API_CALLS: calls,
         RANGES: ranges,
     }
-    return RankTrace("", {table.table_name: frame(table, rows) for table, rows in tables.items()})
+    return RankTrace("", {table.table_name: frame(table, rows).lazy() for table, rows in tables.items()})
 
 
 def meanings(part: RankTrace, shift_ns: int, file_of: dict[int | None, str]) -> Counter[str]:
@@ -105,9 +107,9 @@ def meanings(part: RankTrace, shift_ns: int, file_of: dict[int | None, str]) -> 
 
 
 @pytest.mark.slow
-@given(st.lists(rank_traces(), min_size=1, max_size=3))
+@given(st.lists(rank_traces(), min_size=1, max_size=3), st.sampled_from([1, 2, ranks.CHUNK_ROWS]))
 @examples(150)
-def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
+def test_every_row_says_what_it_said(traces: list[RankTrace], chunk_rows: int) -> None:
     parts = [RankTrace(f"rank{number}", trace.frames) for number, trace in enumerate(traces)]
     starts = [part.session_start_unix_ns for part in parts]
     known = [start for start in starts if start is not None]
@@ -116,7 +118,8 @@ def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
     for part, start in zip(parts, starts, strict=True):
         shift_ns = start - min(known) if is_aligned and start is not None else 0
         expected += meanings(part, shift_ns, dict.fromkeys([1, 2, 3, None], part.file_name))
-    whole = RankTrace("", join_traces(parts).frames)
+    with mock.patch.object(ranks, "CHUNK_ROWS", chunk_rows):
+        whole = RankTrace("", {name: frame.collect().lazy() for name, frame in join_traces(parts).frames.items()})
     processes = whole.frame(TRACE_PROCESSES)
     assert processes["process_id"].n_unique() == processes.height == sum(part.frame(TRACE_PROCESSES).height for part in parts)
     assert meanings(whole, 0, dict(processes.select("process_id", "file_name").iter_rows())) == expected
@@ -124,7 +127,9 @@ def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
     names = whole.frame(TRACE_NAMES)["name"].to_list()
     assert len(names) == len(set(names))
     for table_name, column in OWN_INDEXES.items():
-        own = whole.frames[table_name]
+        if table_name not in whole.frames:
+            continue
+        own = whole.frames[table_name].collect()
         assert own[column].to_list() == list(range(own.height))
         if table_name == RANGES.table_name:
             start_ns = own["start_ns"].to_numpy()
@@ -156,13 +161,13 @@ def test_ranks_that_names_tell(names: list[str], expected: list[int] | None) -> 
 
 def test_ranks_are_what_files_say_and_else_what_their_names_tell() -> None:
     def trace(name: str, rank: int | None) -> RankTrace:
-        return RankTrace(name, {TRACE_PROCESSES.table_name: frame(TRACE_PROCESSES, [{"process_id": 5, "rank_index": rank}])})
+        return RankTrace(name, {TRACE_PROCESSES.table_name: frame(TRACE_PROCESSES, [{"process_id": 5, "rank_index": rank}]).lazy()})
 
     told = join_traces([trace("r3", 0), trace("r4", 1)])
-    assert told.frames["trace_processes"]["rank_index"].to_list() == [0, 1]
+    assert told.frames["trace_processes"].collect()["rank_index"].to_list() == [0, 1]
     named = join_traces([trace("r3", None), trace("r4", None)])
-    assert named.frames["trace_processes"]["rank_index"].to_list() == [3, 4]
+    assert named.frames["trace_processes"].collect()["rank_index"].to_list() == [3, 4]
     assert "Ranks are taken from the names of the files." in named.notes
     unknown = join_traces([trace("a", None), trace("b", None)])
-    assert unknown.frames["trace_processes"]["rank_index"].to_list() == [None, None]
+    assert unknown.frames["trace_processes"].collect()["rank_index"].to_list() == [None, None]
     assert any("neither the files nor their names" in note for note in unknown.notes)

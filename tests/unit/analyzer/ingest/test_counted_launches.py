@@ -332,9 +332,10 @@ def test_processes_of_two_hosts_are_two_and_a_repeated_id_is_a_launch_of_its_own
 def test_reports_of_several_ranks_are_one_trace_with_all_their_counters(tmp_path: Path) -> None:
     first = read(write_report(tmp_path / "rank0.csv", [launch("f", ffma=1, duration=10), launch("g", ffma=2, duration=20)]))
     second = read(write_report(tmp_path / "rank1.csv", [launch("g", ffma=3, duration=30)]))
-    whole = joined_ranks([RankTrace("rank0.csv", first.frames), RankTrace("rank1.csv", second.frames)])
-    tables = ReadResult(whole.frames)
-    launches = whole.frames["kernel_launches"].join(whole.frames["trace_names"], on="name_index", maintain_order="left")
+    whole = joined_ranks([RankTrace("rank0.csv", trace_frames(first.frames)), RankTrace("rank1.csv", trace_frames(second.frames))])
+    frames = {name: frame.collect() for name, frame in whole.frames.items()}
+    tables = ReadResult(frames)
+    launches = frames["kernel_launches"].join(frames["trace_names"], on="name_index", maintain_order="left")
     assert launches.select("launch_index", "name", "duration_ns").rows() == [(0, "f", 10), (1, "g", 20), (2, "g", 30)]
     assert launches["process_id"].n_unique() == 2
     assert work(tables) == [(0, 2.0, 0.0, COUNTERS_SOURCE), (1, 4.0, 0.0, COUNTERS_SOURCE), (2, 6.0, 0.0, COUNTERS_SOURCE)]

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.ingest.ranks import RankTrace, join_traces
+from kernalyse.services.analyzer.queries.registry import trace_frames
 from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.kineto import decompress
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
@@ -229,6 +230,13 @@ def test_a_collective_has_its_name_and_the_type_of_its_lists_among_its_inputs(tm
     ]
 
 
+def test_a_kernel_of_a_collective_has_its_process_group(tmp_path: Path) -> None:
+    reduction = kernel("ncclDevKernel_AllReduce", 0, 5, 1)
+    reduction["args"] |= {"Process Group Name": "3", "Process Group Ranks": "[0, 1]"}
+    tables = read(tmp_path, [reduction, kernel("gemm", 6, 5, 2)])
+    assert tables.frames["kernel_launches"]["process_group"].to_list() == ["3", None]
+
+
 def test_a_kernel_knows_the_innermost_operator_around_its_call(tmp_path: Path) -> None:
     values = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "-1"]}
     events = [
@@ -296,8 +304,8 @@ def test_files_of_ranks_can_be_joined(tmp_path: Path) -> None:
         events = [module(f"Of{rank}_0", base_us, 50), call(base_us + 1, 1), kernel("k", base_us + 2, 1 + rank, 1)]
         path = tmp_path / f"rank{rank}.json.gz"
         path.write_bytes(gzip.compress(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}).encode()))
-        parts.append(RankTrace(path.name, KinetoReader().read(TraceFiles(path.name, path, 0)).frames))
-    frames = join_traces(parts).frames
+        parts.append(RankTrace(path.name, trace_frames(KinetoReader().read(TraceFiles(path.name, path, 0)).frames)))
+    frames = {name: frame.collect() for name, frame in join_traces(parts).frames.items()}
     found = frames["kernel_launches"].join(frames["trace_processes"], on="process_id").sort("start_ns")
     assert found.select("rank_index", "start_ns", "duration_ns", "file_name", "system_process_id").rows() == [
         (0, 2000, 1000, "rank0.json.gz", 9),

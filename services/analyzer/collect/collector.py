@@ -115,6 +115,8 @@ class Collector:
         node = await client.describe()
         await self._describe(node)
         await self._mark_forgotten_runs_lost(client, node.node_id)
+        for run_id in await asyncio.to_thread(self._store.runs.to_compact, node.node_id):  # left by an outage of the catalogue
+            self._compact(run_id)
         await self._trace_fetcher.begin(client, node.node_id)
         next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
         with logging_about(node_id=node.node_id):
@@ -160,9 +162,13 @@ class Collector:
         new_runs = await self._unknown_runs(client, node_id, {event.run_id for event in events})
         reports = {event.event_index: await _report(client, event) for event in events if isinstance(event.payload, CountersStored)}
         begin_unix_ns = time.time_ns()
-        commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
-        self.lag_s = max(0.0, (time.time_ns() - events[-1].event_unix_ns) / 1e9)
-        await self._run_subscriptions.publish(commits)
+        try:
+            commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
+            self.lag_s = max(0.0, (time.time_ns() - events[-1].event_unix_ns) / 1e9)
+            await self._run_subscriptions.publish(commits)
+        except UnavailableError:  # of the catalogue, which may have taken the events nevertheless
+            self._run_subscriptions.restart({event.run_id for event in events})
+            raise
         changed = {HardwareKey(node_id, device_id): None for commit in commits for device_id in sorted(commit.changed_device_ids)}
         informed = {commit.run_id for commit in commits if commit.has_new_ceilings}
         for key in changed:

@@ -109,6 +109,13 @@ class RunBuffer:
             self.byte_count -= self.segments.popleft().byte_count
         self.wake()
 
+    def drop(self) -> None:
+        """Let every subscriber catch up from the store: what was committed may not have come through here."""
+        self.segments.clear()
+        self.next_number += 1
+        self.byte_count = 0
+        self.wake()
+
     def current_roofline_model(self, compute: Callable[[], RooflineModel]) -> RooflineModel:
         """Return the roofline model, computed again if ceilings or thresholds have changed since."""
         count = self.hardware_change_count
@@ -161,6 +168,12 @@ class RunSubscriptions:
             if feed is not None:
                 frames = await asyncio.to_thread(_commit_frames, self._store, commit, feed)
                 feed.append(Segment(commit.first_event_index, commit.next_event_index, commit.run, frames))
+
+    def restart(self, run_ids: Collection[str]) -> None:
+        """Have the subscribers of these runs catch up from the store, after a commit whose outcome is not known."""
+        for run_id in run_ids:
+            if run_id in self._feeds:
+                self._feeds[run_id].drop()
 
     async def publish_run(self, run: Run) -> None:
         """Publish a change of a run that no event made."""

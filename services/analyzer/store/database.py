@@ -19,7 +19,7 @@ from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
-from kernalyse.services.analyzer.store.schema import metadata
+from kernalyse.services.analyzer.store.schema import metadata, stores
 from kernalyse.services.core.errors import InvalidSettingError, StorageFullError, StoreLockedError, UnavailableError, UnmetConditionError
 
 CATALOGUE: Final = "catalogue.sqlite"
@@ -34,7 +34,9 @@ HOLDERS: Final = "SELECT application_name FROM pg_locks JOIN pg_stat_activity US
 CONNECT_TIMEOUT_S: Final = 5
 MIGRATIONS: Final = "kernalyse.services.analyzer.store:migrations"
 VERSION_TABLE: Final = "alembic_version"
-FULL_WORDS: Final = ("full", "No space left")  # of SQLite and of PostgreSQL, when the disk is full
+DISK_FULL: Final = "53100"  # of PostgreSQL's error codes
+KEEPALIVES: Final = {"idle": 30, "interval": 10, "count": 3}
+"""Seconds and probes after which a dead peer is given up: a session of a machine that was switched off must not hold the lock."""
 
 
 class Database:
@@ -79,19 +81,21 @@ class Database:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sa.exc.OperationalError as error:
-            if any(word in str(error.orig) for word in FULL_WORDS):
+        except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
+            cause = getattr(error, "orig", None) or error
+            is_server = self._writer.dialect.name == POSTGRESQL
+            if getattr(cause, "sqlstate", None) == DISK_FULL if is_server else "full" in str(cause):
                 raise StorageFullError(
                     self._subject,
-                    found=str(error.orig),
+                    found=str(cause),
                     expected="room for the rows that arrive",
                     remedy="Free space on that disk or delete runs; collecting goes on by itself then, and nothing is lost.",
                 ) from error
-            if self._writer.dialect.name != POSTGRESQL:
+            if not is_server:
                 raise
             raise UnavailableError(
                 self._subject,
-                found=str(error.orig).strip().splitlines()[0],
+                found=(str(cause).strip() or type(cause).__name__).splitlines()[0],
                 expected="a PostgreSQL server that answers",
                 remedy="Look after the server; collecting goes on by itself when it is back, and nothing is lost.",
             ) from error
@@ -159,7 +163,12 @@ def _postgresql_engines(url: URL, subject: str) -> tuple[Engine, Engine]:
             expected="the extra postgresql",
             remedy="pip install 'kernalyse[postgresql]'",
         ) from error
-    named = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": f"kernalyse on {socket.gethostname()}, process {os.getpid()}"}
+    named = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": f"kernalyse on {socket.gethostname()}, process {os.getpid()}",
+        **{f"keepalives_{name}": value for name, value in KEEPALIVES.items()},
+        "options": " ".join(f"-c tcp_keepalives_{name}={value}" for name, value in KEEPALIVES.items()),
+    }
     writer = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0, connect_args=named)
     reader = sa.create_engine(url, pool_pre_ping=True, isolation_level="REPEATABLE READ", connect_args=named)
 
@@ -180,6 +189,12 @@ def _postgresql_engines(url: URL, subject: str) -> tuple[Engine, Engine]:
 
     event.listen(writer, "connect", lock)
     return writer, reader
+
+
+def store_id(connection: Connection) -> str | None:
+    """Return the id of the store that the catalogue belongs to; None: it is new."""
+    found: str | None = connection.scalar(sa.select(stores.c.store_id))
+    return found
 
 
 def upsert(connection: Connection, table: sa.Table, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.engine import Connection
 from kernalyse.services.analyzer.store.database import Database
 from kernalyse.services.analyzer.store.schema import parquet_prefixes, runs
 from kernalyse.services.analyzer.tables.base import Table
+from kernalyse.services.core.errors import UnavailableError
 
 TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance
 CACHED_RESULTS = "results"
@@ -81,6 +82,8 @@ class RunFiles:
                 replaced = self.directories(connection, [run_id]).get(run_id)
                 connection.execute(sa.delete(parquet_prefixes).where(self._is_of([run_id])))
                 connection.execute(sa.insert(parquet_prefixes), {"kind": self._kind, "run_id": run_id, "prefix": directory.name})
+        except UnavailableError:
+            raise  # the database may have taken the row that names it: if not, the next start deletes it
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise

@@ -125,10 +125,11 @@ class RunRecords:
         """Return the records of the node's runs that have not ended."""
         return self._select(sa.select(runs).where(runs.c.node_id == node_id, ~runs.c.is_final))
 
-    def to_compact(self) -> list[str]:
-        """Return the final runs whose rows are still in the database."""
+    def to_compact(self, node_id: str | None = None) -> list[str]:
+        """Return the final runs of a node, or of all, whose rows are still in the database."""
+        query = sa.select(runs.c.run_id).where(runs.c.is_final, ~runs.c.is_compacted)
         with self._database.reading() as connection:
-            return list(connection.scalars(sa.select(runs.c.run_id).where(runs.c.is_final, ~runs.c.is_compacted)))
+            return list(connection.scalars(query if node_id is None else query.where(runs.c.node_id == node_id)))
 
     def annotate(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
         """Replace the run's tags and notes, and return it. Raises RunNotFoundError."""

@@ -45,6 +45,12 @@ LISTED_COLUMNS: Final = tuple(
 """Columns of table runs that the catalogue has under their own names, besides those that it has anyway."""
 
 
+stores: Final = sa.Table(  # one row: the store whose files this catalogue names
+    "stores",
+    metadata,
+    sa.Column("store_id", PlainText, primary_key=True),
+)
+
 nodes: Final = sa.Table(
     "nodes",
     metadata,

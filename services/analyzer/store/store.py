@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import polars as pl
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ from sqlalchemy.engine import Connection
 
 from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
 from kernalyse.services.analyzer.store.column_cache import ColumnCache
-from kernalyse.services.analyzer.store.database import Database, catalogue_url
+from kernalyse.services.analyzer.store.database import CATALOGUE, Database, catalogue_url, store_id
 from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
 from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
 from kernalyse.services.analyzer.store.repositories import (
@@ -50,12 +51,12 @@ from kernalyse.services.analyzer.store.repositories import (
     update_record,
     write_cursor,
 )
-from kernalyse.services.analyzer.store.schema import ROW_TABLES, sample_batches
+from kernalyse.services.analyzer.store.schema import ROW_TABLES, sample_batches, stores
 from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.event_rows import Row, apply_event, initial_run, log_row, sample_row, table_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
 from kernalyse.services.analyzer.tables.traces import TRACE_NAMES, TRACE_TABLES
-from kernalyse.services.core.errors import RunNotFoundError, StoredRunDamagedError, StoreLockedError
+from kernalyse.services.core.errors import InvalidSettingError, RunNotFoundError, StoredRunDamagedError, StoreLockedError
 from kernalyse.services.core.model import (
     CeilingsMeasured,
     Configuration,
@@ -72,6 +73,9 @@ from kernalyse.services.core.model import (
 )
 
 PRIVATE_MODE = 0o700
+STORE_ID: Final = "store_id"
+"""File with the id that the catalogue has too."""
+
 READING_TRACE_MESSAGE: Final = "reading the trace"
 """Status message of a run that has ended and left traces on its node."""
 
@@ -100,6 +104,11 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
+        try:
+            self._check_identity(directory, is_elsewhere=bool(catalogue))
+        except BaseException:
+            self.close()
+            raise
         self._files = RunFiles(directory / "runs", self._database, "rows")
         self._trace_files = RunFiles(directory / "traces", self._database, "traces")  # of runs of nodes, read after they ended
         self.history_directory = directory / "history"  # metrics of all runs; can be computed anew
@@ -124,6 +133,32 @@ class Store:
         """Close the database and release the lock."""
         self._database.close()
         self._lock.release()
+
+    def _check_identity(self, directory: Path, *, is_elsewhere: bool) -> None:
+        """Check that the catalogue names the files of this directory: what it does not name is deleted.
+
+        Args:
+            is_elsewhere: the catalogue is not in the directory.
+
+        Raises:
+            InvalidSettingError: they are of different stores.
+        """
+        file = directory / STORE_ID
+        with self._database.writing() as connection:
+            known, written = store_id(connection), file.read_text().strip() if file.exists() else None
+            is_left_behind = written is None and is_elsewhere and (directory / CATALOGUE).exists()
+            if is_left_behind or written not in (None, known):
+                raise InvalidSettingError(
+                    f"catalogue of the store {directory}",
+                    found="one of another store" if known else "a new one, while the directory has files of runs",
+                    expected="the catalogue that names these files",
+                    remedy="Correct the setting catalogue or data_directory, or copy the catalogue with `kernalyse store migrate`.",
+                )
+            if known is None:
+                known = uuid4().hex
+                connection.execute(sa.insert(stores), {"store_id": known})
+        if known != written:
+            file.write_text(f"{known}\n")
 
     # ------------------------------------------------------------ writing
 

@@ -281,17 +281,23 @@ def migrate(place: StorePlace, catalogue: str) -> int:
         catalogue: postgresql://…, which must be empty.
 
     Raises:
+        NotFoundError: there is no catalogue in the directory.
         StoreLockedError: an analyzer has the store open.
         UnmetConditionError: there is something in the other one already.
         What Database raises.
     """
+    with _reading(place):
+        pass  # there is one
     lock = StoreLock(place.directory / LOCK)
     try:
         with closing(Database(place.url)):
             pass  # an older one is brought to this version
         other = catalogue_url(place.directory, catalogue)
         with _reading(place) as source, closing(Database(other)) as database, database.writing() as target:
-            return copy_catalogue(source, target)
+            count = copy_catalogue(source, target)
+        # Opened by mistake, it would know nothing of later runs.
+        (place.directory / CATALOGUE).rename(place.directory / f"{CATALOGUE}.migrated")
+        return count
     finally:
         lock.release()
 

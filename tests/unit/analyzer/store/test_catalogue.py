@@ -18,7 +18,7 @@ from kernalyse.services.analyzer.store.schema import metadata
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.store.upkeep import StorePlace, backup, migrate, stored_runs, verify
 from kernalyse.services.analyzer.tables.runs import LOG_LINES, MEASUREMENTS, SAMPLES
-from kernalyse.services.core.errors import InvalidSettingError, StoreLockedError, UnavailableError, UnmetConditionError
+from kernalyse.services.core.errors import InvalidSettingError, NotFoundError, StoreLockedError, UnavailableError, UnmetConditionError
 from kernalyse.services.core.model import LogLevel, LogLines, RunState, StateChanged
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
 from tests.postgresql import PostgresqlServer
@@ -176,8 +176,10 @@ def test_a_store_moves_from_sqlite_to_postgresql_and_its_backup_is_sqlite_again(
         lines = store.read(LOG_LINES, None).collect()
     catalogue = postgresql.new_database()
     assert migrate(StorePlace(directory), catalogue) > 0
-    with pytest.raises(UnmetConditionError, match="expected an empty catalogue"):
+    with pytest.raises(NotFoundError, match=r"no catalogue\.sqlite"):
         migrate(StorePlace(directory), catalogue)
+    with pytest.raises(UnmetConditionError, match="expected an empty catalogue"):
+        migrate(StorePlace(old_store(tmp_path / "another")), catalogue)
     place = StorePlace(directory, catalogue)
     with closing(Store(directory, catalogue)) as store:
         assert store.read(LOG_LINES, None).collect().equals(lines)
@@ -188,6 +190,48 @@ def test_a_store_moves_from_sqlite_to_postgresql_and_its_backup_is_sqlite_again(
     with closing(Store(tmp_path / "backup")) as copy:
         assert copy.read(LOG_LINES, None).collect().equals(lines)
         assert copy.read(MEASUREMENTS, None).collect().height == 1
+
+
+def test_files_of_runs_are_never_held_against_the_catalogue_of_another_store(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    """What a catalogue does not name is deleted at the start: a forgotten or a wrong setting must not come so far."""
+    directory, catalogue = old_store(tmp_path / "store"), postgresql.new_database()
+    with pytest.raises(InvalidSettingError, match="found a new one, while the directory has files of runs"):
+        Store(directory, catalogue)
+    with closing(Store(directory)) as store:
+        store.compact("run-1")
+    files = sorted((directory / "runs").rglob("*.parquet"))
+    assert files
+    migrate(StorePlace(directory), catalogue)
+    Store(directory, catalogue).close()
+    for wrong in ("", postgresql.new_database()):
+        with pytest.raises(InvalidSettingError, match="found a new one, while the directory has files of runs"):
+            Store(directory, wrong)
+    other = postgresql.new_database()
+    Store(tmp_path / "other", other).close()
+    with pytest.raises(InvalidSettingError, match="found one of another store"):
+        Store(directory, other)
+    assert sorted((directory / "runs").rglob("*.parquet")) == files
+    with closing(Store(directory, catalogue)) as store:
+        assert store.read(MEASUREMENTS, None).collect().height == 1
+
+
+def test_files_stay_when_the_server_goes_away_while_they_are_made_visible(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    """The server may have taken the row that names them."""
+    node = node_with_runs("run-1")
+    node.journal("run-1", StateChanged(RunState.SUCCEEDED))
+    with closing(Store(tmp_path, postgresql.new_database())) as store:
+        commit(store, node)
+        postgresql.stop()
+        try:
+            directory = store._files.reserve("run-1")
+            directory.mkdir()
+            with pytest.raises(UnavailableError), store._files.publishing("run-1", directory):
+                pass
+            assert directory.exists()
+        finally:
+            postgresql.start()
+        store.compact("run-1")
+        assert store.read(SAMPLES, None).collect().height == 10
 
 
 def test_two_runs_of_one_moment_keep_the_order_of_their_names(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Rows of live runs get a number of their own, runs the columns that lists show, and telemetry its counters of errors.
+"""The store gets an id, rows of live runs a number, runs the columns that lists show, and telemetry its counters of errors.
 
 Revision ID: 0002
 """
@@ -42,6 +42,7 @@ NUMBERS: Final = (
 def upgrade() -> None:
     """Change the tables, and fill the new columns from the runs."""
     connection = op.get_bind()
+    op.create_table("stores", sa.Column("store_id", sa.Text, primary_key=True))
     op.add_column("rows_telemetry", sa.Column("error_counts", sa.Text))
     for name in ROW_TABLES:
         _number_rows(connection, name)

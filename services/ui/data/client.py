@@ -90,11 +90,11 @@ class Session:
 
     def _renew_in(self, seconds: float) -> None:
         """By both clocks: set back, the host's alone would be late, and set forward, the token has ended for an analyzer beside it."""
-        self.renew_unix_s, self._renew_s = time.time() + seconds, time.monotonic() + seconds
+        self.renew_unix_s, self.renew_s = time.time() + seconds, time.monotonic() + seconds
 
     @property
     def is_renewal_due(self) -> bool:
-        return bool(self.short_token) and (time.time() >= self.renew_unix_s or time.monotonic() >= self._renew_s)
+        return bool(self.short_token) and (time.time() >= self.renew_unix_s or time.monotonic() >= self.renew_s)
 
     @property
     def is_valid(self) -> bool:
@@ -112,7 +112,7 @@ class Session:
             except grpc.RpcError as error:
                 self._is_revoked = error.code() is grpc.StatusCode.UNAUTHENTICATED
                 raise
-            self.short_token, self.renew_unix_s, self._renew_s = renewed.short_token, renewed.renew_unix_s, renewed._renew_s
+            self.short_token, self.renew_unix_s, self.renew_s = renewed.short_token, renewed.renew_unix_s, renewed.renew_s
         return (("authorization", f"Bearer {self.short_token}"),)
 
 

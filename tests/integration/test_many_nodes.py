@@ -152,6 +152,7 @@ async def two_stand_ins(private_directories: Path, tmp_path: Path) -> AsyncItera
             yield analyzer
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_stand_ins")
 async def test_traces_of_pytorch_become_the_ranks_of_one_run() -> None:
     done = await asyncio.to_thread(kernalyse, "profile", "--on", "all", "--no-upload", "--", "torchrun", "train.py")

@@ -84,7 +84,8 @@ def profile_on(client: AnalyzerClient, targets: Sequence[Target], built: Profile
     console.print(f"Starting on {', '.join(target.label for target in targets)}.", markup=False, highlight=False)
     runs: list[Run] = []
     try:
-        runs += (client.start_run(each, node_id=target.node_id) for each, target in zip(specs, targets, strict=True))
+        for each, target in zip(specs, targets, strict=True):
+            runs.append(client.start_run(each, node_id=target.node_id))
     except (KernalyseError, KeyboardInterrupt):
         for run in runs:
             client.cancel_run(run.run_id)

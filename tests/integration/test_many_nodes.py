@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,22 +28,28 @@ from tests.unit.nsys_export import kernel, write_export
 SHELL = ("--no-upload", "--", "sh", "-c")
 
 
-@pytest.fixture
-def two_nodes(private_directories: Path, tmp_path: Path) -> Iterator[None]:
+@contextmanager
+def running_nodes(directory: Path, **settings_of_second: Any) -> Iterator[None]:
     export = write_export(
-        tmp_path / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}], calls=[{"end": 500, "correlationId": 1}]
+        directory / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}], calls=[{"end": 500, "correlationId": 1}]
     )
-    nsys = write_recording_nsys(tmp_path, export)
+    nsys = str(write_recording_nsys(directory, export))
     for name in "ab":
-        (tmp_path / name).mkdir()
+        (directory / name).mkdir()
     with (
-        running_node(tmp_path / "a", node_name="gpu1", nsys_program=str(nsys)) as first,
-        running_node(tmp_path / "b", node_name="gpu2", nsys_program=str(nsys)) as second,
+        running_node(directory / "a", node_name="gpu1", nsys_program=nsys) as first,
+        running_node(directory / "b", node_name="gpu2", nsys_program=nsys, **settings_of_second) as second,
         running_analyzer(),
     ):
         for node, name in ((first, "a"), (second, "b")):
-            added = kernalyse("nodes", "add", node.endpoint.address, "--node-token-file", tmp_path / name / "token")
+            added = kernalyse("nodes", "add", node.endpoint.address, "--node-token-file", directory / name / "token")
             assert added.returncode == 0, added.stderr
+        yield
+
+
+@pytest.fixture
+def two_nodes(private_directories: Path, tmp_path: Path) -> Iterator[None]:
+    with running_nodes(tmp_path):
         yield
 
 
@@ -80,6 +88,17 @@ def test_a_node_that_fails_is_named_and_one_that_is_busy_is_waited_for(tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("private_directories")
+def test_nothing_starts_where_one_node_refuses_the_command(tmp_path: Path) -> None:
+    with running_nodes(tmp_path, allow_commands=False):
+        done = profiled_on("all", f"touch {tmp_path}/started")
+        assert done.returncode == 1
+        assert "Starting" not in done.stderr
+        assert kernalyse("runs").stdout.count("gpu") == 0
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_nodes")
 def test_control_c_cancels_the_run_of_every_node(tmp_path: Path) -> None:
     words = ["profile", "--collector", "nsys", "--on", "all", *SHELL, f"touch {tmp_path}/on{{node_rank}}; sleep 600"]
@@ -97,6 +116,7 @@ def test_control_c_cancels_the_run_of_every_node(tmp_path: Path) -> None:
     assert output.decode().count("cancelled") >= 2, output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_nodes")
 def test_what_cannot_be_on_several_nodes_is_said(tmp_path: Path) -> None:
     assert "options --on and --node or --detach" in kernalyse("profile", "--on", "all", "--node", "gpu1", "true").stderr
@@ -132,6 +152,7 @@ async def two_stand_ins(private_directories: Path, tmp_path: Path) -> AsyncItera
             yield analyzer
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_stand_ins")
 async def test_traces_of_pytorch_become_the_ranks_of_one_run() -> None:
     done = await asyncio.to_thread(kernalyse, "profile", "--on", "all", "--no-upload", "--", "torchrun", "train.py")

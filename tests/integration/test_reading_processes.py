@@ -395,6 +395,7 @@ def write_steps(path: Path, rank: int, ahead_us: int, drift_ratio: float) -> Pat
     return path
 
 
+@pytest.mark.slow
 async def test_ranks_of_machines_whose_clocks_differ_and_drift_give_the_same_waits(stub: Any, tmp_path: Path) -> None:
     waits = []
     for place, (ahead_us, drift_ratio) in {"true": (0, 0.0), "shifted": (3000, 0.0), "drifting": (-7000, 60e-6)}.items():

@@ -42,6 +42,9 @@ SHARES_PER_DEVICE: Final = 4
 
 COMMON_RATIO: Final = 0.05
 MIN_COMMON_COUNT: Final = 8
+LATE: Final = "late"
+"""Tag of a run whose configurations another one had measured by then."""
+
 MAX_ATTEMPT_COUNT: Final = 3
 POLL_S: Final = 0.2
 MAX_LOOKED_AT: Final = 1_000
@@ -261,6 +264,21 @@ def measured_of(rows: Sequence[tuple[Mapping[str, Any], Target, str]]) -> list[M
     return [Measured(row, target, run_id, first[row["configuration_index"]] == run_id) for row, target, run_id in ordered]
 
 
+def mark_late_runs(client: AnalyzerClient, measured: Sequence[Measured], common: Sequence[int]) -> list[str]:
+    """Tag the runs that measured configurations after others had, and return their ids.
+
+    Args:
+        measured: as `measured_of` returns them.
+        common: configurations that every device measures: a second measurement of these is no late one.
+    """
+    late = dict.fromkeys(one.run_id for one in measured if not one.counts and one.row["configuration_index"] not in common)
+    for run_id in late:
+        run = client.run(run_id)
+        if LATE not in run.tags:
+            client.annotate_run(run_id, (*run.tags, LATE), run.notes)
+    return list(late)
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """How much slower a device is than the mean of all, over the configurations that all have measured: a ratio with its 95 % interval."""
@@ -371,6 +389,8 @@ def measure_split(
     tables = [(client.table("measurements", [run_id]), target, run_id) for run_id, target in split.runs.items()]
     measured = measured_of([(row, target, run_id) for table, target, run_id in tables for row in table.iter_rows(named=True)])
     effects = device_effects(measured, plan.common)
+    if late := mark_late_runs(client, measured, plan.common):
+        split.notes.append(f"Came late, and do not count (tag {LATE}): {', '.join(late)}")
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
     if measured:
         make_console(stderr=writes_to_standard_output).print(split_table(measured, effects))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from kernalyse.services.cli.many_devices import Target
-from kernalyse.services.cli.split import device_effects, measured_of, plan_of, request_id_of, split_spec
-from kernalyse.services.core.model import Axis, KernelSelection, KernelSweep, RunSpec
+from kernalyse.services.cli.split import device_effects, mark_late_runs, measured_of, plan_of, request_id_of, split_spec
+from kernalyse.services.core.model import Axis, KernelSelection, KernelSweep, Run, RunSpec, RunState
 
 A, B, C = (Target(f"id-{name}", name) for name in "abc")
 SPEC = RunSpec(KernelSweep((KernelSelection("saxpy"),), (Axis("N", tuple(range(1, 101))),)))
@@ -41,6 +43,32 @@ def row(index: int, time_ns: int, median_ns: float = 1.0) -> dict[str, Any]:
 def test_the_earliest_counts_and_all_processes_of_its_run() -> None:
     found = measured_of([(row(0, 9), A, "late"), (row(0, 5), B, "early"), (row(0, 6), B, "early"), (row(1, 7), A, "late")])
     assert [(one.row["measured_unix_ns"], one.counts) for one in found] == [(5, True), (6, True), (9, False), (7, True)]
+
+
+class StandInClient:
+    """Knows two runs, and what was written to them."""
+
+    def __init__(self) -> None:
+        made = datetime(2026, 1, 1, tzinfo=UTC)
+        self.runs = {name: Run(name, "n", SPEC, RunState.SUCCEEDED, made, tags=("nightly",), notes="text") for name in ("early", "late")}
+
+    def run(self, run_id: str) -> Run:
+        return self.runs[run_id]
+
+    def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
+        self.runs[run_id] = replace(self.runs[run_id], tags=tags, notes=notes)
+        return self.runs[run_id]
+
+
+def test_a_run_that_came_late_is_tagged_in_the_store_and_keeps_what_it_had() -> None:
+    client: Any = StandInClient()
+    common = [(row(7, 1), A, "early"), (row(7, 2), B, "late")]  # every device measures it
+    assert mark_late_runs(client, measured_of(common), common=[7]) == []
+    late = measured_of([*common, (row(0, 9), B, "late"), (row(0, 5), A, "early")])
+    for _ in range(2):
+        assert mark_late_runs(client, late, common=[7]) == ["late"]
+        assert (client.run("late").tags, client.run("late").notes) == (("nightly", "late"), "text")
+        assert client.run("early").tags == ("nightly",)
 
 
 def test_intervals_of_devices_hold_what_was_planted() -> None:

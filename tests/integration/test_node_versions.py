@@ -65,7 +65,7 @@ async def test_a_node_of_another_minor_version_is_told_everywhere(stub: Any, nod
     listed = await asyncio.to_thread(kernalyse, "nodes", "list", "--json", *options(analyzer))
     assert json.loads(listed.stdout)[0]["problem"].startswith(note)
     checked = await asyncio.to_thread(kernalyse, "doctor", "--fleet", *options(analyzer))
-    assert (checked.returncode, note in checked.stdout) == (0, True)
+    assert (checked.returncode, note in checked.stdout) == (0, True), checked.stdout
     client = AnalyzerClient(analyzer.endpoint, lambda: None)
     client.start()
     try:

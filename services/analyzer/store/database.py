@@ -50,8 +50,9 @@ class Database:
     """
 
     def __init__(self, url: URL) -> None:
-        self._subject = f"catalogue {url.render_as_string()}"
-        self._writer, self._reader = _sqlite_engines(url) if url.get_backend_name() == "sqlite" else _postgresql_engines(url, self._subject)
+        is_sqlite = url.get_backend_name() == "sqlite"
+        self._subject = f"store {Path(url.database or '').parent}" if is_sqlite else f"catalogue {url.render_as_string()}"
+        self._writer, self._reader = _sqlite_engines(url) if is_sqlite else _postgresql_engines(url, self._subject)
         self._write_lock = threading.Lock()
         try:
             with self.writing() as connection:

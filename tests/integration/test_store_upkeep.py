@@ -128,14 +128,14 @@ def test_a_run_that_is_deleted_while_it_is_copied_is_in_no_part_of_the_backup(
 ) -> None:
     imported(tmp_path, "first")
     gone = imported(tmp_path, "second")
-    copyfile = shutil.copyfile
+    copy_file = upkeep._copy_file
 
-    def copy(source: str, target: Path) -> object:
-        if gone in str(source):
+    def copy(source: str, target: str) -> int:
+        if gone in source:
             raise FileNotFoundError(source)
-        return copyfile(source, target)
+        return copy_file(source, target)
 
-    monkeypatch.setattr(shutil, "copyfile", copy)
+    monkeypatch.setattr(upkeep, "_copy_file", copy)
     upkeep.backup(StorePlace(store), tmp_path / "backup", "1")
     assert titles(tmp_path / "backup") == ["first.json"]
     with sqlite3.connect(tmp_path / "backup" / "catalogue.sqlite") as connection:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -237,19 +238,30 @@ def backup(place: StorePlace, target: Path, version: str, progress: Progress = l
 
 
 def _copy_files(source: Path, target: Path) -> int | None:
-    """Copy the files of a run without results that can be computed anew, and return their bytes; None: the directory is gone."""
+    """Copy the files of a run without results that can be computed anew, and return their bytes; None: the directory is gone.
+
+    By system calls: what shutil looks at besides takes half of the time of files as small as these.
+    """
     size_bytes = 0
     try:
         target.mkdir()
         with os.scandir(source) as entries:
             for entry in entries:
                 if entry.name != CACHED_RESULTS:
-                    shutil.copyfile(entry.path, target / entry.name)
-                    size_bytes += entry.stat().st_size
+                    size_bytes += _copy_file(entry.path, f"{target}/{entry.name}")
     except FileNotFoundError:
         shutil.rmtree(target, ignore_errors=True)
         return None
     return size_bytes
+
+
+def _copy_file(source: str, target: str) -> int:
+    with FileIO(source) as read, FileIO(target, "x") as written:
+        size_bytes = os.fstat(read.fileno()).st_size
+        offset = 0
+        while offset < size_bytes and (sent := os.sendfile(written.fileno(), read.fileno(), offset, size_bytes - offset)):
+            offset += sent
+    return offset
 
 
 def copy_catalogue(source: Connection, target: Connection) -> int:

@@ -39,6 +39,7 @@ def bench(
     no_verify: options.NoVerifyOption = False,
     wait_idle: options.WaitIdleOption = False,
     refuse_busy: options.RefuseBusyOption = False,
+    clocks: options.ClocksOption = options.ClocksChoice.AS_IS,
     counters: options.MeasureCountersOption = False,
     shuffle: options.ShuffleOption = True,
     strategy: options.StrategyOption = options.StrategyChoice.ALL,
@@ -71,6 +72,7 @@ def bench(
     from kernalyse.services.core.model import (
         BackendName,
         CacheMode,
+        ClockMode,
         InputDistribution,
         RunSpec,
         SearchStrategy,
@@ -122,6 +124,7 @@ def bench(
             with_counters=counters,
             is_confirmed=confirm,
         ),
+        clock_mode=ClockMode[clocks.name],
     )
     console = make_console(stderr=True)
     built = build_sweep(request)

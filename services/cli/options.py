@@ -189,6 +189,14 @@ class InputChoice(StrEnum):
     ZEROS = "zeros"
 
 
+class ClocksChoice(StrEnum):
+    """What becomes of the device's clocks."""
+
+    BASE = "base"
+    MAX = "max"
+    AS_IS = "asis"
+
+
 class StrategyChoice(StrEnum):
     """Ways through the configurations of a sweep."""
 
@@ -300,6 +308,10 @@ SeedOption = Annotated[
 NoVerifyOption = Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.", rich_help_panel=METHOD)]
 WaitIdleOption = Annotated[bool, typer.Option("--wait-idle", help="Wait until no other program uses the device.", rich_help_panel=METHOD)]
 RefuseBusyOption = Annotated[bool, typer.Option("--refuse-busy", help="Fail when another program uses the device.", rich_help_panel=METHOD)]
+ClocksOption = Annotated[
+    ClocksChoice,
+    typer.Option("--clocks", help="Lock the device's clocks meanwhile: SM at its base, or at its highest.", rich_help_panel=METHOD),
+]
 MeasureCountersOption = Annotated[
     bool, typer.Option("--counters", help="Once more under ncu, for hardware counters.", rich_help_panel=METHOD)
 ]

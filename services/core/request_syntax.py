@@ -16,6 +16,7 @@ from kernalyse.services.core.model import (
     BackendName,
     BusyPolicy,
     CacheMode,
+    ClockMode,
     Dim3,
     InputDistribution,
     KernelSelection,
@@ -385,6 +386,7 @@ class SweepOptions:
     device_id: str | None = None
     measuring: MeasuringArguments = field(default_factory=MeasuringArguments)
     search: SearchOptions = field(default_factory=SearchOptions)
+    clock_mode: ClockMode = ClockMode.AS_IS
 
     def parsed_arguments(self) -> tuple[ArgumentDefinition, ...]:
         """Return the scalar arguments.
@@ -431,4 +433,5 @@ class SweepOptions:
             pairing=self.search.pairing(),
             with_counters=self.search.with_counters,
             skip_confirmation=not self.search.is_confirmed,
+            clock_mode=self.clock_mode,
         )

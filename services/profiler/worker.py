@@ -71,6 +71,7 @@ class WorkerArguments:
     nsys_program: str | None
     command_grace_s: float
     otel_endpoint: str  # empty: no traces
+    clock_lock_file: Path | None
     environment: Mapping[str, str]  # of the service, before this process has added its own
 
 
@@ -167,6 +168,7 @@ def _carry_out(spec: RunSpec, order: WorkerArguments, sink: EventSink) -> None:
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkerArguments, sink: EventSink) -> None:
     from kernalyse.services.core.reruns import SPEC_ARTIFACT, bundle_artifact_name
     from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+    from kernalyse.services.profiler.processes.clock_locks import lock_clocks
     from kernalyse.services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
     from kernalyse.services.profiler.workloads.counters import (
         CounterFiles,
@@ -190,6 +192,9 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkerArguments, sink: Even
             sink.write(store_artifact(order.directory, bundle_artifact_name(headers.digest), headers.data))
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id, order.cache_directory)
+    clocks = lock_clocks(sweep.clock_mode, session.device, order.clock_lock_file)
+    if clocks.problem and process_index == 0:
+        sink.write(LogLines(LogLevel.WARNING, "worker", (f"Clocks are not locked: {clocks.problem}.",)))
     sources = load_sources()
     # The first process reports the ceilings for all of them, and its configurations are the ones counted.
     are_complete = process_index > 0 or report_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
@@ -197,7 +202,9 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkerArguments, sink: Even
     if counting is not None:
         counting = try_counting(counting, sweep, order.directory, sink)
     measured = MeasurementRecorder(sink)
-    counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.directory, process_index, counts.read()))
+    counts.write(
+        run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.directory, process_index, counts.read(), clocks.description)
+    )
     if not are_complete:
         report_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
     if counting is not None:
@@ -349,6 +356,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parser.add_argument("--otel-endpoint", default="", help="URL of the collector of traces; none if not given")
+    parser.add_argument("--clock-lock-file", type=Path, help="exists while clocks are locked; without it none are")
     parsed = parser.parse_args(arguments)
     return WorkerArguments(
         spec_file=parsed.spec,
@@ -362,6 +370,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
         nsys_program=parsed.nsys_program,
         command_grace_s=parsed.command_grace_s,
         otel_endpoint=parsed.otel_endpoint,
+        clock_lock_file=parsed.clock_lock_file,
         environment=dict(os.environ),
     )
 

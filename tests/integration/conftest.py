@@ -5,6 +5,8 @@ Loaded on a node with a GPU too, for the tests of its backends: there is no pola
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.command import kernalyse
+from tests.integration import stand_in_nvml
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
 from tests.integration.profiler_stand_in import ProfilerStandIn
 from tests.private_directory import know_ceilings, private_directory
@@ -34,6 +37,18 @@ def analyzer_that_runs(private_directories: Path) -> Iterator[None]:
 
     with running_analyzer():
         yield
+
+
+@pytest.fixture
+def nvml_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the calls that change clocks; all processes started from here on have the stand-in as pynvml."""
+    (tmp_path / "modules").mkdir()
+    shutil.copy2(Path(stand_in_nvml.__file__), tmp_path / "modules" / "pynvml.py")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path / "modules"), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep))
+    file = tmp_path / "nvml_calls"
+    file.touch()
+    monkeypatch.setenv("NVML_STAND_IN_FILE", str(file))
+    return file
 
 
 @pytest.fixture(scope="module")

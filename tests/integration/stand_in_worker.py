@@ -13,9 +13,13 @@ from pathlib import Path
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.model import (
     ArtifactStored,
+    BackendName,
     Configuration,
     DataType,
+    Device,
+    DeviceKind,
     Dim3,
+    KernelSweep,
     Progress,
     RunError,
     RunSpec,
@@ -23,9 +27,11 @@ from kernalyse.services.core.model import (
     SampleBatch,
     StateChanged,
 )
+from kernalyse.services.profiler.processes.clock_locks import lock_clocks
 from kernalyse.services.profiler.processes.event_pipe import EventWriter
 
 SAMPLE_COUNT = 500
+DEVICE = Device("cuda:0", "a stand-in", DeviceKind.GPU, (BackendName.PYCUDA,), uuid="GPU-stand-in")  # whose clocks it locks when asked to
 
 
 class StandIn:
@@ -109,8 +115,12 @@ def main() -> None:
     parser.add_argument("--spec", type=Path)
     parser.add_argument("--events-fd", type=int)
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--clock-lock-file", type=Path)
     arguments = parser.parse_args()
-    title, _, argument = protobuf.decode_bytes(arguments.spec.read_bytes(), RunSpec).title.partition(":")
+    spec = protobuf.decode_bytes(arguments.spec.read_bytes(), RunSpec)
+    title, _, argument = spec.title.partition(":")
+    if isinstance(spec.work, KernelSweep):
+        lock_clocks(spec.work.clock_mode, DEVICE, arguments.clock_lock_file)
     stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.directory, argument)
     stand_in.begin()
     behaviour: Callable[[], None] = getattr(stand_in, title)

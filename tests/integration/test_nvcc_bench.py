@@ -32,6 +32,19 @@ def node(analyzer_that_runs: None, services: ServiceProcesses, monkeypatch: pyte
     assert added.returncode == 0, added.stderr
 
 
+@pytest.mark.slow
+def test_clocks_are_locked_while_it_measures_and_reset_after_it(nvml_calls: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    request.getfixturevalue("node")  # started with the stand-in for NVML
+    file = tmp_path / "results.json"
+    quick = ("--max-time", "0.2", "--samples", "50", "--backend", "nvcc", "--json", file)
+    done = kernalyse("bench", "saxpy", "-p", "N=1024", "--clocks", "max", "--processes", "2", *quick)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(file.read_text())["measurements"]
+    assert [row["clocks"] for row in rows] == ["SM locked to 1980 MHz, memory locked to 2619 MHz"] * 2
+    locked, reset = ["SM 1980 GPU-stand-in", "memory 2619 GPU-stand-in"], ["memory reset GPU-stand-in", "SM reset GPU-stand-in"]
+    assert nvml_calls.read_text().splitlines() == [*locked, *locked, *reset]
+
+
 def test_the_driver_tells_the_device() -> None:
     (device,) = CudaDriver("a test", str(stand_in_driver() / "libcuda.so.1")).devices(BackendName.NVCC)
     assert (device.device_id, device.name, device.backends) == ("cuda:0", "a stand-in", (BackendName.NVCC,))

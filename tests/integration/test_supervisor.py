@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,13 @@ class Supervised:
     """A supervisor, and the pipes to it."""
 
     def __init__(
-        self, code: str, *arguments: str, program: str = sys.executable, time_limit_s: float = 30.0, memory_limit_bytes: int = 2**30
+        self,
+        code: str,
+        *arguments: str,
+        program: str = sys.executable,
+        time_limit_s: float = 30.0,
+        memory_limit_bytes: int = 2**30,
+        last_command: Sequence[str] = (),
     ) -> None:
         status_fd, supervisor_status_fd = os.pipe()
         supervisor_control_fd, self.control_fd = os.pipe()
@@ -54,7 +60,7 @@ class Supervised:
             [
                 *(sys.executable, "-I", "-S", supervisor.__file__),
                 *(str(supervisor_status_fd), str(supervisor_control_fd), str(worker_fd)),
-                *(str(time_limit_s), str(memory_limit_bytes), str(GRACE_S)),
+                *(str(time_limit_s), str(memory_limit_bytes), str(GRACE_S), json.dumps(last_command)),
                 *(program, "-c", code, *arguments),
             ],
             pass_fds=given,
@@ -197,6 +203,13 @@ def test_nothing_is_left_when_the_service_is_gone(supervised: Any, tmp_path: Pat
     assert time.monotonic() - began < GRACE_S + SLACK_S
     assert not is_alive(worker_id)
     assert not is_alive(daemon_id)
+
+
+def test_the_last_command_runs_when_nothing_of_the_run_is_left(supervised: Any, tmp_path: Path) -> None:
+    looks = f"import os; print(os.path.exists('/proc/' + open({str(tmp_path / 'id')!r}).read()), flush=True)"
+    started = supervised(DAEMON, str(tmp_path / "id"), last_command=(sys.executable, "-c", looks))
+    assert started.line() == "False"
+    assert (started.status()["cause"], started.process.returncode) == ("exited", 0)
 
 
 def test_the_worker_dies_with_a_killed_supervisor(supervised: Any) -> None:

@@ -37,6 +37,7 @@ def kernel_sweep(
     is_paired: bool = False,
     with_counters: bool = False,
     order_seed: int | None = None,
+    clocks: Literal["as_is", "base", "max"] = "as_is",
 ) -> run_pb2.RunSpec:
     """Return a run of every kernel over the cartesian product of its parameters.
 
@@ -58,6 +59,7 @@ def kernel_sweep(
         is_paired: two kernels in alternating blocks, with a verdict.
         with_counters: once more under Nsight Compute.
         order_seed: shuffles the order of measuring; None: as listed.
+        clocks: to what the device's clocks are locked meanwhile, where the node may.
 
     Raises:
         RequestError: an argument cannot be used.
@@ -83,6 +85,7 @@ def kernel_sweep(
         process_count=process_count,
         pairing=run_pb2.Pairing() if is_paired else None,
         with_counters=with_counters,
+        clock_mode=choice("clocks", clocks, run_pb2.ClockMode, "CLOCK_MODE"),
     )
     return run_pb2.RunSpec(kernel_sweep=sweep)
 

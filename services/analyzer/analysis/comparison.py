@@ -56,6 +56,7 @@ CIRCUMSTANCES: Final = {
     "backend": Difference.METHOD,
     "timing_method": Difference.METHOD,
     "is_blocked": Difference.METHOD,
+    "clocks": Difference.METHOD,
     "cache_mode": Difference.CACHE,
     "input_distribution": Difference.INPUTS,
     "seed": Difference.INPUTS,
@@ -174,6 +175,7 @@ def _candidates(run: ComparisonOperand) -> pl.DataFrame:
         run.measurements.sort("configuration_index")
         .with_columns(
             pl.col("parameters", "macros").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(", "),
+            clocks=pl.col("clocks").str.split(":").list.first(),  # after it: why they are as they are
             form=pl.col("variant").fill_null("").str.split(" ").list.filter(~pl.element().str.contains(REPEATED)).list.join(" "),
             device_name=pl.col("device_id").replace_strict(names, default=None, return_dtype=pl.String),
             node_id=pl.when(has_no_uuid).then(pl.lit(run.node_id or None, dtype=pl.String)),

@@ -290,6 +290,7 @@ MEASUREMENTS: Final = _table(
     Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
     LAYER_PATH,
     Column("device_memory_bytes", COUNT, "Device memory of the buffers that a launch uses, or a model's complete pass; null: not known."),
+    Column("clocks", TEXT, "What the run made of the device's clocks: to what it locked them, or as it is, and why; null: not known."),
     DISTURBANCE,
 )
 

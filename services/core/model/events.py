@@ -205,6 +205,7 @@ class Measurement:
     host_busy_ratio: float | None = None  # of the host's cores, by other programs meanwhile; CPU devices only
     recheck: Verification | None = None  # with fresh inputs, after timing
     device_memory_bytes: int | None = None  # of the buffers of a launch, or of an ML model's entire pass; None: not known
+    clocks: str | None = None  # "SM locked to 1980 MHz, memory as it is", "as it is: no permission to lock clocks"; None: not known
 
     @property
     def disturbances(self) -> tuple[str, ...]:

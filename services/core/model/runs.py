@@ -79,6 +79,14 @@ class BusyPolicy(StrEnum):
     REFUSE = "REFUSE"
 
 
+class ClockMode(StrEnum):
+    """What a sweep makes of the clocks of its device."""
+
+    AS_IS = "AS_IS"
+    BASE = "BASE"  # SM clock at its base, which the device holds under any load
+    MAX = "MAX"  # SM clock at its highest, as far as power and temperature let it
+
+
 class SearchStrategy(StrEnum):
     """Which configurations of a sweep are measured."""
 
@@ -164,6 +172,7 @@ class KernelSweep:
     failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here, and counted as failed
     skip_confirmation: bool = False  # else the best of each problem is compared with its runner-up in alternating blocks
     earlier_budget_ns: int | None = None  # of earlier runs of the search; None: there was none, or it had no budget
+    clock_mode: ClockMode = ClockMode.AS_IS  # where the driver permits no lock, the run goes on and says so
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ the tree is gone.
 
 It ends the tree (TERM to all, grace, KILL to all) when the worker has exited, when a limit is reached, when the service
 asks for it with a line `end CAUSE` on the control pipe, and when that pipe closes, because then the service is dead. With
-`end CAUSE SECONDS` the worker alone gets TERM, and these seconds to end by itself what it has started. What happened the
-supervisor says in one line of JSON on the status pipe.
+`end CAUSE SECONDS` the worker alone gets TERM, and these seconds to end by itself what it has started. After the tree's end it
+runs the last command, if there is one. What happened the supervisor says in one line of JSON on the status pipe.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ POLL_INTERVAL_S: Final = 0.25
 KILL_INTERVAL_S: Final = 0.01
 """Between rounds of KILL: a process that forks while it is being killed is caught by the next round."""
 
+LAST_COMMAND_LIMIT_S: Final = 30.0
+"""For what undoes the run's settings of a device. Shorter ends it on a loaded host, longer holds the device's queue when a driver hangs."""
+
 EXEC_FAILED_EXIT_CODE: Final = 127
 
 EXITED: Final = "exited"
@@ -53,10 +56,21 @@ class Supervisor:
         time_limit_s: wall clock, seconds.
         memory_limit_bytes: resident bytes of all processes of the tree together.
         grace_s: seconds between TERM and KILL.
+        last_command: program and arguments, run when nothing is left of the run, however it has ended. Empty: none.
     """
 
-    def __init__(self, command: list[str], *, control_fd: int, time_limit_s: float, memory_limit_bytes: int, grace_s: float) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        control_fd: int,
+        time_limit_s: float,
+        memory_limit_bytes: int,
+        grace_s: float,
+        last_command: list[str],
+    ) -> None:
         self._command = command
+        self._last_command = last_command
         self._control_fd = control_fd
         self._deadline = time.monotonic() + time_limit_s
         self._memory_limit_bytes = memory_limit_bytes
@@ -83,6 +97,7 @@ class Supervisor:
             self._await_worker()
         finally:  # whatever goes wrong here, nothing is left to run for ever
             self._end_tree()
+            self._run_last_command()
         return self._status(cause)
 
     def _start_worker(self, worker_fds: list[int]) -> int:
@@ -165,6 +180,15 @@ class Supervisor:
     def _end_tree(self) -> None:
         _signal_all(signal.SIGTERM)
         kill_time = time.monotonic() + self._grace_s
+        self._await_children(kill_time)
+
+    def _run_last_command(self) -> None:
+        if self._last_command:
+            os.posix_spawn(self._last_command[0], self._last_command, os.environ)
+            self._await_children(time.monotonic() + LAST_COMMAND_LIMIT_S)
+
+    def _await_children(self, kill_time: float) -> None:
+        """Wait until no child is left, and from `kill_time` on kill them."""
         while self._reap() and (left_s := kill_time - time.monotonic()) > 0:
             select.select([self._wakeup_fd], [], [], min(left_s, POLL_INTERVAL_S))
             _drain(self._wakeup_fd)
@@ -274,16 +298,20 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S COMMAND…; WORKER_FDS: joined by commas, or empty."""
+    """Run STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S LAST_COMMAND COMMAND….
+
+    WORKER_FDS: joined by commas, or empty; LAST_COMMAND: list of JSON.
+    """
     status_fd, control_fd = int(arguments[0]), int(arguments[1])
     for fd in (status_fd, control_fd):
         os.set_inheritable(fd, False)
     supervisor = Supervisor(
-        arguments[6:],
+        arguments[7:],
         control_fd=control_fd,
         time_limit_s=float(arguments[3]),
         memory_limit_bytes=int(arguments[4]),
         grace_s=float(arguments[5]),
+        last_command=json.loads(arguments[6]),
     )
     status = supervisor.run([int(fd) for fd in arguments[2].split(",") if fd])
     with contextlib.suppress(BrokenPipeError):  # the service is gone, so there is nobody to report to

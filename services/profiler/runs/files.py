@@ -29,6 +29,8 @@ from kernalyse.services.core.model import RunSpec
 # A run's files: its spec for the worker, its working directory, and its artifacts.
 
 _LOCK_INTERVAL_S: Final = 0.05
+CLOCK_LOCK_NAME: Final = "clock_lock"
+"""File in the directory of a run that has locked the clocks of its device, as long as they are."""
 
 
 class RunDirectory:
@@ -40,6 +42,7 @@ class RunDirectory:
         self.spec_file = self._directory / "spec.pb"
         self.working_directory = self._directory / "work"
         self.temporary_directory = self.working_directory / "tmp"
+        self.clock_lock_file = self._directory / CLOCK_LOCK_NAME
         self._artifacts = self.working_directory / "artifacts"
 
     def prepare(self, spec: RunSpec, bundles: dict[str, Path]) -> None:

@@ -73,12 +73,21 @@ class RunProcess:
         command: the worker's, without the descriptor of its event pipe.
         record: journals events; one that raises a KernalyseError ends the run.
         activity: what the run is doing, for messages.
+        last_command: run by the supervisor when no other process of the run is left. Empty: none.
     """
 
     def __init__(
-        self, command: Sequence[str], directory: Path, limits: ProcessLimits, *, record: Record, activity: Callable[[], str]
+        self,
+        command: Sequence[str],
+        directory: Path,
+        limits: ProcessLimits,
+        *,
+        record: Record,
+        activity: Callable[[], str],
+        last_command: Sequence[str] = (),
     ) -> None:
         self._command = command
+        self._last_command = last_command
         self._directory = directory
         self._limits = limits
         self._record = record
@@ -108,6 +117,7 @@ class RunProcess:
                 *(sys.executable, "-I", "-S", supervisor.__file__),
                 *(str(supervisor_status_fd), str(supervisor_control_fd), str(worker_events_fd)),
                 *(str(self._limits.time_limit_s), str(self._limits.memory_limit_bytes), str(self._limits.grace_s)),
+                json.dumps(self._last_command),
                 *(*self._command, "--events-fd", str(worker_events_fd)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

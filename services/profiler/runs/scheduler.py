@@ -28,7 +28,9 @@ from kernalyse.services.core.errors import (
 )
 from kernalyse.services.core.logs import logging_about
 from kernalyse.services.core.model import (
+    ClockMode,
     CommandProfile,
+    KernelSweep,
     LogLevel,
     LogLines,
     Node,
@@ -43,10 +45,11 @@ from kernalyse.services.core.rpc import run_error
 from kernalyse.services.core.tracing import span
 from kernalyse.services.profiler.journal.database import RunsPage
 from kernalyse.services.profiler.journal.journal import Journal
+from kernalyse.services.profiler.processes import clock_locks
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
 from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.services.profiler.runs.admission import Admission, Placement
-from kernalyse.services.profiler.runs.files import RunDirectory
+from kernalyse.services.profiler.runs.files import CLOCK_LOCK_NAME, RunDirectory
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
 from kernalyse.trace_context import current_traceparent, trace_environment
 from kernalyse.v1 import run_pb2
@@ -272,6 +275,8 @@ class Runs:
             if not await self.directory(run_id).wait_for_processes(self._settings.grace_s + 5.0):
                 logger.warning("Processes of run %s, which was lost, are still there.", run_id)
             self.directory(run_id).keep_artifacts_only()
+        for file in self._settings.directory.glob(f"*/{CLOCK_LOCK_NAME}"):
+            await self._reset_clocks(self.directory(file.parent.name))
         self._is_open = True
         for queue in self._device_queues.values():
             self._feed(queue)
@@ -353,8 +358,13 @@ class Runs:
         notice = withheld_notice(placement.spec, os.environ)
         if notice is not None:
             await self._record(active, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
+        clock_lock_file = directory.clock_lock_file if _locks_clocks(placement.spec) else None
         process = active.process = RunProcess(
-            (*self._settings.worker_command, "--spec", str(directory.spec_file), "--directory", str(directory.working_directory)),
+            (
+                *self._settings.worker_command,
+                *("--spec", str(directory.spec_file), "--directory", str(directory.working_directory)),
+                *(() if clock_lock_file is None else ("--clock-lock-file", str(clock_lock_file))),
+            ),
             directory.working_directory,
             ProcessLimits(
                 time_limit_s=placement.limits.run_time_limit_ns / 1e9,
@@ -365,13 +375,21 @@ class Runs:
             ),
             record=lambda events: self._record(active, events),
             activity=lambda: active.run.activity,
+            last_command=() if clock_lock_file is None else clock_locks.reset_command(clock_lock_file),
         )
         lock_file = directory.lock()
         try:
             return await process.run(self._environment(placement.spec, directory), lock_file)
         finally:
             os.close(lock_file)
+            await self._reset_clocks(directory)
             await asyncio.to_thread(directory.keep_artifacts_only)
+
+    async def _reset_clocks(self, directory: RunDirectory) -> None:
+        """Undo a lock of clocks that the run has left: its supervisor was killed, or the driver has refused it."""
+        problem = await clock_locks.reset_clocks(directory.clock_lock_file)
+        if problem:
+            logger.warning("%s", problem)
 
     def _environment(self, spec: RunSpec, directory: RunDirectory) -> dict[str, str]:
         """Return a worker's environment, with the silence limit, so that the worker ends its own children in time."""
@@ -429,6 +447,10 @@ class Runs:
 
     def _unjournaled_runs(self) -> tuple[Run, ...]:
         return tuple(active.unjournaled for active in self._active.values() if active.unjournaled is not None)
+
+
+def _locks_clocks(spec: RunSpec) -> bool:
+    return isinstance(spec.work, KernelSweep) and spec.work.clock_mode is not ClockMode.AS_IS
 
 
 def _same_body(request_id: str, known: tuple[Run, str], body_digest: str) -> str:

@@ -32,6 +32,7 @@ MEASURED_FACTS: Final[Mapping[str, str]] = {
     "compiler_options": "Compiler options",
     "cache_mode": "Cache",
     "timing_method": "Timing",
+    "clocks": "Clocks",
     "input_distribution": "Inputs",
     "seed": "Seed",
 }

@@ -60,6 +60,13 @@ class BusyPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BUSY_POLICY_WAIT: _ClassVar[BusyPolicy]
     BUSY_POLICY_REFUSE: _ClassVar[BusyPolicy]
 
+class ClockMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLOCK_MODE_UNSPECIFIED: _ClassVar[ClockMode]
+    CLOCK_MODE_AS_IS: _ClassVar[ClockMode]
+    CLOCK_MODE_BASE: _ClassVar[ClockMode]
+    CLOCK_MODE_MAX: _ClassVar[ClockMode]
+
 class SearchStrategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SEARCH_STRATEGY_UNSPECIFIED: _ClassVar[SearchStrategy]
@@ -132,6 +139,10 @@ BUSY_POLICY_UNSPECIFIED: BusyPolicy
 BUSY_POLICY_RECORD: BusyPolicy
 BUSY_POLICY_WAIT: BusyPolicy
 BUSY_POLICY_REFUSE: BusyPolicy
+CLOCK_MODE_UNSPECIFIED: ClockMode
+CLOCK_MODE_AS_IS: ClockMode
+CLOCK_MODE_BASE: ClockMode
+CLOCK_MODE_MAX: ClockMode
 SEARCH_STRATEGY_UNSPECIFIED: SearchStrategy
 SEARCH_STRATEGY_ALL: SearchStrategy
 SEARCH_STRATEGY_RANDOM: SearchStrategy
@@ -224,7 +235,7 @@ class Rival(_message.Message):
     def __init__(self, configuration_index: _Optional[int] = ..., duration_median_ns: _Optional[float] = ...) -> None: ...
 
 class KernelSweep(_message.Message):
-    __slots__ = ("kernels", "axes", "ties", "where", "arguments", "blocks", "backend", "device_id", "measuring", "macro_axes", "compiler_options", "order_seed", "strategy", "budget_ns", "process_count", "pairing", "with_counters", "done_configuration_indexes", "rivals", "failed_configuration_indexes", "skip_confirmation", "earlier_budget_ns")
+    __slots__ = ("kernels", "axes", "ties", "where", "arguments", "blocks", "backend", "device_id", "measuring", "macro_axes", "compiler_options", "order_seed", "strategy", "budget_ns", "process_count", "pairing", "with_counters", "done_configuration_indexes", "rivals", "failed_configuration_indexes", "skip_confirmation", "earlier_budget_ns", "clock_mode")
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     AXES_FIELD_NUMBER: _ClassVar[int]
     TIES_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +258,7 @@ class KernelSweep(_message.Message):
     FAILED_CONFIGURATION_INDEXES_FIELD_NUMBER: _ClassVar[int]
     SKIP_CONFIRMATION_FIELD_NUMBER: _ClassVar[int]
     EARLIER_BUDGET_NS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MODE_FIELD_NUMBER: _ClassVar[int]
     kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelSelection]
     axes: _containers.RepeatedCompositeFieldContainer[Axis]
     ties: _containers.RepeatedCompositeFieldContainer[Tie]
@@ -269,7 +281,8 @@ class KernelSweep(_message.Message):
     failed_configuration_indexes: _containers.RepeatedScalarFieldContainer[int]
     skip_confirmation: bool
     earlier_budget_ns: int
-    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelSelection, _Mapping]]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., where: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[_kernel_pb2.ArgumentDefinition, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[_device_pb2.Dim3, _Mapping]]] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., macro_axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiler_options: _Optional[_Iterable[str]] = ..., order_seed: _Optional[int] = ..., strategy: _Optional[_Union[SearchStrategy, str]] = ..., budget_ns: _Optional[int] = ..., process_count: _Optional[int] = ..., pairing: _Optional[_Union[Pairing, _Mapping]] = ..., with_counters: _Optional[bool] = ..., done_configuration_indexes: _Optional[_Iterable[int]] = ..., rivals: _Optional[_Iterable[_Union[Rival, _Mapping]]] = ..., failed_configuration_indexes: _Optional[_Iterable[int]] = ..., skip_confirmation: _Optional[bool] = ..., earlier_budget_ns: _Optional[int] = ...) -> None: ...
+    clock_mode: ClockMode
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelSelection, _Mapping]]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., where: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[_kernel_pb2.ArgumentDefinition, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[_device_pb2.Dim3, _Mapping]]] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., macro_axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiler_options: _Optional[_Iterable[str]] = ..., order_seed: _Optional[int] = ..., strategy: _Optional[_Union[SearchStrategy, str]] = ..., budget_ns: _Optional[int] = ..., process_count: _Optional[int] = ..., pairing: _Optional[_Union[Pairing, _Mapping]] = ..., with_counters: _Optional[bool] = ..., done_configuration_indexes: _Optional[_Iterable[int]] = ..., rivals: _Optional[_Iterable[_Union[Rival, _Mapping]]] = ..., failed_configuration_indexes: _Optional[_Iterable[int]] = ..., skip_confirmation: _Optional[bool] = ..., earlier_budget_ns: _Optional[int] = ..., clock_mode: _Optional[_Union[ClockMode, str]] = ...) -> None: ...
 
 class EnvironmentVariable(_message.Message):
     __slots__ = ("name", "value")
@@ -587,7 +600,7 @@ class Verification(_message.Message):
     def __init__(self, state: _Optional[_Union[VerificationState, str]] = ..., max_absolute_error: _Optional[float] = ..., max_relative_error: _Optional[float] = ..., relative_tolerance: _Optional[float] = ..., buffer_name: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Measurement(_message.Message):
-    __slots__ = ("configuration_index", "sample_count", "discarded_sample_count", "warm_up_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "duration_min_ns", "duration_max_ns", "duration_mean_ns", "duration_lower_quartile_ns", "duration_upper_quartile_ns", "duration_p95_ns", "duration_p99_ns", "duration_standard_deviation_ns", "noise_ratio", "stop_reason", "cache_mode", "verification", "measured_unix_ns", "elapsed_ns", "compile_ns", "input_distribution", "seed", "compiler_options", "driver_version", "toolkit_version", "device_uuid", "sm_clock_hz", "memory_clock_hz", "temperature_celsius", "power_watts", "throttle_reasons", "has_throttle_reasons", "duration_median_absolute_deviation_ns", "timing_method", "launches_per_sample", "is_blocked", "stopping_criterion", "resources", "other_process_count", "host_busy_ratio", "recheck", "device_memory_bytes")
+    __slots__ = ("configuration_index", "sample_count", "discarded_sample_count", "warm_up_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "duration_min_ns", "duration_max_ns", "duration_mean_ns", "duration_lower_quartile_ns", "duration_upper_quartile_ns", "duration_p95_ns", "duration_p99_ns", "duration_standard_deviation_ns", "noise_ratio", "stop_reason", "cache_mode", "verification", "measured_unix_ns", "elapsed_ns", "compile_ns", "input_distribution", "seed", "compiler_options", "driver_version", "toolkit_version", "device_uuid", "sm_clock_hz", "memory_clock_hz", "temperature_celsius", "power_watts", "throttle_reasons", "has_throttle_reasons", "duration_median_absolute_deviation_ns", "timing_method", "launches_per_sample", "is_blocked", "stopping_criterion", "resources", "other_process_count", "host_busy_ratio", "recheck", "device_memory_bytes", "clocks")
     CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -632,6 +645,7 @@ class Measurement(_message.Message):
     HOST_BUSY_RATIO_FIELD_NUMBER: _ClassVar[int]
     RECHECK_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_FIELD_NUMBER: _ClassVar[int]
     configuration_index: int
     sample_count: int
     discarded_sample_count: int
@@ -676,7 +690,8 @@ class Measurement(_message.Message):
     host_busy_ratio: float
     recheck: Verification
     device_memory_bytes: int
-    def __init__(self, configuration_index: _Optional[int] = ..., sample_count: _Optional[int] = ..., discarded_sample_count: _Optional[int] = ..., warm_up_count: _Optional[int] = ..., duration_median_ns: _Optional[float] = ..., duration_median_low_ns: _Optional[float] = ..., duration_median_high_ns: _Optional[float] = ..., duration_min_ns: _Optional[float] = ..., duration_max_ns: _Optional[float] = ..., duration_mean_ns: _Optional[float] = ..., duration_lower_quartile_ns: _Optional[float] = ..., duration_upper_quartile_ns: _Optional[float] = ..., duration_p95_ns: _Optional[float] = ..., duration_p99_ns: _Optional[float] = ..., duration_standard_deviation_ns: _Optional[float] = ..., noise_ratio: _Optional[float] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., verification: _Optional[_Union[Verification, _Mapping]] = ..., measured_unix_ns: _Optional[int] = ..., elapsed_ns: _Optional[int] = ..., compile_ns: _Optional[int] = ..., input_distribution: _Optional[str] = ..., seed: _Optional[int] = ..., compiler_options: _Optional[str] = ..., driver_version: _Optional[str] = ..., toolkit_version: _Optional[str] = ..., device_uuid: _Optional[str] = ..., sm_clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., duration_median_absolute_deviation_ns: _Optional[float] = ..., timing_method: _Optional[_Union[TimingMethod, str]] = ..., launches_per_sample: _Optional[int] = ..., is_blocked: _Optional[bool] = ..., stopping_criterion: _Optional[_Union[StoppingCriterion, str]] = ..., resources: _Optional[_Union[KernelResources, _Mapping]] = ..., other_process_count: _Optional[int] = ..., host_busy_ratio: _Optional[float] = ..., recheck: _Optional[_Union[Verification, _Mapping]] = ..., device_memory_bytes: _Optional[int] = ...) -> None: ...
+    clocks: str
+    def __init__(self, configuration_index: _Optional[int] = ..., sample_count: _Optional[int] = ..., discarded_sample_count: _Optional[int] = ..., warm_up_count: _Optional[int] = ..., duration_median_ns: _Optional[float] = ..., duration_median_low_ns: _Optional[float] = ..., duration_median_high_ns: _Optional[float] = ..., duration_min_ns: _Optional[float] = ..., duration_max_ns: _Optional[float] = ..., duration_mean_ns: _Optional[float] = ..., duration_lower_quartile_ns: _Optional[float] = ..., duration_upper_quartile_ns: _Optional[float] = ..., duration_p95_ns: _Optional[float] = ..., duration_p99_ns: _Optional[float] = ..., duration_standard_deviation_ns: _Optional[float] = ..., noise_ratio: _Optional[float] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., verification: _Optional[_Union[Verification, _Mapping]] = ..., measured_unix_ns: _Optional[int] = ..., elapsed_ns: _Optional[int] = ..., compile_ns: _Optional[int] = ..., input_distribution: _Optional[str] = ..., seed: _Optional[int] = ..., compiler_options: _Optional[str] = ..., driver_version: _Optional[str] = ..., toolkit_version: _Optional[str] = ..., device_uuid: _Optional[str] = ..., sm_clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., duration_median_absolute_deviation_ns: _Optional[float] = ..., timing_method: _Optional[_Union[TimingMethod, str]] = ..., launches_per_sample: _Optional[int] = ..., is_blocked: _Optional[bool] = ..., stopping_criterion: _Optional[_Union[StoppingCriterion, str]] = ..., resources: _Optional[_Union[KernelResources, _Mapping]] = ..., other_process_count: _Optional[int] = ..., host_busy_ratio: _Optional[float] = ..., recheck: _Optional[_Union[Verification, _Mapping]] = ..., device_memory_bytes: _Optional[int] = ..., clocks: _Optional[str] = ...) -> None: ...
 
 class PairedComparison(_message.Message):
     __slots__ = ("configuration_index", "baseline_configuration_index", "block_count", "duration_ratio", "duration_ratio_low", "duration_ratio_high", "cycle_ratio", "cycle_ratio_low", "cycle_ratio_high", "confidence_ratio", "verdict", "reason", "measured_unix_ns")

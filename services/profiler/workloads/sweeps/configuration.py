@@ -50,6 +50,7 @@ class MeasurementContext:
     contention: ContentionCheck
     buffers: DeviceBuffers
     compiler: SweepCompiler
+    clocks: str | None = None  # what has been made of the device's clocks; None: not known
     references: ReferenceResults = field(default_factory=ReferenceResults)
 
 
@@ -282,6 +283,7 @@ class ConfigurationRun:
             seed=context.sweep.measuring.seed,
             compiler_options=self._kernel.compiler_options,
             resources=context.session.resources(self._kernel, self.plan.launch),
+            clocks=context.clocks,
         )
 
 

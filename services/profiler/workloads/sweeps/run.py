@@ -46,6 +46,7 @@ def run_sweep(
     directory: Path,
     process_index: int = 0,
     failed_count: int = 0,
+    clocks: str | None = None,
 ) -> int:
     """Measure the configurations of one process on an open session, and write events to `sink`.
 
@@ -53,6 +54,7 @@ def run_sweep(
 
     Args:
         failed_count: configurations that failed in the processes before.
+        clocks: what has been made of the device's clocks, for the measurements; None: not known.
 
     Returns:
         The count of failed ones, this process's included.
@@ -70,6 +72,7 @@ def run_sweep(
         contention=ContentionCheck(open_use_meter(session.device)),
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, sink, directory),
+        clocks=clocks,
     )
     reporter = ProgressReporter(sink, plan.configuration_count, session.device.device_id, plan.completed_count(process_index), failed_count)
     progress = SweepProgress(reporter)

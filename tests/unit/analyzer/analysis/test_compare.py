@@ -29,7 +29,13 @@ def measured(index: int, median_ns: float = 1_000.0, *, n: int = 8, process: int
     row = {"configuration_index": index, "kernel_name": "k", "label": f"k N={n}", "parameters": json.dumps({"N": n}), "macros": "{}"}
     row |= {"block": "32x1x1", "dtype": "float32", "variant": "", "cache_mode": "HOT", "process_index": process}
     row |= {"device_id": CPU.device_id, "backend": "OPENCL", "timing_method": "SINGLE", "is_blocked": False, "seed": 0}
-    row |= {"input_distribution": "uniform", "verification_state": "PASSED", "duration_median_ns": median_ns, "event_index": index}
+    row |= {
+        "input_distribution": "uniform",
+        "clocks": "as it is",
+        "verification_state": "PASSED",
+        "duration_median_ns": median_ns,
+        "event_index": index,
+    }
     return row | values
 
 
@@ -214,6 +220,7 @@ def test_a_difference_of_one_percent_counts_on_a_gpu_and_not_on_a_cpu() -> None:
         (Difference.DEVICE, {"device_id": "opencl:pocl:0"}, "another device (device_id opencl:intel:0 and opencl:pocl:0"),
         (Difference.METHOD, {"timing_method": "BATCHED"}, "another method (timing_method SINGLE and BATCHED)"),
         (Difference.METHOD, {"backend": "NVCC"}, "another method (backend OPENCL and NVCC)"),
+        (Difference.METHOD, {"clocks": "SM locked to 1980 MHz"}, "another method (clocks as it is and SM locked to 1980 MHz)"),
         (Difference.CACHE, {"cache_mode": "COLD"}, "another cache (cache_mode HOT and COLD)"),
         (Difference.INPUTS, {"seed": 1}, "other inputs (seed 0 and 1)"),
         (Difference.INPUTS, {"input_distribution": "zeros"}, "other inputs (input_distribution uniform and zeros)"),
@@ -241,6 +248,12 @@ def test_a_device_is_told_by_its_uuid_where_it_has_one_and_by_its_node_where_not
     with pytest.raises(InvalidRequestError, match="device_name A CPU and Another"):
         compare_runs(side("a", [measured(0)]), side("b", [measured(0)], devices={CPU.device_id: replace(CPU, name="Another")}))
     assert rows_of(side("a", [measured(0)]), side("b", [measured(0)], node_id=None, devices={}))  # unknown is not different
+
+
+def test_why_clocks_are_as_they_are_is_no_difference_and_unknown_clocks_are_none() -> None:
+    refused, unknown = measured(0, clocks="as it is: no permission to lock clocks"), measured(0, clocks=None)
+    assert rows_of(side("a", [measured(0)]), side("b", [refused]))
+    assert rows_of(side("a", [unknown]), side("b", [measured(0, clocks="SM locked to its base")]))
 
 
 def test_both_cache_modes_beside_one_is_no_difference() -> None:

@@ -125,8 +125,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         return messages.AddNodeResponse(node=protobuf.encode(await self._nodes.add(endpoint)))
 
     async def ListNodes(self, request: Any, context: Any) -> Any:
-        """Return every node with its status."""
-        return messages.ListNodesResponse(nodes=[protobuf.encode(status) for status in self._nodes.statuses()])
+        """Return every node with its status, and its newest telemetry."""
+        statuses = self._nodes.statuses()
+        newest = (reading for status in statuses if status.node for reading in self._node_subscriptions.newest(status.node.node_id))
+        return messages.ListNodesResponse(nodes=map(protobuf.encode, statuses), telemetry=map(protobuf.encode, newest))
 
     async def RemoveNode(self, request: Any, context: Any) -> Any:
         """Stop collecting from a node; one that has joined may not come again with its token."""

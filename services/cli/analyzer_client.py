@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kernalyse.channel import Endpoint
 from kernalyse.client import Client
 from kernalyse.errors import RequestError
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import error_from_parts
-from kernalyse.services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
+from kernalyse.services.core.model import (
+    Device,
+    Hardware,
+    HardwareKey,
+    KernelDefinition,
+    NodeHealth,
+    NodeStatus,
+    NodeTelemetry,
+    Run,
+    RunSpec,
+    TableChunk,
+    TableQuery,
+)
 from kernalyse.tables import Table
 from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+POLL_S: Final = 0.05
+FIRST_READING_S: Final = 2.0
+"""A node reads its devices when it starts, which takes milliseconds; one that cannot must not keep a command waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +145,18 @@ class AnalyzerClient:
         """Return all nodes, reachable or not."""
         with _kernalyse_errors():
             return tuple(protobuf.decode(node, NodeStatus) for node in self._client.nodes())
+
+    def newest_telemetry(self, nodes: Sequence[NodeStatus]) -> tuple[NodeTelemetry, ...]:
+        """Return the newest reading of each device and host of the nodes that serve; of one that has just come its first is waited for."""
+        serving = {status.node.node_id for status in nodes if status.node is not None and status.health is NodeHealth.SERVING}
+        deadline = time.monotonic() + FIRST_READING_S
+        while True:
+            with _kernalyse_errors():
+                readings = [protobuf.decode(reading, NodeTelemetry) for reading in self._client.newest_telemetry()]
+            found = tuple(reading for reading in readings if reading.node_id in serving)
+            if serving <= {reading.node_id for reading in found} or time.monotonic() > deadline:
+                return found
+            time.sleep(POLL_S)
 
     def node_id_of(self, node: str) -> str:
         """Return the id of a node named by id, host name or address. Empty stays empty: then the analyzer selects a node."""

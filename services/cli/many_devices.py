@@ -16,8 +16,19 @@ from kernalyse.services.cli.output import console as make_console
 from kernalyse.services.cli.run_output import failure_lines, outcome_line
 from kernalyse.services.cli.table_files import write_text
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError
-from kernalyse.services.core.formatting import UNKNOWN, change, median_with_interval
-from kernalyse.services.core.model import BackendName, Device, DeviceKind, KernelSweep, NodeHealth, NodeStatus, Run, RunSpec, RunState
+from kernalyse.services.core.formatting import UNKNOWN, change, device_use, median_with_interval
+from kernalyse.services.core.model import (
+    BackendName,
+    Device,
+    DeviceKind,
+    KernelSweep,
+    NodeHealth,
+    NodeStatus,
+    NodeTelemetry,
+    Run,
+    RunSpec,
+    RunState,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,6 +156,21 @@ def difference_lines(targets: Sequence[Target]) -> list[str]:
     return lines
 
 
+def use_lines(targets: Sequence[Target], telemetry: Sequence[NodeTelemetry]) -> list[str]:
+    """Return who else uses the GPUs, a line for each that is used and for all that are free or unknown.
+
+    Args:
+        targets: the devices; of CPUs each measurement says how busy their host was.
+        telemetry: the newest readings of the analyzer's nodes.
+    """
+    users = {(reading.node_id, reading.telemetry.device_id): reading.telemetry.other_processes for reading in telemetry}
+    labels: dict[str, list[str]] = {}
+    for target in targets:
+        if target.device is not None and target.device.kind is DeviceKind.GPU:
+            labels.setdefault(device_use(users.get((target.node_id, target.device.device_id))), []).append(target.label)
+    return [f"{', '.join(together)}: {use}" for use, together in labels.items()]
+
+
 UNKNOWN_WORD: Final = "unknown"
 
 
@@ -173,7 +199,8 @@ def measure_on(
         json_path: file for the results; "-" for standard output; None: none.
         console: shows progress and notes.
     """
-    for line in (f"Measuring on {', '.join(target.label for target in targets)}.", *difference_lines(targets)):
+    told = (*difference_lines(targets), *use_lines(targets, client.newest_telemetry(client.nodes())))
+    for line in (f"Measuring on {', '.join(target.label for target in targets)}.", *told):
         console.print(line, markup=False, highlight=False)
     upload_bundles(client, targets, bundles)
     runs = [client.start_run(on_target(spec, target), node_id=target.node_id) for target in targets]

@@ -11,7 +11,9 @@ import typer
 from kernalyse.services.cli.options import JsonFlag, Server, with_server_options
 
 if TYPE_CHECKING:
-    from kernalyse.services.core.model import NodeStatus
+    from collections.abc import Sequence
+
+    from kernalyse.services.core.model import NodeStatus, NodeTelemetry
 
 AddressArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="host:port or unix:PATH of a profiler.")]
 
@@ -107,12 +109,13 @@ def devices(
     *,
     server: Server,
 ) -> None:
-    """List the devices of all nodes."""
+    """List the devices of all nodes, and who else uses them."""
     from kernalyse.services.cli.session import analyzer_session
 
     with analyzer_session(server) as client:
         found = client.nodes()
-    rows = [row for node in found for row in _device_rows(node)]
+        telemetry = client.newest_telemetry(found)
+    rows = [row for node in found for row in _device_rows(node, telemetry)]
     if json_output:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -174,15 +177,20 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
     }
 
 
-def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
+def _device_rows(status: NodeStatus, telemetry: Sequence[NodeTelemetry]) -> list[dict[str, object]]:
+    from kernalyse.services.core.formatting import device_use
+
     if status.node is None:
         return []
+    node_id = status.node.node_id
+    users = {reading.telemetry.device_id: reading.telemetry.other_processes for reading in telemetry if reading.node_id == node_id}
     return [
         {
             "hostname": status.node.hostname,
             "device_id": device.device_id,
             "name": device.name,
             "health": str(status.health),
+            "use": device_use(users.get(device.device_id)),
             "kind": str(device.kind),
             "backends": ", ".join(backend.lower() for backend in device.backends),
             "memory_bytes": device.memory_bytes,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from kernalyse.services.cli.many_devices import Target, difference_lines, on_target, upload_bundles
+from kernalyse.services.cli.many_devices import Target, difference_lines, on_target, upload_bundles, use_lines
 from kernalyse.services.cli.output import TerminalTable
 from kernalyse.services.cli.output import console as make_console
 from kernalyse.services.cli.table_files import write_text
@@ -380,7 +380,8 @@ def measure_split(
     count = client.check_run(on_target(spec, first), node_id=first.node_id).total_configuration_count or 1
     plan = plan_of(count, len(targets), sweep.order_seed or 0)
     sharing = f"Sharing out to {', '.join(target.label for target in targets)}."
-    for line in (sharing, *difference_lines(targets), plan.sentence(len(targets))):
+    told = (*difference_lines(targets), *use_lines(targets, client.newest_telemetry(client.nodes())))
+    for line in (sharing, *told, plan.sentence(len(targets))):
         console.print(line, markup=False, highlight=False)
     split = Split(client, targets, spec, plan)
     if known_count := split.take_over(client.runs(MAX_LOOKED_AT)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # ---------------------------------------------------------------- quantities
@@ -67,6 +67,20 @@ def median_with_interval(median_ns: float, low_ns: float, high_ns: float) -> str
     """Return the median and half the width of its 95 % interval: "1.23 ms ±0.5 %"."""
     half_width_ratio = (high_ns - low_ns) / 2 / median_ns if median_ns > 0 else None
     return f"{duration(median_ns)} ±{UNKNOWN if half_width_ratio is None else f'{half_width_ratio * 100:.2g} %'}"
+
+
+MAX_NAMED_PROCESSES: Final = 3
+
+
+def device_use(other_processes: Sequence[str] | None) -> str:
+    """Return who else uses a device: "used by 2 other processes (python 1234, python 77)", "free" or, for None, "unknown"."""
+    if other_processes is None:
+        return "unknown"
+    if not other_processes:
+        return "free"
+    rest = ", …" if len(other_processes) > MAX_NAMED_PROCESSES else ""
+    names = f"{', '.join(other_processes[:MAX_NAMED_PROCESSES])}{rest}"
+    return f"used by {len(other_processes)} other process{'es' if len(other_processes) > 1 else ''} ({names})"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

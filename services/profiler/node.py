@@ -25,7 +25,7 @@ from kernalyse.services.core import device_health
 from kernalyse.services.core.errors import InternalError
 from kernalyse.services.core.model import Device, ErrorCount, Node, NodePolicy, Telemetry
 from kernalyse.services.profiler.backends.discovery import read_probe
-from kernalyse.services.profiler.measuring.device_state import read_power_watts
+from kernalyse.services.profiler.measuring.device_state import NvidiaUsers, open_nvml, read_power_watts, sees_all_processes
 
 PROBE_TIME_LIMIT_S: Final = 60.0
 """A driver that has hung must not keep the service from starting; a healthy one answers in seconds."""
@@ -149,6 +149,7 @@ class NvmlReader:
 
     def __init__(self, nvml: Any, handle: Any, device_id: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._device_id = device_id
+        self._users = NvidiaUsers(nvml, handle, can_tell=sees_all_processes())
         self._nvml = nvml
         self._handle = handle
         self._clock_s = clock_s
@@ -183,6 +184,7 @@ class NvmlReader:
             power_watts=read_power_watts(nvml, handle),
             throttle_reasons=None if reasons is None else self._names(int(reasons)),
             error_counts=self._counted_errors(),
+            other_processes=self._users.names(),
         )
 
     def _counted_errors(self) -> tuple[ErrorCount, ...]:
@@ -249,18 +251,19 @@ class NvmlReader:
             return None  # not supported on this device
 
 
-def open_readers(devices: Sequence[Device]) -> tuple[TelemetryReader, ...]:
+def open_readers(devices: Sequence[Device], open_nvml: Callable[[], Any] = open_nvml) -> tuple[TelemetryReader, ...]:
     """Return readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA."""
     host = HostReader()
     nvidia = [device for device in devices if device.device_id.startswith("cuda:") and device.uuid is not None]
     if not nvidia:
         return (host,)
-    import pynvml  # 8 MB of memory, for nodes that have a use for it
-
+    nvml = open_nvml()
+    if nvml is None:
+        logger.warning("No telemetry of the NVIDIA devices: NVML is missing.")
+        return (host,)
     try:
-        pynvml.nvmlInit()
-        return (host, *(NvmlReader(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid), device.device_id) for device in nvidia))
-    except pynvml.NVMLError as error:
+        return (host, *(NvmlReader(nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid), device.device_id) for device in nvidia))
+    except nvml.NVMLError as error:
         logger.warning("No telemetry of the NVIDIA devices: %s", error)
         return (host,)
 

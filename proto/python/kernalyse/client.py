@@ -336,6 +336,10 @@ class Client:
         """Return every node, reachable or not, with its devices."""
         return list(self._call("ListNodes", messages.ListNodesRequest()).nodes)
 
+    def newest_telemetry(self) -> list[messages.NodeTelemetry]:
+        """Return the newest reading of each device and host of all nodes, as far as there is one."""
+        return list(self._call("ListNodes", messages.ListNodesRequest()).telemetry)
+
     def node_id_of(self, node: str) -> str:
         """Return the id of the node with this address or host name; any other text is returned as it is, and empty stands for any node."""
         if not node:

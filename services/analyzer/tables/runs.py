@@ -365,6 +365,7 @@ TELEMETRY: Final = _table(
     Column("power_watts", NUMBER, "Of the device."),
     THROTTLE_REASONS,
     Column("load_average", NUMBER, "Of the host, over a minute."),
+    Column("other_processes", TEXT, "Other processes on the device, comma-separated; null: not known."),
     Column("error_counts", TEXT, "Of the device, NAME=COUNT, comma-separated; empty: it tells none."),
 )
 

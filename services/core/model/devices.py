@@ -142,6 +142,7 @@ class Telemetry:
     throttle_reasons: tuple[str, ...] | None = None
     load_average: float | None = None  # host, 1 minute
     error_counts: tuple[ErrorCount, ...] = ()  # counters that the device does not have are left out
+    other_processes: tuple[str, ...] | None = None  # "python 1234", those of the node's own runs left out; None: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -20,6 +21,22 @@ from kernalyse.services.core.model import BackendName, BusyPolicy, Device, Devic
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+# ---------------------------------------------------------------- NVML
+
+
+def open_nvml() -> Any:
+    """Return the module pynvml, initialized; None where it or NVIDIA's driver is missing."""
+    try:
+        import pynvml  # 8 MB of memory, for machines that have a use for it
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
 
 # ---------------------------------------------------------------- clocks
 
@@ -108,16 +125,14 @@ def open_clock_meter(device: Device) -> ClockMeter:
     """Return the meter for `device`; one that reads nothing where the device is not NVIDIA's or NVML is missing."""
     if BackendName.PYCUDA not in device.backends and BackendName.NVCC not in device.backends:
         return NoClockMeter()
-    try:
-        import pynvml
-    except ImportError:
+    nvml = open_nvml()
+    if nvml is None:
         return NoClockMeter()
     try:
-        pynvml.nvmlInit()
         if device.uuid is not None:
-            return NvidiaClockMeter(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid))
-        return NvidiaClockMeter(pynvml, pynvml.nvmlDeviceGetHandleByIndex(int(device.device_id.rpartition(":")[2])))
-    except (pynvml.NVMLError, ValueError):
+            return NvidiaClockMeter(nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid))
+        return NvidiaClockMeter(nvml, nvml.nvmlDeviceGetHandleByIndex(int(device.device_id.rpartition(":")[2])))
+    except (nvml.NVMLError, ValueError):
         return NoClockMeter()
 
 
@@ -217,24 +232,82 @@ class HostUseMeter:
         return total_s, total_s - all_times.idle - getattr(all_times, "iowait", 0.0), own.user + own.system
 
 
-class NvidiaUseMeter:
-    """Processes with a context on one NVIDIA device, by NVML; this process and its parents do not count."""
+# The inode of the machine's first PID namespace, PROC_PID_INIT_INO of Linux's proc_ns.h. In any other one, as of a container, NVML's
+# process ids are those of the machine, or missing.
+FIRST_PID_NAMESPACE: Final = 0xEFFF_FFFC
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+
+def sees_all_processes() -> bool:
+    """Return whether this process sees those of the whole machine; in a container it does not, unless that has the host's."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+class NvidiaUsers:
+    """Other processes on one NVIDIA device, computing or drawing; this process, its parents and what it has started do not count.
+
+    Args:
+        nvml: the module pynvml.
+        handle: of the device.
+        can_tell: whether NVML's process ids mean anything here.
+    """
+
+    def __init__(self, nvml: Any, handle: Any, *, can_tell: bool) -> None:
         self._nvml = nvml
         self._handle = handle
-        own = psutil.Process()
-        self._own_ids = {os.getpid(), *(parent.pid for parent in own.parents())}
+        self._can_tell = can_tell
+        self._own_ids = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+
+    def ids(self) -> tuple[int, ...] | None:
+        """Return their process ids; None where NVML cannot tell them: in a container, on a device in MIG mode, without permission."""
+        nvml, handle = self._nvml, self._handle
+        if not self._can_tell or self._is_in_mig_mode():
+            return None
+        try:
+            found = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+            with suppress(nvml.NVMLError_NotSupported):  # a device that cannot draw
+                found |= {process.pid for process in nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)}
+        except nvml.NVMLError:
+            return None
+        return tuple(sorted(process_id for process_id in found if not self._is_own(process_id)))
+
+    def names(self) -> tuple[str, ...] | None:
+        """Return each of them as "python 1234"; None as `ids`."""
+        process_ids = self.ids()
+        return None if process_ids is None else tuple(f"{_program(process_id)} {process_id}" for process_id in process_ids)
+
+    def _is_in_mig_mode(self) -> bool:
+        try:
+            return bool(self._nvml.nvmlDeviceGetMigMode(self._handle)[0])
+        except self._nvml.NVMLError:  # a device without MIG
+            return False
+
+    def _is_own(self, process_id: int) -> bool:
+        try:
+            return process_id in self._own_ids or any(parent.pid == os.getpid() for parent in psutil.Process(process_id).parents())
+        except psutil.Error:  # it has just ended, or is hidden from this user
+            return False
+
+
+def _program(process_id: int) -> str:
+    try:
+        return psutil.Process(process_id).name()
+    except psutil.Error:
+        return "process"
+
+
+class NvidiaUseMeter:
+    """A meter of the other processes on one NVIDIA device."""
+
+    def __init__(self, users: NvidiaUsers) -> None:
+        self._users = users
 
     def read(self) -> DeviceUse:
-        """Return the number of other processes with a context on the device; unknown where NVML is not permitted to list them."""
-        try:
-            found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-        except self._nvml.NVMLError:  # not permitted in this container
-            return DeviceUse()
-        ids = {process.pid for process in found} - self._own_ids
-        children = {child.pid for child in psutil.Process().children(recursive=True)}
-        return DeviceUse(other_process_count=len(ids - children))
+        """Return their number; unknown where NVML cannot tell."""
+        process_ids = self._users.ids()
+        return DeviceUse(other_process_count=None if process_ids is None else len(process_ids))
 
 
 class NoUseMeter:
@@ -251,14 +324,13 @@ def open_use_meter(device: Device) -> UseMeter:
         return HostUseMeter()
     if device.uuid is None or BackendName.OPENCL in device.backends:
         return NoUseMeter()
-    try:
-        import pynvml
-    except ImportError:
+    nvml = open_nvml()
+    if nvml is None:
         return NoUseMeter()
     try:
-        pynvml.nvmlInit()
-        return NvidiaUseMeter(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid))
-    except pynvml.NVMLError:
+        users = NvidiaUsers(nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid), can_tell=sees_all_processes())
+        return NvidiaUseMeter(users)
+    except nvml.NVMLError:
         return NoUseMeter()
 
 

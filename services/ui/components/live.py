@@ -405,6 +405,7 @@ class TelemetryChart(LiveChart):
             ("Temperature", device.get("temperature_celsius") or host.get("temperature_celsius"), theme.temperature),
             ("Power", device.get("power_watts") or host.get("power_watts"), theme.power),
             ("Throttled by", device.get("throttle_reasons"), str),
+            ("Also on the device", device.get("other_processes"), str),
         )
         tile = '<div class="tile"><span>{}</span><strong>{}</strong></div>'
         return joined(html(tile, name, show(value)) for name, value, show in figures if value not in (None, ""))

@@ -12,7 +12,8 @@ import panel as pn
 from markupsafe import Markup
 
 from kernalyse.services.core.file_formats import SOURCES, known_ceiling
-from kernalyse.services.core.model import Ceiling, Device, Hardware, HardwareKey, NodeHealth, Telemetry
+from kernalyse.services.core.formatting import device_use
+from kernalyse.services.core.model import Ceiling, Device, DeviceKind, Hardware, HardwareKey, NodeHealth, Telemetry
 from kernalyse.services.ui import theme
 from kernalyse.services.ui.charts import node_telemetry
 from kernalyse.services.ui.charts.elements import Columns
@@ -104,6 +105,8 @@ class DeviceEntry:
             ("Memory", theme.memory(device.memory_bytes) if device.memory_bytes else None),
             ("Max. clock", theme.frequency(device.max_clock_hz) if device.max_clock_hz else None),
         ]
+        if reading is not None and device.kind is DeviceKind.GPU:
+            facts.append(("Use", device_use(reading.other_processes)))
         if reading is not None and reading.throttle_reasons:
             facts.append(("Throttled by", html('<span class="problem">{}</span>', ", ".join(reading.throttle_reasons))))
         self._facts.show(head + fact_list(facts))

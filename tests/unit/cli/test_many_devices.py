@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.cli.many_devices import compare_devices, difference_lines, targets_of
+from kernalyse.services.cli.many_devices import compare_devices, difference_lines, targets_of, use_lines
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError
-from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodeStatus
+from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodeStatus, NodeTelemetry, Telemetry
 from kernalyse.services.profiler.backends.cuda.driver import device_settings
 
 H100 = Device(
@@ -58,6 +58,20 @@ def test_what_differs_between_devices_of_one_name_is_told_and_what_is_unknown_is
     assert "NVIDIA H100 differ in ECC: on on a cuda:0; unknown on b cuda:0" in lines
     assert any(line.startswith("NVIDIA H100: unknown of all of them: ") and "VBIOS" in line for line in lines)
     assert not any("Xeon" in line for line in lines)
+
+
+def test_who_else_uses_a_gpu_is_told_and_what_nobody_knows_is_not_free() -> None:
+    def reading(name: str, device_id: str | None, others: tuple[str, ...] | None) -> NodeTelemetry:
+        return NodeTelemetry(f"id-{name}", Telemetry(1, device_id, other_processes=others))
+
+    used = ("python 7", "train 8", "train 9", "train 10")
+    telemetry = [reading("a", "cuda:0", used), reading("a", None, None), reading("b", "cuda:0", ()), reading("d", "cuda:0", None)]
+    told = use_lines(targets_of([*NODES, node("d", H100)], "all", None), telemetry)
+    assert told == [
+        "a cuda:0: used by 4 other processes (python 7, train 8, train 9, …)",
+        "b cuda:0: free",
+        "b cuda:1, d cuda:0: unknown",
+    ]
 
 
 def test_what_a_driver_does_not_tell_is_left_out() -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from itertools import chain, repeat
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
+import pynvml
 import pytest
 
 from kernalyse.services.core.disturbance import disturbance_note, disturbances
 from kernalyse.services.core.errors import UnmetConditionError
 from kernalyse.services.core.model import BusyPolicy, Device, DeviceKind
-from kernalyse.services.profiler.measuring.device_state import ContentionCheck, DeviceUse, open_use_meter
+from kernalyse.services.profiler.measuring.device_state import ContentionCheck, DeviceUse, NvidiaUsers, open_use_meter
 
 IDLE = DeviceUse(other_process_count=0)
 SHARED = DeviceUse(other_process_count=2)
@@ -90,3 +98,70 @@ def test_own_work_on_the_host_does_not_count_as_a_neighbours() -> None:
     assert total > 0
     assert use.host_busy_ratio is not None
     assert use.host_busy_ratio <= 1.0
+
+
+# ---------------------------------------------------------------- others on a GPU
+
+
+def listing(*process_ids: int, **answers: Any) -> Any:
+    """A stand-in NVML that lists these processes as computing."""
+    told = {
+        "nvmlDeviceGetMigMode": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=process_id) for process_id in process_ids],
+        "nvmlDeviceGetGraphicsRunningProcesses": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
+    }
+    return SimpleNamespace(**{**vars(pynvml), **told, **answers})
+
+
+def refuse(number: int) -> Any:
+    def call(*_: Any) -> Any:
+        raise pynvml.NVMLError(number)
+
+    return call
+
+
+def names(stand_in_nvml: Any, *, can_tell: bool = True) -> tuple[str, ...] | None:
+    return NvidiaUsers(stand_in_nvml, "handle", can_tell=can_tell).names()
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A process that is nobody's child here: its parent has ended."""
+    program = "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
+    process_id = int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+    yield process_id
+    psutil.Process(process_id).kill()
+
+
+def test_others_on_a_gpu_are_named_and_own_processes_are_none_of_them(stranger: int) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        own = (os.getpid(), os.getppid(), child.pid)
+        assert names(listing(*own, stranger)) == (f"sleep {stranger}",)
+        assert names(listing(*own)) == ()
+        child.kill()
+
+
+def test_programs_that_draw_are_users_too(stranger: int) -> None:
+    drawing = listing(nvmlDeviceGetGraphicsRunningProcesses=lambda _: [SimpleNamespace(pid=stranger)])
+    assert names(drawing) == (f"sleep {stranger}",)
+
+
+def test_a_process_that_cannot_be_seen_counts() -> None:
+    assert names(listing(2**22 + 1)) == (f"process {2**22 + 1}",)
+
+
+@pytest.mark.parametrize(
+    "stand_in_nvml",
+    [
+        listing(nvmlDeviceGetComputeRunningProcesses=refuse(pynvml.NVML_ERROR_NO_PERMISSION)),
+        listing(nvmlDeviceGetGraphicsRunningProcesses=refuse(pynvml.NVML_ERROR_UNKNOWN)),
+        listing(nvmlDeviceGetMigMode=lambda _: (1, 1)),
+    ],
+)
+def test_what_nvml_cannot_tell_is_unknown_and_not_free(stand_in_nvml: Any) -> None:
+    assert names(stand_in_nvml) is None
+
+
+def test_in_a_container_that_hides_processes_others_are_unknown() -> None:
+    assert names(listing(), can_tell=False) is None
+    assert names(listing()) == ()

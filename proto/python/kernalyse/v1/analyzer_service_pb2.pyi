@@ -156,10 +156,12 @@ class ListNodesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListNodesResponse(_message.Message):
-    __slots__ = ("nodes",)
+    __slots__ = ("nodes", "telemetry")
     NODES_FIELD_NUMBER: _ClassVar[int]
+    TELEMETRY_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
-    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ...) -> None: ...
+    telemetry: _containers.RepeatedCompositeFieldContainer[NodeTelemetry]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., telemetry: _Optional[_Iterable[_Union[NodeTelemetry, _Mapping]]] = ...) -> None: ...
 
 class WatchNodesRequest(_message.Message):
     __slots__ = ()

@@ -148,7 +148,7 @@ class ErrorCount(_message.Message):
     def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Telemetry(_message.Message):
-    __slots__ = ("measured_unix_ns", "device_id", "utilization_ratio", "memory_used_bytes", "memory_total_bytes", "clock_hz", "memory_clock_hz", "temperature_celsius", "power_watts", "throttle_reasons", "has_throttle_reasons", "load_average", "error_counts")
+    __slots__ = ("measured_unix_ns", "device_id", "utilization_ratio", "memory_used_bytes", "memory_total_bytes", "clock_hz", "memory_clock_hz", "temperature_celsius", "power_watts", "throttle_reasons", "has_throttle_reasons", "load_average", "other_processes", "has_other_processes", "error_counts")
     MEASURED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     UTILIZATION_RATIO_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +161,8 @@ class Telemetry(_message.Message):
     THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
     HAS_THROTTLE_REASONS_FIELD_NUMBER: _ClassVar[int]
     LOAD_AVERAGE_FIELD_NUMBER: _ClassVar[int]
+    OTHER_PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    HAS_OTHER_PROCESSES_FIELD_NUMBER: _ClassVar[int]
     ERROR_COUNTS_FIELD_NUMBER: _ClassVar[int]
     measured_unix_ns: int
     device_id: str
@@ -174,8 +176,10 @@ class Telemetry(_message.Message):
     throttle_reasons: _containers.RepeatedScalarFieldContainer[str]
     has_throttle_reasons: bool
     load_average: float
+    other_processes: _containers.RepeatedScalarFieldContainer[str]
+    has_other_processes: bool
     error_counts: _containers.RepeatedCompositeFieldContainer[ErrorCount]
-    def __init__(self, measured_unix_ns: _Optional[int] = ..., device_id: _Optional[str] = ..., utilization_ratio: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., load_average: _Optional[float] = ..., error_counts: _Optional[_Iterable[_Union[ErrorCount, _Mapping]]] = ...) -> None: ...
+    def __init__(self, measured_unix_ns: _Optional[int] = ..., device_id: _Optional[str] = ..., utilization_ratio: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., load_average: _Optional[float] = ..., other_processes: _Optional[_Iterable[str]] = ..., has_other_processes: _Optional[bool] = ..., error_counts: _Optional[_Iterable[_Union[ErrorCount, _Mapping]]] = ...) -> None: ...
 
 class Ceiling(_message.Message):
     __slots__ = ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "note", "clock_hz", "measured_unix_ns", "host_busy_ratio")

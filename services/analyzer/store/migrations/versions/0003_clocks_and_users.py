@@ -1,4 +1,4 @@
-"""Measurements tell what the run made of the device's clocks.
+"""Measurements tell what the run made of the device's clocks, readings who else uses the device.
 
 Revision ID: 0003
 """
@@ -13,5 +13,6 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the column."""
+    """Add the columns."""
+    op.add_column("rows_telemetry", sa.Column("other_processes", sa.Text))
     op.add_column("rows_measurements", sa.Column("clocks", sa.Text))

@@ -206,12 +206,18 @@ export function render({model}) {
 
   model.on("sent", () => {
     const {sent} = model
-    requestAnimationFrame(async () => {
-      const late = new Promise((resolve) => setTimeout(resolve, 2000))
-      await Promise.race([late, Promise.all(Bokeh.index.roots.map((view) => view.ready))])
-      if (model.acknowledged < sent) model.acknowledged = sent
+    const begin = performance.now()
+    requestAnimationFrame(function look() {
+      // Children that are on their way have models and no views: an input among them cannot be changed yet.
+      if (performance.now() - begin < 2000 && ![...Bokeh.index.roots].every(isDrawn)) requestAnimationFrame(look)
+      else if (model.acknowledged < sent) model.acknowledged = sent
     })
   })
+
+  function isDrawn(view) {
+    const {child_models = [], child_views = []} = view
+    return view.has_finished() && child_views.length >= child_models.length && child_views.every(isDrawn)
+  }
 
   model.on("remove", () => {
     over.abort()

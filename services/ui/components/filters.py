@@ -29,12 +29,17 @@ class NameInput(pn.widgets.TextInput):
         shown = {"label": parameter.label, "value": text, "value_input": text, "placeholder": "part of its name", "margin": 0}
         super().__init__(**{**shown, **params})
         self.param.watch(lambda event: setattr(owner, name, event.new), "value_input")
-        owner.param.watch(self._changed, name)
+        self._owner, self._parameter = owner, name
 
-    def _changed(self, event: Any) -> None:
-        """A link, or a step back, has changed it."""
-        if event.new != self.value_input:
-            self.param.update(value=event.new, value_input=event.new)
+    def follow(self) -> None:
+        """Show the parameter's text where a link, a step back or another page has changed it.
+
+        Only an update may call it: at other times the browser may not have drawn the field, and an input without its element cannot be
+        changed.
+        """
+        text = getattr(self._owner, self._parameter)
+        if text != self.value_input:
+            self.param.update(value=text, value_input=text)
 
 
 class Filters(Component):
@@ -58,6 +63,7 @@ class Filters(Component):
 
     def offer(self, values: Mapping[str, Sequence[str]]) -> None:
         """Offer these values, by the filter's name. A choice with nothing to choose from is not shown."""
+        self._name.follow()
         for name, choice in self._choices.items():
             chosen = getattr(self.context.view, name)
             some = list(values.get(name, ()))

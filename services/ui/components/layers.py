@@ -364,14 +364,15 @@ class LayerTable(TableRows):
     def __init__(self, context: Context, view: LayersView, layers: LayerRun) -> None:
         options = {title: name for title, name in LayersView.param.table.names.items() if name}
         self._table = pn.widgets.Select(label="Table", options=options, sizing_mode="fixed", width=190, margin=0)
-        name = NameInput(view.param.layer_name, sizing_mode="fixed", width=170)
-        super().__init__(context, view, "layers", (self._table, name))
+        self._name = NameInput(view.param.layer_name, sizing_mode="fixed", width=170)
+        super().__init__(context, view, "layers", (self._table, self._name))
         self._view_of_layers = view
         self._layers = layers
         self._table.param.watch(self._choose_table, "value")
 
     def prepare(self) -> None:
         self._layers.update()
+        self._name.follow()
         if self._table.value != self.table:
             self._table.value = self.table
 

@@ -15,6 +15,7 @@ import pytest
 
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import NotBuiltYetError
+from kernalyse.services.core.model import NodeHealth, NodeStatus
 from kernalyse.services.core.rpc import translated_errors
 from kernalyse.services.ui.components.nodes import NodeFacts
 from kernalyse.services.ui.data.client import AnalyzerClient
@@ -62,6 +63,12 @@ async def test_a_call_that_an_older_node_does_not_know_names_node_versions_and_r
 
 async def test_a_node_of_another_minor_version_is_told_everywhere(stub: Any, node: ProfilerStandIn, analyzer: AnalyzerHere) -> None:
     note = f"stand-in has kernalyse 0.0.9, and this analyzer {OWN}"
+
+    async def is_serving() -> bool:
+        (status,) = (await stub.ListNodes(messages.ListNodesRequest())).nodes
+        return protobuf.decode(status, NodeStatus).health is NodeHealth.SERVING
+
+    await eventually(is_serving)  # doctor finds fault with a node that is still being connected to
     listed = await asyncio.to_thread(kernalyse, "nodes", "list", "--json", *options(analyzer))
     assert json.loads(listed.stdout)[0]["problem"].startswith(note)
     checked = await asyncio.to_thread(kernalyse, "doctor", "--fleet", *options(analyzer))

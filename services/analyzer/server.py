@@ -1,432 +1,51 @@
-"""The analyzer service: it decodes requests, calls the parts that answer them, and encodes the responses."""
+"""The analyzer service: its parts are made, joined and served until it stops."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import gc
 import hashlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from prometheus_client.core import Metric
 
+from kernalyse.channel import is_address
 from kernalyse.discovery import runtime_directory
 from kernalyse.services.analyzer.collect.joining import Joining, tunnel_target
 from kernalyse.services.analyzer.collect.listed_nodes import lists_of
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.nodes import Nodes
+from kernalyse.services.analyzer.collect.peers import Peers
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
+from kernalyse.services.analyzer.forwarding import ForwardingInterceptor
 from kernalyse.services.analyzer.ingest.imports import TraceImporter, UploadReader
-from kernalyse.services.analyzer.ingest.uploads import UploadMessage
 from kernalyse.services.analyzer.ingest.worker_pool import TaskExecutor, WorkerPool
 from kernalyse.services.analyzer.limits import PersonLimits, Usage
-from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
+from kernalyse.services.analyzer.servicer import AnalyzerServicer
 from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
-from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
-from kernalyse.services.core import protobuf
-from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
-from kernalyse.services.core.errors import ArtifactNotFoundError, InvalidRequestError, InvalidSettingError, NodeUnreachableError
-from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, highest, parse_scope
+from kernalyse.services.core.errors import InvalidSettingError
+from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, parse_scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
-from kernalyse.services.core.model import Ceiling, HardwareKey, NodeHealth, Run, RunSpec, TableQuery, Thresholds
+from kernalyse.services.core.model import NodeHealth
 from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
-from kernalyse.services.core.short_tokens import ShortToken, ShortTokens
-from kernalyse.v1 import analyzer_service_pb2 as messages
-from kernalyse.v1 import profiler_service_pb2 as profiler
-from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
-
-if TYPE_CHECKING:
-    from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
-    from kernalyse.services.analyzer.queries.service import TableAnswers
+from kernalyse.services.core.short_tokens import ShortTokens
+from kernalyse.v1.analyzer_service_pb2_grpc import add_AnalyzerServiceServicer_to_server
 
 SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
-MAX_PAGE_SIZE: Final = 1000
-DEFAULT_PAGE_SIZE: Final = 100
 STOPPING_S: Final = 5.0
 
 logger = logging.getLogger(__name__)
-
-
-class AnalyzerServicer(AnalyzerServiceServicer):
-    """Every method of the contract; the error interceptor turns what they raise into a status.
-
-    Analyses are imported by the methods that need them, so that an analyzer started only to list runs does without.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        nodes: Nodes,
-        importer: TraceImporter,
-        run_subscriptions: RunSubscriptions,
-        node_subscriptions: NodeSubscriptions,
-        sign_in: SignIn,
-        usage: Usage,
-        joining: Joining,
-    ) -> None:
-        self._usage = usage
-        self._joining = joining
-        self._store = store
-        self._sign_in = sign_in
-        self._nodes = nodes
-        self._importer = importer
-        self._run_subscriptions = run_subscriptions
-        self._node_subscriptions = node_subscriptions
-
-    @cached_property
-    def _tables(self) -> TableAnswers:
-        from kernalyse.services.analyzer.queries.service import TableAnswers
-
-        return TableAnswers(self._store)
-
-    @cached_property
-    def _hardware(self) -> HardwareSettings:
-        from kernalyse.services.analyzer.queries.hardware_settings import HardwareSettings
-
-        return HardwareSettings(self._store, self._nodes.device)
-
-    # ------------------------------------------------------------ people
-
-    async def SignIn(self, request: Any, context: Any) -> Any:
-        """Give out a short token for a credential."""
-        given = request.password
-        issued = await self._sign_in.sign_in(token=request.token, id_token=request.id_token, name=given.name, password=given.password)
-        return messages.SignInResponse(signed_in=_signed_in(*issued))
-
-    async def RenewToken(self, request: Any, context: Any) -> Any:
-        """Give out another short token for the same person."""
-        return messages.RenewTokenResponse(signed_in=_signed_in(*self._sign_in.renew(request.short_token)))
-
-    # ------------------------------------------------------------ nodes
-
-    async def AddNode(self, request: Any, context: Any) -> Any:
-        """Start collecting from a node."""
-        endpoint = Endpoint(
-            request.address,
-            request.token,
-            request.ca_certificate or None,
-            request.client_certificate or None,
-            request.client_key or None,
-        )
-        return messages.AddNodeResponse(node=protobuf.encode(await self._nodes.add(endpoint)))
-
-    async def ListNodes(self, request: Any, context: Any) -> Any:
-        """Return every node with its status, and its newest telemetry."""
-        statuses = self._nodes.statuses()
-        newest = (reading for status in statuses if status.node for reading in self._node_subscriptions.newest(status.node.node_id))
-        return messages.ListNodesResponse(nodes=map(protobuf.encode, statuses), telemetry=map(protobuf.encode, newest))
-
-    async def RemoveNode(self, request: Any, context: Any) -> Any:
-        """Stop collecting from a node; one that has joined may not come again with its token."""
-        status = next((status for status in self._nodes.statuses() if status.address == request.address), None)
-        await self._nodes.remove(request.address)
-        if status is not None:
-            await asyncio.to_thread(self._joining.forget, status)
-        return messages.RemoveNodeResponse()
-
-    async def CreateJoinToken(self, request: Any, context: Any) -> Any:
-        """Make a join token."""
-        token, token_id = await asyncio.to_thread(self._joining.create_token, request.use_count, request.lifetime_s)
-        return messages.CreateJoinTokenResponse(join_token=token, token_id=token_id)
-
-    async def Join(self, request: Any, context: Any) -> Any:
-        """Collect from the profiler that calls."""
-        return await self._joining.join(request)
-
-    async def Tunnel(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        """Collect from the profiler that calls, through its stream."""
-        async for response in self._joining.tunnel(aiter(request_iterator)):
-            yield response
-
-    async def WatchNodes(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream nodes, newest runs and telemetry, then their changes."""
-        async for update in self._node_subscriptions.watch(self._nodes.statuses, self._newest_runs):
-            yield messages.WatchNodesResponse(
-                nodes=[protobuf.encode(status) for status in update.nodes],
-                runs=[protobuf.encode(self._nodes.with_problem(run)) for run in update.runs],
-                telemetry=[protobuf.encode(reading) for reading in update.telemetry],
-                changed_hardware=[protobuf.encode(key) for key in update.changed_hardware],
-                removed_addresses=update.removed_addresses,
-                deleted_run_ids=update.deleted_run_ids,
-            )
-
-    def _newest_runs(self) -> Sequence[Run]:
-        return [record.run for record in self._store.runs.newest(DEFAULT_PAGE_SIZE)]
-
-    # ------------------------------------------------------------ forwarded to a node
-
-    async def StartRun(self, request: Any, context: Any) -> Any:
-        """Start or validate a run on a node."""
-        require_for_run(protobuf.decode(request.spec, RunSpec))
-        if not request.validate_only:
-            await asyncio.to_thread(self._usage.check_start)
-            await asyncio.to_thread(self._usage.check_store)
-        client = await self._nodes.client(request.node_id)
-        with client.errors():
-            response = await client.stub.StartRun(
-                profiler.ProfilerServiceStartRunRequest(
-                    spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
-                ),
-                metadata=caller_metadata(),
-            )
-        if request.validate_only:
-            return messages.AnalyzerServiceStartRunResponse(run=response.run)
-        run = protobuf.decode(response.run, Run)
-        # Stored at once: a client that starts a run watches it next, perhaps before its first event has been collected.
-        await asyncio.to_thread(self._store.runs.add, initial_run(run))
-        self._node_subscriptions.publish(runs=[run])
-        return messages.AnalyzerServiceStartRunResponse(run=response.run)
-
-    async def CancelRun(self, request: Any, context: Any) -> Any:
-        """Cancel a run on its node; an imported run has ended already."""
-        run = await self._run(request.run_id)
-        require_own(run.owner, f"run {run.run_id}")
-        if run.is_imported:
-            return messages.AnalyzerServiceCancelRunResponse(run=protobuf.encode(run))  # it has ended, and no node knows it
-        client = await self._nodes.client(run.node_id)
-        with client.errors():
-            response = await client.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id), metadata=caller_metadata())
-        return messages.AnalyzerServiceCancelRunResponse(run=response.run)
-
-    async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
-        """Forward a source bundle to a node."""
-        first = await anext(aiter(request_iterator), None)
-        if first is None:
-            raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
-        client = await self._nodes.client(first.node_id)
-        problems: list[Exception] = []  # of the request stream: gRPC hides them, and ends the call to the node
-
-        async def forward_chunks() -> AsyncIterator[Any]:
-            yield profiler.ProfilerServiceUploadBundleRequest(chunk=first.chunk)
-            try:
-                async for part in request_iterator:
-                    yield profiler.ProfilerServiceUploadBundleRequest(chunk=part.chunk)
-            except Exception as problem:
-                problems.append(problem)
-                raise
-
-        try:
-            with client.errors():
-                response = await client.stub.UploadBundle(forward_chunks(), metadata=caller_metadata())
-        except NodeUnreachableError:
-            if problems:
-                raise problems[0] from None
-            raise
-        return messages.AnalyzerServiceUploadBundleResponse(
-            digest=response.digest, size_bytes=response.size_bytes, file_count=response.file_count
-        )
-
-    async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Forward a file that a run left on its node."""
-        run = await self._run(request.run_id)
-        if run.is_imported:
-            raise ArtifactNotFoundError(
-                f"artifact {request.artifact_name!r} of run {run.run_id}",
-                found="an imported run, which has none",
-                expected="a run of a node",
-                remedy="What was read from its file is in the tables.",
-            )
-        client = await self._nodes.client(run.node_id)
-        forwarded = profiler.ProfilerServiceReadArtifactRequest(
-            run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
-        )
-        with client.errors():
-            async for part in client.stub.ReadArtifact(forwarded):
-                yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
-
-    async def ListKernels(self, request: Any, context: Any) -> Any:
-        """Forward the kernel catalog of a node, or the kernels that it finds in a source."""
-        if request.HasField("source"):
-            require(Scope.SOURCE, "kernels of a source that travels with a request")
-        client = await self._nodes.client(request.node_id)
-        with client.errors():
-            response = await client.stub.ListKernels(
-                profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None),
-                metadata=caller_metadata(),
-            )
-        return messages.AnalyzerServiceListKernelsResponse(kernels=response.kernels, notices=response.notices)
-
-    # ------------------------------------------------------------ runs
-
-    async def GetRun(self, request: Any, context: Any) -> Any:
-        """Return a run."""
-        return messages.AnalyzerServiceGetRunResponse(run=protobuf.encode(self._nodes.with_problem(await self._run(request.run_id))))
-
-    async def ListRuns(self, request: Any, context: Any) -> Any:
-        """Return a page of runs, newest first."""
-        size = _page_size(request.page_size)
-        before = _parse_page_token(request.page_token) if request.page_token else None
-        records = await asyncio.to_thread(self._store.runs.newest, size + 1, before)
-        runs = [record.run for record in records[:size]]
-        return messages.AnalyzerServiceListRunsResponse(
-            runs=[protobuf.encode(self._nodes.with_problem(run)) for run in runs],
-            next_page_token=_page_token(runs[-1]) if len(records) > size else "",
-        )
-
-    async def UpdateRun(self, request: Any, context: Any) -> Any:
-        """Replace a run's tags and notes."""
-        run_id = await self._resolve(request.run_id)
-        run = await asyncio.to_thread(self._store.runs.annotate, run_id, tuple(request.tags), request.notes)
-        await self._run_subscriptions.publish_run(run)
-        self._node_subscriptions.publish(runs=[run])
-        return messages.UpdateRunResponse(run=protobuf.encode(run))
-
-    async def DeleteRun(self, request: Any, context: Any) -> Any:
-        """Delete a run that has ended."""
-        run = await self._run(request.run_id)
-        require_own(run.owner, f"run {run.run_id}")
-        run_id = run.run_id
-        await asyncio.to_thread(self._store.delete_run, run_id)
-        self._node_subscriptions.publish(deleted_run_ids=[run_id])
-        return messages.DeleteRunResponse()
-
-    async def WatchRun(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream a run and its rows, then their changes."""
-        run_id = await self._resolve(request.run_id)
-        async for update in self._run_subscriptions.watch(run_id, request.next_event_index):
-            yield messages.AnalyzerServiceWatchRunResponse(
-                next_event_index=update.next_event_index,
-                run=None if update.run is None else protobuf.encode(self._nodes.with_problem(update.run)),
-                tables=[protobuf.encode(chunk) for chunk in update.tables],
-            )
-
-    async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
-        """Import uploaded traces as a run."""
-        await asyncio.to_thread(self._usage.check_store)
-        parts = (
-            UploadMessage(
-                *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
-                *(part.is_last, part.is_further_trace, part.source_id),
-            )
-            async for part in request_iterator
-        )
-        result = await self._importer.receive(parts)
-        if not result.is_known:
-            self._node_subscriptions.publish(runs=[result.run])
-        return messages.ImportTraceResponse(run=protobuf.encode(result.run), is_known=result.is_known)
-
-    async def ResumeUpload(self, request: Any, context: Any) -> Any:
-        """Return where an interrupted upload continues."""
-        extent = self._importer.resume_position(request.upload_id)
-        return messages.ResumeUploadResponse(whole_file_count=extent.whole_file_count, offset_bytes=extent.offset_bytes)
-
-    async def WatchImport(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream the progress of an import."""
-        async for progress in self._importer.progress(request.upload_id):
-            yield messages.WatchImportResponse(progress=protobuf.encode(progress))
-
-    async def CancelImport(self, request: Any, context: Any) -> Any:
-        """Cancel an import."""
-        self._importer.cancel(request.upload_id)
-        return messages.CancelImportResponse()
-
-    async def _resolve(self, text: str) -> str:
-        return await asyncio.to_thread(self._store.runs.resolve, text)
-
-    async def _run(self, text: str) -> Run:
-        return (await asyncio.to_thread(self._store.runs.get, await self._resolve(text))).run
-
-    # ------------------------------------------------------------ tables
-
-    async def GetTable(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream the rows of a table, with filters, order and page applied."""
-        from kernalyse.services.analyzer.analysis.comparison import parse_differences
-        from kernalyse.services.analyzer.tables.runs import find_table
-
-        query = protobuf.decode(request, TableQuery)
-        table = find_table(query.table_name)
-        run_ids = [await self._resolve(text) for text in query.run_ids] or None
-        allowed = parse_differences(query.allowed_differences)
-        result = await asyncio.to_thread(self._tables.answer, table, run_ids, query, allowed)
-        parts = chunks(query.table_name, result.frame)
-        total_row_count = result.total_row_count
-        while (part := await asyncio.to_thread(next, parts, None)) is not None:
-            yield messages.GetTableResponse(chunk=protobuf.encode(part), total_row_count=total_row_count)
-            total_row_count = 0
-
-    # ------------------------------------------------------------ hardware
-
-    async def GetHardware(self, request: Any, context: Any) -> Any:
-        """Return a device's ceilings and thresholds."""
-        key = HardwareKey(request.node_id, request.device_id, request.run_id)
-        return protobuf.encode(await asyncio.to_thread(self._hardware.get, key))
-
-    async def UpdateHardware(self, request: Any, context: Any) -> Any:
-        """Replace the user's ceilings and thresholds of a device."""
-        key = HardwareKey(request.node_id, request.device_id, request.run_id)
-        ceilings = [protobuf.decode(message, Ceiling) for message in request.ceilings]
-        thresholds = protobuf.decode(request.thresholds, Thresholds) if request.HasField("thresholds") else None
-        current = await asyncio.to_thread(self._hardware.update, key, ceilings, thresholds, request.etag)
-        await self._run_subscriptions.publish_ceilings(key.node_id, key.device_id)
-        self._node_subscriptions.publish(changed_hardware=[key])
-        return messages.UpdateHardwareResponse(
-            ceilings=[protobuf.encode(ceiling) for ceiling in current.ceilings],
-            thresholds=protobuf.encode(current.thresholds),
-            etag=current.etag,
-        )
-
-    # ------------------------------------------------------------ reports
-
-    async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream a report of a run, or of its comparison with a baseline."""
-        from kernalyse.services.analyzer.analysis.comparison import parse_differences
-        from kernalyse.services.analyzer.export.report_files import report_format
-        from kernalyse.services.analyzer.export.run_reports import ReportRequest, run_report
-
-        formats = tuple(dict.fromkeys(map(report_format, (request.format, *request.further_formats))))
-        run = await self._run(request.run_id)
-        baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
-        report_request = ReportRequest(run, formats, baseline, parse_differences(request.allowed_differences))
-        files = await asyncio.to_thread(run_report, self._store, report_request, self._tables.history_of_run)
-        for chosen, content in files.items():
-            for start in range(0, len(content), MAX_CHUNK_BYTES):
-                yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES], format=chosen)
-
-
-def _signed_in(text: str, short: ShortToken) -> Any:
-    end, session_end = Timestamp(), Timestamp()
-    end.FromNanoseconds(int(short.end_unix_s * 1e9))
-    session_end.FromNanoseconds(int(short.session_end_unix_s * 1e9))
-    identity = short.identity
-    return messages.SignedIn(
-        name=identity.name, scope=highest(identity.scopes), short_token=text, end_time=end, session_end_time=session_end
-    )
-
-
-def _page_size(page_size: int) -> int:
-    if not 0 <= page_size <= MAX_PAGE_SIZE:
-        raise InvalidRequestError(
-            "page_size", found=str(page_size), expected=f"0 to {MAX_PAGE_SIZE}", remedy="Read the rest with next_page_token."
-        )
-    return page_size or DEFAULT_PAGE_SIZE
-
-
-def _page_token(run: Run) -> str:
-    return base64.urlsafe_b64encode(f"{unix_ns(run.create_time)} {run.run_id}".encode()).decode()
-
-
-def _parse_page_token(page_token: str) -> RunPosition:
-    try:
-        create_unix_ns, run_id = base64.urlsafe_b64decode(page_token).decode().split(" ")
-        return RunPosition(int(create_unix_ns), run_id)
-    except (binascii.Error, UnicodeError, ValueError) as error:
-        raise InvalidRequestError(
-            "page_token", found=repr(page_token), expected="next_page_token of a response", remedy="Begin with the first page."
-        ) from error
 
 
 async def serve(settings: AnalyzerSettings) -> None:
@@ -458,7 +77,7 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
     """
     async with (
         _task_executor(settings) as executor,
-        _open_store(settings, executor) as (store, nodes, run_subscriptions, node_subscriptions),
+        _open_store(settings, executor) as (store, nodes, run_subscriptions, node_subscriptions, peers),
     ):
         security = settings.security()
         short_tokens = ShortTokens(security.token)
@@ -466,7 +85,8 @@ async def serve_until(settings: AnalyzerSettings, stop_requested: asyncio.Event,
         metrics = Metrics("analyzer")
         metrics.add_blocking(partial(_store_figures, metrics, store))
         metrics.add(partial(_node_figures, metrics, nodes, node_subscriptions))
-        server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
+        forwarding = () if peers is None else (ForwardingInterceptor(peers, store),)
+        server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics), forwarding)
         importer = TraceImporter(store, settings.import_max_bytes, executor, settings.op_registry_directory)
         limits = PersonLimits(
             settings.max_active_runs_per_person, settings.max_device_s_per_person_and_day, settings.max_stored_bytes_per_person
@@ -517,7 +137,7 @@ def _store_figures(metrics: Metrics, store: Store) -> Iterator[Metric]:
 
 def _node_figures(metrics: Metrics, nodes: Nodes, node_subscriptions: NodeSubscriptions) -> Iterator[Metric]:
     """Yield what Prometheus is told of the nodes and their devices."""
-    statuses = nodes.statuses()
+    statuses = nodes.own_statuses()  # of several analyzers each tells of its own
     healths = ((str(health).lower(), sum(status.health is health for status in statuses)) for health in NodeHealth)
     yield metrics.gauges("nodes", "Nodes by their health.", "health", healths)
     yield metrics.gauges("event_lag_seconds", "From the last event of a node to its commit.", "node", nodes.lags_s().items())
@@ -568,10 +188,14 @@ async def _task_executor(settings: AnalyzerSettings) -> AsyncIterator[TaskExecut
 @asynccontextmanager
 async def _open_store(
     settings: AnalyzerSettings, executor: TaskExecutor
-) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
-    """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
+) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions, Peers | None]]:
+    """Yield the store, the nodes that are collected from, the subscriptions, and the other analyzers of the store, where it has several.
+
+    Collecting ends before the store closes.
+    """
+    _check_peer_address(settings)
     # An absolute path: Dask workers write there too.
-    store = await asyncio.to_thread(Store, settings.data_directory.absolute(), settings.catalogue)
+    store = await asyncio.to_thread(Store, settings.data_directory.absolute(), settings.catalogue, settings.peer_address)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
         trace_fetcher = TraceFetcher(store, UploadReader(executor), settings.import_max_bytes, run_subscriptions, node_subscriptions)
@@ -585,15 +209,47 @@ async def _open_store(
             tunnel_target=partial(tunnel_target, _tunnel_sockets(settings)),
             forget_after_s=settings.forget_joined_nodes_after_s,
         )
-        lists: list[asyncio.Task[None]] = []
+        peers = None
+        if store.leases is not None:
+            peers = Peers(store.leases, store, nodes, run_subscriptions, node_subscriptions, partial(_peer_endpoint, settings))
+        going_on: list[asyncio.Task[None]] = []
         try:
             await nodes.start()
-            lists += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in lists_of(settings, nodes)]
-            yield store, nodes, run_subscriptions, node_subscriptions
+            if peers is not None:
+                going_on.append(asyncio.create_task(peers.run(), name="peers"))
+            going_on += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in lists_of(settings, nodes)]
+            yield store, nodes, run_subscriptions, node_subscriptions, peers
         finally:
-            for task in lists:
+            for task in going_on:
                 task.cancel()
-            await asyncio.gather(*lists, return_exceptions=True)
+            await asyncio.gather(*going_on, return_exceptions=True)
             await nodes.stop()
+            if peers is not None:
+                await peers.leave()
     finally:
         await asyncio.to_thread(store.close)
+
+
+def _check_peer_address(settings: AnalyzerSettings) -> None:
+    """Check that the analyzer may share its store. Raises InvalidSettingError."""
+    if settings.peer_address and not settings.catalogue:
+        raise InvalidSettingError(
+            "setting analyzer.peer_address",
+            found="a catalogue in SQLite, which one analyzer alone can have open",
+            expected="the setting catalogue with a PostgreSQL, the same for all analyzers of the store",
+            remedy="Set it (`kernalyse store migrate` moves what there is), or leave peer_address out.",
+        )
+    if settings.peer_address and not is_address(settings.peer_address):
+        raise InvalidSettingError(
+            "setting analyzer.peer_address",
+            found=repr(settings.peer_address),
+            expected="host:port at which the other analyzers reach this one",
+            remedy="Correct it.",
+        )
+
+
+def _peer_endpoint(settings: AnalyzerSettings, address: str) -> Endpoint:
+    """Return how to reach another analyzer: all of a store have the same token, and certificates of the same CA."""
+    ca = settings.contents("peer_ca_file") or settings.contents("certificate_file")
+    pair = settings.certificate_pair() if settings.client_ca_file is not None else (None, None)
+    return Endpoint(address, settings.token(), ca, *pair)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,8 +313,13 @@ class ServerSecurity:
     metrics: Metrics | None = None
 
 
-def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
+def build_server(address: str, security: ServerSecurity, further: Sequence[grpc.aio.ServerInterceptor] = ()) -> tuple[grpc.aio.Server, str]:
     """Return a server with both interceptors, bound to `address`, and its actual address (with port 0 resolved).
+
+    Args:
+        address: host:port or unix:PATH.
+        security: what it is served with.
+        further: interceptors of calls that have been let in.
 
     Raises:
         InvalidSettingError: the address is not valid, is reachable from elsewhere without TLS, or cannot be bound.
@@ -328,7 +333,7 @@ def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Serve
         )
     identities = security.identities or Identities(security.token, security.tokens_file)
     access = AuthInterceptor(identities, Audit(security.audit_file), has_certificates=security.client_ca is not None)
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(security.metrics), access), options=SERVER_OPTIONS)
+    server = grpc.aio.server(interceptors=(ErrorInterceptor(security.metrics), access, *further), options=SERVER_OPTIONS)
     if security.certificate is None and not is_local(address):
         if not security.is_insecure_allowed:
             raise InvalidSettingError(

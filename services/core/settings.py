@@ -316,6 +316,14 @@ class AnalyzerSettings(GrpcSettings):
     catalogue: str = Field(
         "", description="postgresql://USER:PASSWORD@HOST:PORT/DATABASE of the store's catalogue; empty: SQLite in data_directory."
     )
+    peer_address: str = Field(
+        "",
+        description="host:port at which other analyzers of the same catalogue and data_directory reach this one; each then follows a share "
+        "of the nodes, and takes over those of one that is gone. Needs a catalogue on PostgreSQL. Empty: this analyzer is alone.",
+    )
+    peer_ca_file: Path | None = Field(
+        None, description="PEM CA of the other analyzers' certificates; unset: this one's own certificate, where it serves TLS."
+    )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     forget_joined_nodes_after_s: float | None = Field(
         7 * 86_400.0, gt=0, description="Seconds after which a node that came by itself and went away is forgotten; its runs stay."

@@ -48,23 +48,30 @@ except KernalyseError as error:
 
 @dataclass(slots=True)
 class AnalyzerProcess:
-    """Started on a store directory; listens on a Unix socket beside it."""
+    """Started on a store directory; listens on a Unix socket beside it. name: of one of several; settings: further ones, by name."""
 
     directory: Path
+    name: str = "a"
+    settings: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     endpoint: Endpoint = field(default_factory=lambda: Endpoint("", ""))
 
     @property
     def log(self) -> str:
-        return (self.directory / "analyzer.log").read_text()
+        return self._log_path.read_text()
+
+    @property
+    def _log_path(self) -> Path:
+        return self.directory / f"analyzer-{self.name}.log"
 
     def start(self) -> None:
-        announcement_path = self.directory / "analyzer.json"
-        settings = {"ADDRESS": f"unix:{self.directory}/a.sock", "DATA_DIRECTORY": f"{self.directory}/store", "NODE_RETRY_S": "0.2"}
+        announcement_path = self.directory / f"analyzer-{self.name}.json"
+        address = f"unix:{self.directory}/{self.name}.sock"
+        settings = {"ADDRESS": address, "DATA_DIRECTORY": f"{self.directory}/store", "NODE_RETRY_S": "0.2", **self.settings}
         environment = {f"KERNALYSE_ANALYZER_{name}": value for name, value in settings.items()}
         environment |= {"KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE": str(announcement_path)}
         announcement_path.unlink(missing_ok=True)
-        with (self.directory / "analyzer.log").open("ab") as log:
+        with self._log_path.open("ab") as log:
             self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=os.environ | environment, stdout=log, stderr=log)
         deadline = time.monotonic() + START_TIMEOUT_S
         while (found := find_service(announcement_path)) is None:

@@ -38,8 +38,9 @@ class NodesUpdate:
 
 @dataclass(slots=True)
 class Mailbox:
-    """The changes that wait for one subscriber."""
+    """The changes that wait for one subscriber. is_of_peer: for another analyzer, which has its own changes and those of others anyway."""
 
+    is_of_peer: bool = False
     nodes: dict[str, NodeStatus] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     telemetry: deque[NodeTelemetry] = field(default_factory=lambda: deque(maxlen=WAITING_READING_COUNT))
@@ -104,8 +105,13 @@ class NodeSubscriptions:
         changed_hardware: Iterable[HardwareKey] = (),
         removed_addresses: Iterable[str] = (),
         deleted_run_ids: Iterable[str] = (),
+        is_of_peer: bool = False,
     ) -> None:
-        """Put the changes into every mailbox. Telemetry that was published before is left out."""
+        """Put the changes into every mailbox. Telemetry that was published before is left out.
+
+        Args:
+            is_of_peer: they come from another analyzer, and are told to none.
+        """
         update = NodesUpdate(
             *(tuple(nodes), tuple(runs), tuple(self._new(telemetry))),
             *(tuple(changed_hardware), tuple(removed_addresses), tuple(deleted_run_ids)),
@@ -113,21 +119,23 @@ class NodeSubscriptions:
         if update == NodesUpdate():
             return
         for mailbox in self._mailboxes:
-            mailbox.put(update)
+            if not (is_of_peer and mailbox.is_of_peer):
+                mailbox.put(update)
 
     async def watch(
-        self, nodes: Callable[[], Sequence[NodeStatus]], newest_runs: Callable[[], Sequence[Run]]
+        self, nodes: Callable[[], Sequence[NodeStatus]], newest_runs: Callable[[], Sequence[Run]], *, is_of_peer: bool = False
     ) -> AsyncIterator[NodesUpdate]:
         """Yield the current state, then changes without end.
 
         Args:
             nodes: returns the status of every node without blocking.
             newest_runs: reads the newest runs; called in a thread.
+            is_of_peer: for another analyzer.
 
         Raises:
             ShuttingDownError: the service stops.
         """
-        mailbox = Mailbox()
+        mailbox = Mailbox(is_of_peer)
         self._mailboxes.append(mailbox)
         try:
             # The mailbox opens first: what changes while the runs are read comes right after them.

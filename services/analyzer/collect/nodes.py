@@ -17,7 +17,9 @@ from kernalyse.services.analyzer.collect.node_client import NodeClient, unreacha
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
-from kernalyse.services.analyzer.store.repositories import NodeRecord, NodeSecret
+from kernalyse.services.analyzer.store.leases import Leases, Shares
+from kernalyse.services.analyzer.store.node_secrets import NodeSecret
+from kernalyse.services.analyzer.store.repositories import NodeRecord
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
 from kernalyse.services.core.model import Device, Node, NodeHealth, NodeOrigin, NodeStatus, Run
@@ -39,6 +41,9 @@ class Nodes:
         is_insecure_allowed: nodes on other machines need no TLS.
         tunnel_target: returns where to connect to for a node that comes by a tunnel, by its address.
         forget_after_s: how long a node that came by itself may be gone; None: for ever.
+
+    Where several analyzers share the store, each follows the nodes that it has a lease of (`follow_share`), and shows the others as their
+    analyzers tell of them (`elsewhere`).
     """
 
     def __init__(
@@ -63,22 +68,72 @@ class Nodes:
         self._trace_fetcher = trace_fetcher
         self._retry_s = retry_s
         self._is_insecure_allowed = is_insecure_allowed
+        self._leases = store.leases
+        self.elsewhere: dict[str, NodeStatus] = {}  # by address, of nodes that other analyzers follow
         self._collectors: dict[str, Collector] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._compactions: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Start collecting from every node of the store; compact runs that an earlier process left in the database."""
-        for run_id in await asyncio.to_thread(self._store.runs.to_compact):
-            self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
-        for record in await asyncio.to_thread(self._store.nodes.all):
-            secret = await asyncio.to_thread(self._store.secrets.secret, record.address)
-            client_key = None if secret.client_key is None else secret.client_key.encode("latin-1")
-            target = self._tunnel_target(record.address) if record.origin is NodeOrigin.TUNNEL else record.address
-            certificates = record.ca_certificate, record.client_certificate, client_key
-            self._collect(record, Endpoint(target, secret.token, *certificates, record.server_name))
+        if self._leases is None:
+            for run_id in await asyncio.to_thread(self._store.runs.to_compact):
+                self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
+            for record in await asyncio.to_thread(self._store.nodes.all):
+                await self._take_up(record)
         if self._forget_after_s is not None:
             self._leaving = asyncio.create_task(self._forget_those_gone(self._forget_after_s))
+
+    async def _take_up(self, record: NodeRecord) -> None:
+        """Collect from a node that the store knows."""
+        secret = await asyncio.to_thread(self._store.secrets.secret, record.address)
+        client_key = None if secret.client_key is None else secret.client_key.encode("latin-1")
+        target = self._tunnel_target(record.address) if record.origin is NodeOrigin.TUNNEL else record.address
+        certificates = record.ca_certificate, record.client_certificate, client_key
+        self._collect(record, Endpoint(target, secret.token, *certificates, record.server_name))
+
+    async def follow_share(self, leases: Leases) -> Shares:
+        """Renew this analyzer's leases, collect from the nodes that it has one of, and from no others. Return who follows what.
+
+        Nodes that nobody follows are claimed up to a fair count. Of more than that one at a time is given up, for an analyzer that came.
+        Raises UnavailableError.
+        """
+        async with self._changing:
+            shares = await asyncio.to_thread(leases.renew)
+            own = shares.followed_by(leases.analyzer_id)
+            free = [address for address in shares.node_addresses if address not in shares.followers]
+            if claimed := free[: max(0, shares.fair_count - len(own))]:
+                await asyncio.to_thread(leases.claim, claimed)
+                shares = await asyncio.to_thread(leases.renew)
+                own = shares.followed_by(leases.analyzer_id)
+            elif len(own) > shares.fair_count and (surplus := self._movable()) is not None:
+                await self._give_up(surplus)
+                await asyncio.to_thread(leases.release, [surplus])
+                own.discard(surplus)
+            for address in set(self._collectors) - own:
+                await self._give_up(address)
+            if missing := own - set(self._collectors):
+                for record in await asyncio.to_thread(self._store.nodes.all):
+                    if record.address in missing:
+                        await self._take_up(record)
+                        self.elsewhere.pop(record.address, None)
+            forgotten = [address for address in self.elsewhere if address not in shares.node_addresses]
+            for address in forgotten:
+                del self.elsewhere[address]
+        self._node_subscriptions.publish(removed_addresses=forgotten, is_of_peer=True)
+        return shares
+
+    def _movable(self) -> str | None:
+        """Return a node that another analyzer can follow as well: the far end of a tunnel is here."""
+        return max((status.address for status in self.own_statuses() if status.origin is not NodeOrigin.TUNNEL), default=None)
+
+    async def _give_up(self, address: str) -> None:
+        """Leave a node to another analyzer."""
+        logger.info("Node %s is left to another analyzer.", address)
+        status = self.elsewhere[address] = self._collectors[address].status
+        await self._end(address)
+        if status.node is not None:
+            self._run_subscriptions.leave(status.node.node_id)
 
     async def stop(self) -> None:
         """Stop collecting. Commits stay; everything else is collected again after the next start."""
@@ -144,6 +199,8 @@ class Nodes:
         secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
         await asyncio.to_thread(self._store.secrets.put, address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
+        if self._leases is not None:
+            await asyncio.to_thread(self._leases.claim, [address], is_taken_over=True)
         return self._collect(record, endpoint).status
 
     async def remove(self, address: str) -> None:
@@ -163,7 +220,7 @@ class Nodes:
         while True:
             await asyncio.sleep(min(after_s / 4, MAX_LOOK_INTERVAL_S))
             now = datetime.now(UTC)
-            for status in self.statuses():
+            for status in self.own_statuses():
                 since, is_own = status.unreachable_since_time, status.origin in (NodeOrigin.JOINED, NodeOrigin.TUNNEL)
                 if is_own and since is not None and (now - since).total_seconds() > after_s:
                     logger.info("Node %s is forgotten: it has been gone since %s.", status.address, since.isoformat(timespec="seconds"))
@@ -171,7 +228,13 @@ class Nodes:
                         await self.remove(status.address)
 
     def statuses(self) -> Sequence[NodeStatus]:
-        """Return the status of every node, in order of address."""
+        """Return the status of every node, in order of address, whichever analyzer follows it."""
+        return sorted(
+            {**self.elsewhere, **{status.address: status for status in self.own_statuses()}}.values(), key=lambda status: status.address
+        )
+
+    def own_statuses(self) -> Sequence[NodeStatus]:
+        """Return the status of every node that this analyzer follows, in order of address."""
         return [collector.status for _, collector in sorted(self._collectors.items())]
 
     def lags_s(self) -> dict[str, float]:
@@ -276,7 +339,11 @@ class Nodes:
         return collector
 
     async def _forget(self, address: str) -> None:
-        await self._end(address)
+        if address in self._collectors:
+            await self._end(address)
+        self.elsewhere.pop(address, None)
+        if self._leases is not None:
+            await asyncio.to_thread(self._leases.release, [address])
         await asyncio.to_thread(self._store.nodes.delete, address)
         await asyncio.to_thread(self._store.secrets.delete, address)
         self._node_subscriptions.publish(removed_addresses=[address])

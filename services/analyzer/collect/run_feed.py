@@ -87,6 +87,8 @@ class RunBuffer:
     """The ring buffer of one run. Segments are numbered in order; next_number is the number of the next one."""
 
     watcher_count: int = 0
+    node_id: str = ""  # of the run
+    is_left: bool = False  # its node is followed by another analyzer from now on
     segments: deque[Segment] = field(default_factory=deque)
     next_number: int = 0
     byte_count: int = 0
@@ -175,6 +177,13 @@ class RunSubscriptions:
             if run_id in self._feeds:
                 self._feeds[run_id].drop()
 
+    def leave(self, node_id: str) -> None:
+        """End the streams of the node's runs with ShuttingDownError: another analyzer follows the node, and has them from now on."""
+        for feed in self._feeds.values():
+            if feed.node_id == node_id:
+                feed.is_left = True
+                feed.wake()
+
     async def publish_run(self, run: Run) -> None:
         """Publish a change of a run that no event made."""
         feed = self._feeds.get(run.run_id)
@@ -200,6 +209,7 @@ class RunSubscriptions:
         """
         feed = self._feeds.setdefault(run_id, RunBuffer())
         feed.watcher_count += 1
+        feed.is_left = False
         try:
             position = next_event_index
             while True:
@@ -207,6 +217,7 @@ class RunSubscriptions:
                 number = feed.next_number
                 record = await asyncio.to_thread(self._store.runs.get, run_id)
                 end = record.next_event_index
+                feed.node_id = record.run.node_id
                 yield RunUpdate(position, record.run, ())
                 async for update in self._catch_up(run_id, position, end):
                     yield update
@@ -235,8 +246,9 @@ class RunSubscriptions:
             changed = feed.changed
             segments = feed.since(number)
             if not segments:
-                if self._is_closed:
-                    raise ShuttingDownError("analyzer", found="it stops", expected="a service that goes on", remedy="Watch again later.")
+                if self._is_closed or feed.is_left:
+                    found = "it stops" if self._is_closed else "it has left the run's node to another analyzer"
+                    raise ShuttingDownError("analyzer", found=found, expected="a service that goes on", remedy="Watch again.")
                 await changed.wait()
                 continue
             fresh = [segment.after(position) for segment in segments if segment.is_new_at(position)]

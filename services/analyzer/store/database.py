@@ -28,12 +28,17 @@ CATALOGUE: Final = "catalogue.sqlite"
 POSTGRESQL: Final = "postgresql"
 DRIVER: Final = "postgresql+psycopg"
 LOCK_KEY: Final = 0x6B65726E
-"""Of the advisory lock that the writing connection holds: of several analyzers one writes."""
+"""Of the advisory lock that the writing connection holds: by an analyzer alone, or shared by several that know of each other."""
+
+WRITE_LOCK_KEY: Final = LOCK_KEY + 1
+"""Of the advisory lock for one transaction: of several analyzers one writes at a time, as with SQLite. What one has read in it stays true,
+and the revisions of runs become visible in their order."""
 
 HOLDERS: Final = "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND objid = %s"
 CONNECT_TIMEOUT_S: Final = 5
 MIGRATIONS: Final = "kernalyse.services.analyzer.store:migrations"
 VERSION_TABLE: Final = "alembic_version"
+IDLE_TRANSACTION_MS: Final = 5_000
 DISK_FULL: Final = "53100"  # of PostgreSQL's error codes
 KEEPALIVES: Final = {"idle": 30, "interval": 10, "count": 3}
 """Seconds and probes after which a dead peer is given up: a session of a machine that was switched off must not hold the lock."""
@@ -42,6 +47,9 @@ KEEPALIVES: Final = {"idle": 30, "interval": 10, "count": 3}
 class Database:
     """The open catalogue: one writer at a time and any number of readers, from any thread.
 
+    Args:
+        is_shared: other analyzers may have it open too, if they say so as well.
+
     Raises:
         InvalidSettingError: the URL is none of PostgreSQL.
         StoreLockedError: another analyzer writes to it.
@@ -49,10 +57,10 @@ class Database:
         UnmetConditionError: a newer version has written it.
     """
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, is_shared: bool = False) -> None:
         is_sqlite = url.get_backend_name() == "sqlite"
         self._subject = f"store {Path(url.database or '').parent}" if is_sqlite else f"catalogue {url.render_as_string()}"
-        self._writer, self._reader = _sqlite_engines(url) if is_sqlite else _postgresql_engines(url, self._subject)
+        self._writer, self._reader = _sqlite_engines(url) if is_sqlite else _postgresql_engines(url, self._subject, is_shared)
         self._write_lock = threading.Lock()
         try:
             with self.writing() as connection:
@@ -153,8 +161,9 @@ def _sqlite_engine(url: URL, begin: str) -> Engine:
     return engine
 
 
-def _postgresql_engines(url: URL, subject: str) -> tuple[Engine, Engine]:
+def _postgresql_engines(url: URL, subject: str, is_shared: bool) -> tuple[Engine, Engine]:
     """Return engines whose connections are made anew when the server was away; the only writing one holds the lock."""
+    lock_function = "pg_try_advisory_lock_shared" if is_shared else "pg_try_advisory_lock"
     try:
         import psycopg  # noqa: F401  # SQLAlchemy's own message names no extra
     except ImportError as error:
@@ -170,12 +179,14 @@ def _postgresql_engines(url: URL, subject: str) -> tuple[Engine, Engine]:
         **{f"keepalives_{name}": value for name, value in KEEPALIVES.items()},
         "options": " ".join(f"-c tcp_keepalives_{name}={value}" for name, value in KEEPALIVES.items()),
     }
-    writer = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0, connect_args=named)
+    # A process that was stopped in a transaction must not keep the others from theirs.
+    ending = {"options": f"{named['options']} -c idle_in_transaction_session_timeout={IDLE_TRANSACTION_MS}"} if is_shared else {}
+    writer = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0, connect_args=named | ending)
     reader = sa.create_engine(url, pool_pre_ping=True, isolation_level="REPEATABLE READ", connect_args=named)
 
     def lock(connection: Any, _record: object) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,))
+            cursor.execute(f"SELECT {lock_function}(%s)", (LOCK_KEY,))
             if cursor.fetchone()[0]:
                 connection.commit()
                 return
@@ -185,10 +196,12 @@ def _postgresql_engines(url: URL, subject: str) -> tuple[Engine, Engine]:
             subject,
             found=f"in use by {', '.join(holders) or 'another analyzer'}",
             expected="a catalogue that no other analyzer writes to",
-            remedy="Use that analyzer, stop it, or give this one a database of its own.",
+            remedy="Use that analyzer, stop it, or give this one a database of its own. Several share one if each has a peer_address.",
         )
 
     event.listen(writer, "connect", lock)
+    if is_shared:
+        event.listen(writer, "begin", lambda connection: connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK_KEY})"))
     return writer, reader
 
 

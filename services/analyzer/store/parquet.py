@@ -11,8 +11,9 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -37,9 +38,10 @@ class RunFiles:
     Args:
         root: directory of all prefixes; directories in it that no row of the database names are deleted here.
         kind: distinguishes the rows of parquet_prefixes from those of the other kind.
+        unnamed_s: how old a directory that no row names must be to be deleted; other analyzers may be filling younger ones.
     """
 
-    def __init__(self, root: Path, database: Database, kind: str) -> None:
+    def __init__(self, root: Path, database: Database, kind: str, unnamed_s: float = 0.0) -> None:
         self._root = root
         self._database = database
         self._kind = kind
@@ -49,8 +51,9 @@ class RunFiles:
         with database.reading() as connection:
             visible = {path.name for path in self.directories(connection, None).values()}
         for path in root.iterdir():
-            if path.name not in visible:
-                shutil.rmtree(path, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another analyzer starts too
+                if path.name not in visible and path.stat().st_mtime <= time.time() - unnamed_s:
+                    shutil.rmtree(path, ignore_errors=True)
 
     # ------------------------------------------------------------ writing
 
@@ -159,7 +162,7 @@ def cached_result_path(directory: Path, result_name: str) -> Path:
 def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
     """Write a result to its `cached_result_path`, complete or not at all. Raises OSError, polars' ComputeError."""
     path.parent.mkdir(exist_ok=True)  # not its parents: a run deleted meanwhile must leave nothing behind
-    temporary = path.with_suffix(".part")
+    temporary = path.with_suffix(f".{secrets.token_hex(TOKEN_BYTES)}.part")  # another analyzer may write the same one
     try:
         frame.write_parquet(temporary)
         sync(temporary)

@@ -1,14 +1,11 @@
-"""Records of the store's database: runs, nodes and their secrets, traces, hardware."""
+"""Records of the store's database: runs, nodes, traces, hardware."""
 
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
-from pathlib import Path
 
 import polars as pl
 import sqlalchemy as sa
@@ -30,7 +27,7 @@ from kernalyse.services.analyzer.store.schema import (
 from kernalyse.services.analyzer.tables.event_rows import time_from_unix_ns, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.disturbance import is_busy
-from kernalyse.services.core.errors import InvalidSettingError, RunLostError, RunNotFinishedError, RunNotFoundError
+from kernalyse.services.core.errors import RunLostError, RunNotFinishedError, RunNotFoundError
 from kernalyse.services.core.model import Ceiling, Device, Node, NodeOrigin, Run, RunError, RunEvent, RunState, Thresholds, TraceStored
 
 # ---------------------------------------------------------------- runs
@@ -538,62 +535,3 @@ def _replace(connection: Connection, node_id: str, device_id: str, sources: Sequ
     rows = [{"node_id": node_id, **asdict(ceiling)} for ceiling in ceilings]
     if rows:
         connection.execute(sa.insert(device_ceilings), rows)
-
-
-# ---------------------------------------------------------------- node secrets
-# In a file of their own that only its owner can read, so that the database may be copied and shown.
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSecret:
-    """The credentials for calls to one node. client_key: PEM; None where the node asks for no client certificate."""
-
-    token: str
-    client_key: str | None = None
-
-
-class NodeSecrets:
-    """Secrets by node address, in one JSON file of mode 0600."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()  # nodes come at the same time
-
-    def secret(self, address: str) -> NodeSecret:
-        """Return the node's secret; an empty token if none is stored.
-
-        The node then answers WRONG_TOKEN, which says more than a missing entry would.
-        """
-        return self._read().get(address, NodeSecret(""))
-
-    def put(self, address: str, secret: NodeSecret) -> None:
-        """Store the secret of a node. Raises OSError."""
-        with self._lock:
-            self._write(self._read() | {address: secret})
-
-    def delete(self, address: str) -> None:
-        """Delete the secret of a node."""
-        with self._lock:
-            self._write({known: secret for known, secret in self._read().items() if known != address})
-
-    def _read(self) -> dict[str, NodeSecret]:
-        try:
-            stored: dict[str, str | dict[str, str]] = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise InvalidSettingError(
-                f"file of node tokens {self._path}", found=str(error), expected="JSON", remedy="Delete it and add the nodes again."
-            ) from error
-        # A string is the token alone: files from before client certificates were supported have that.
-        return {address: NodeSecret(secret) if isinstance(secret, str) else NodeSecret(**secret) for address, secret in stored.items()}
-
-    def _write(self, secrets: dict[str, NodeSecret]) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({address: asdict(secret) for address, secret in secrets.items()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)

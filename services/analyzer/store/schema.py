@@ -64,6 +64,21 @@ nodes: Final = sa.Table(
     sa.Column("unreachable_since_unix_ns", sa.BigInteger),  # null: it answered last
 )
 
+analyzers: Final = sa.Table(  # of this store that live; empty where there is one alone
+    "analyzers",
+    metadata,
+    sa.Column("address", PlainText, primary_key=True),  # at which the others reach it
+    sa.Column("analyzer_id", PlainText, nullable=False),  # of its process
+    sa.Column("end_unix_ns", sa.BigInteger, nullable=False),  # by the database's clock; it counts as gone after that
+)
+
+node_leases: Final = sa.Table(  # which of them follows a node
+    "node_leases",
+    metadata,
+    sa.Column("node_address", PlainText, primary_key=True),
+    sa.Column("analyzer_id", PlainText, nullable=False),
+)
+
 cursors: Final = sa.Table(
     "cursors",
     metadata,

@@ -8,6 +8,7 @@ transaction that names the prefix: before that its files are invisible.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -28,13 +29,14 @@ from sqlalchemy.engine import Connection
 from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
 from kernalyse.services.analyzer.store.column_cache import ColumnCache
 from kernalyse.services.analyzer.store.database import CATALOGUE, Database, catalogue_url, store_id
+from kernalyse.services.analyzer.store.leases import Leases
 from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
+from kernalyse.services.analyzer.store.node_secrets import NodeSecrets
 from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
 from kernalyse.services.analyzer.store.repositories import (
     USER,
     HardwareRecords,
     NodeRecords,
-    NodeSecrets,
     RunRecord,
     RunRecords,
     TraceRecords,
@@ -76,6 +78,10 @@ PRIVATE_MODE = 0o700
 STORE_ID: Final = "store_id"
 """File with the id that the catalogue has too."""
 
+PEERS: Final = "analyzers"
+SHARED_UNNAMED_S: Final = 86_400.0
+"""Age of files that no run names at which they are no other analyzer's that is still writing them."""
+
 READING_TRACE_MESSAGE: Final = "reading the trace"
 """Status message of a run that has ended and left traces on its node."""
 
@@ -90,17 +96,21 @@ class Store:
     Args:
         directory: of its files.
         catalogue: postgresql://… of its catalogue; empty: SQLite in the directory.
+        peer_address: at which other analyzers of this store reach this one; empty: there are none. What each has for itself then lies in a
+            directory of its own below.
 
     Raises:
         StoreLockedError: another process has it open.
         What Database raises.
     """
 
-    def __init__(self, directory: Path, catalogue: str = "") -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
-        self._lock = StoreLock(directory / "store.lock")
+    def __init__(self, directory: Path, catalogue: str = "", peer_address: str = "") -> None:
+        is_shared = bool(peer_address)
+        own = directory / PEERS / hashlib.sha256(peer_address.encode()).hexdigest()[:12] if is_shared else directory
+        own.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        self._lock = StoreLock(own / "store.lock")
         try:
-            self._database = Database(catalogue_url(directory, catalogue))
+            self._database = Database(catalogue_url(directory, catalogue), is_shared=is_shared)
         except BaseException:
             self._lock.release()
             raise
@@ -109,20 +119,22 @@ class Store:
         except BaseException:
             self.close()
             raise
-        self._files = RunFiles(directory / "runs", self._database, "rows")
-        self._trace_files = RunFiles(directory / "traces", self._database, "traces")  # of runs of nodes, read after they ended
-        self.history_directory = directory / "history"  # metrics of all runs; can be computed anew
-        self.summary_directory = directory / "summary"  # kernels of all runs; can be computed anew
+        unnamed_s = SHARED_UNNAMED_S if is_shared else 0.0
+        self._files = RunFiles(directory / "runs", self._database, "rows", unnamed_s)
+        self._trace_files = RunFiles(directory / "traces", self._database, "traces", unnamed_s)  # of runs of nodes, read after they ended
+        self.history_directory = own / "history"  # metrics of all runs; can be computed anew
+        self.summary_directory = own / "summary"  # kernels of all runs; can be computed anew
         self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
         self.held = ColumnCache()  # of runs that never change
         # Two results of a large run at once would need twice the memory. Reentrant: a result may be computed from another.
         self._result_lock = threading.RLock()
-        self.uploads_directory = directory / "arriving"  # files being uploaded; leftovers of a killed process are deleted
+        self.uploads_directory = own / "arriving"  # files being uploaded; leftovers of a killed process are deleted
         shutil.rmtree(self.uploads_directory, ignore_errors=True)
         self.uploads_directory.mkdir(mode=PRIVATE_MODE)
-        self.fetched_directory = directory / "fetched"  # files being fetched from nodes, by run: the next process resumes them
+        self.fetched_directory = own / "fetched"  # files being fetched from nodes, by run: the next process resumes them
         self.fetched_directory.mkdir(exist_ok=True, mode=PRIVATE_MODE)
         self.secrets = NodeSecrets(directory / "node_tokens.json")
+        self.leases = Leases(self._database, peer_address) if is_shared else None
         self.nodes = NodeRecords(self._database)
         self.runs = RunRecords(self._database)
         self.traces = TraceRecords(self._database)
@@ -287,7 +299,7 @@ class Store:
         return [row for part in parts for row in part.drop("event_index").collect().rows()]
 
     def complete_traces(self, run_id: str, directory: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
-        """Publish the traces read for a finished run, with a line in its log and notes. None: the run has been deleted.
+        """Publish the traces read for a finished run, with a line in its log and notes. None: the run has been deleted, or has them.
 
         Args:
             directory: from `reserve_trace`, filled by `parquet.write_frames`; the store owns it from here on. None: nothing could be read.
@@ -295,7 +307,7 @@ class Store:
             level: of the first line of notes, which goes to the log.
         """
         with self._files_lock:
-            if not self.runs.known([run_id]):
+            if not self.runs.known([run_id]) or run_id not in self.traces.unread_run_ids():  # or another analyzer has read them
                 if directory is not None:
                     shutil.rmtree(directory)
                 return None

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from kernalyse.services.analyzer.store.database import Database, catalogue_url, upgrade
-from kernalyse.services.analyzer.store.repositories import NodeSecret
+from kernalyse.services.analyzer.store.node_secrets import NodeSecret
 from kernalyse.services.analyzer.store.schema import metadata
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.store.upkeep import StorePlace, backup, migrate, stored_runs, verify

@@ -23,6 +23,7 @@ from kernalyse.services.core.model import KernelSelection, KernelSweep, NodeStat
 from kernalyse.services.core.rpc import Endpoint, translated_errors
 from kernalyse.services.core.settings import AnalyzerSettings
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from tests.certificates import make_certificate
 from tests.integration.analyzer_under_test import (
     AnalyzerProcess,
     add_node,
@@ -242,6 +243,26 @@ async def test_a_call_that_is_passed_on_takes_at_most_50_ms_more(analyzers: list
                 taken_s[where].append(time.perf_counter() - begin_s)
         more_s = statistics.median(taken_s["far"]) - statistics.median(taken_s["near"])
         assert more_s <= 0.05
+
+
+async def test_they_find_each_other_by_tls_and_show_client_certificates(
+    private_directories: Path, settings: dict[str, str], nodes: list[ProfilerStandIn], tmp_path: Path
+) -> None:
+    """All with one certificate, which is also what clients have to show."""
+    files = make_certificate(tmp_path / "analyzers")
+    tls = {"CERTIFICATE_FILE": str(files.certificate), "KEY_FILE": str(files.key), "CLIENT_CA_FILE": str(files.certificate)}
+    processes = [process_of(private_directories, settings | tls, name) for name in NAMES]
+    pem = files.certificate.read_bytes()
+    try:
+        for process in processes:
+            await asyncio.to_thread(process.start)
+            process.endpoint = replace(process.endpoint, ca_certificate=pem, client_certificate=pem, client_key=files.key.read_bytes())
+        async with stubs_of(processes, nodes) as stubs:
+            for node in await followed(stubs, nodes):
+                await stubs[0].ListKernels(messages.AnalyzerServiceListKernelsRequest(node_id=node.node.node_id))
+    finally:
+        for process in processes:
+            await asyncio.to_thread(process.stop)
 
 
 # ---------------------------------------------------------------- one goes

@@ -66,6 +66,9 @@ def give_back_soon() -> None:
 HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
 
+EXPECTED_S: Final = 2.0
+"""For a browser that has the frame of a page to ask for the page."""
+
 UNUSED_SESSION_LIFETIME_MS: Final = 60_000
 """Until a browser that has been given a page asks for its socket: with twenty pages at once on a slow machine that takes half a minute."""
 PROVIDER_TIMEOUT_S: Final = 10.0
@@ -133,6 +136,7 @@ class Dashboard:
         self._server: BaseServer | None = None
         self._http: HTTPServer | None = None
         self._heartbeat: asyncio.Task[None] | None = None
+        self._expected_until = 0.0
         self._preparation = Preparation(self._is_serving)
 
     def start(self) -> str:
@@ -148,7 +152,7 @@ class Dashboard:
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         pn.config.design = DashboardDesign
-        handlers.use_page_handlers(settings.allowed_frame_ancestors, self._settle, self._person_of)
+        handlers.use_page_handlers(settings.allowed_frame_ancestors, self._expect, self._settle, self._person_of)
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             sockets, port = bind_sockets(host, port)
@@ -241,8 +245,12 @@ class Dashboard:
             if tab.document is document:
                 await tab.settle()
 
+    def _expect(self) -> None:
+        """A browser has got the frame of a page, and asks for the page next."""
+        self._expected_until = self._loop.time() + EXPECTED_S
+
     def _is_serving(self) -> bool:
-        return any(tab.is_opening for tab in tuple(self._tabs))
+        return self._loop.time() < self._expected_until or any(tab.is_opening for tab in tuple(self._tabs))
 
     # ------------------------------------------------------------ news
 

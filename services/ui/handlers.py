@@ -69,6 +69,9 @@ def patterns(client_of: ClientOf, access: Access) -> list[tuple[str, Any, dict[s
 class PageHandler(DocHandler):
     """The frame of a page at once; at the same path with a slash at its end the page, as Panel's own handler makes it."""
 
+    expect: ClassVar[Callable[[], None]]
+    """Told of each frame that is sent: its browser asks for the page next."""
+
     settle: ClassVar[Callable[[Document], Awaitable[None]]]
     """Waits until a new document has what its page shows. The browser reads Bokeh's and Panel's scripts meanwhile."""
 
@@ -89,6 +92,7 @@ class PageHandler(DocHandler):
             return
         theme = "dark" if "dark" in (self.get_query_argument("theme", ""), self.get_cookie(THEME_COOKIE)) else "light"
         self.write(frame_of(place, theme, type(self).person_of(self.request)))
+        type(self).expect()
 
     async def get_session(self) -> Any:
         session: Any = await cast(Any, super().get_session())
@@ -105,15 +109,20 @@ class PageSocket(WSHandler):
 
 
 def use_page_handlers(
-    frame_ancestors: tuple[str, ...], settle: Callable[[Document], Awaitable[None]], person_of: Callable[[HTTPServerRequest], str]
+    frame_ancestors: tuple[str, ...],
+    expect: Callable[[], None],
+    settle: Callable[[Document], Awaitable[None]],
+    person_of: Callable[[HTTPServerRequest], str],
 ) -> None:
     """Let servers made from now on serve pages by these handlers; Panel puts its own into this list in the same manner.
 
     Args:
         frame_ancestors: origins of other sites whose pages may show these.
+        expect: told of each frame that is sent.
         settle: awaited with each new document before it is told of.
         person_of: returns the name of who has signed in.
     """
+    PageHandler.expect = staticmethod(expect)
     PageHandler.settle = staticmethod(settle)
     PageHandler.person_of = staticmethod(person_of)
     PageHandler.frame_ancestors = " ".join(("'self'", *frame_ancestors))

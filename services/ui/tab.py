@@ -17,6 +17,7 @@ import panel as pn
 import param
 from bokeh.core.types import ID
 from bokeh.document import Document
+from panel.io.location import Location
 from panel.io.state import set_curdoc
 
 from kernalyse.services.core.errors import KernalyseError
@@ -213,6 +214,17 @@ class Context:
         self.end_update()
 
 
+class TabTemplate(pn.Template):
+    """A template whose document Bokeh walks through once, not after each part and each of Panel's steps."""
+
+    def server_doc(self, doc: Document | None = None, title: str | None = None, location: bool | Location = True) -> Document:
+        """Return the document with the parts as its roots."""
+        document = doc or pn.state.curdoc
+        assert document is not None
+        with document.models.freeze():
+            return super().server_doc(document, title, location)
+
+
 class Tab:
     """Shows pages in one browser tab.
 
@@ -269,7 +281,7 @@ class Tab:
 
     def _template(self) -> pn.Template:
         """Return what the frame of the page is filled with."""
-        template = pn.Template(FILLING, design=DashboardDesign)
+        template = TabTemplate(FILLING, design=DashboardDesign)
         template.add_variable("places", list(self.places))
         # With each part Bokeh walks through all that were added before: the large one comes late.
         shown_last = sorted(self.places.items(), key=lambda place: place[1].visible)

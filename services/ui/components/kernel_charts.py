@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from kernalyse.services.ui.components.chart import ChartCard, LegendEntry, hidde
 from kernalyse.services.ui.components.figure import Figure, RenderedChart
 from kernalyse.services.ui.components.table import ASKING, REFRESH_INTERVAL_S, progress_of
 from kernalyse.services.ui.data import filters
-from kernalyse.services.ui.data.client import AnalyzerClient
+from kernalyse.services.ui.data.client import AnalyzerClient, TablePage
 from kernalyse.services.ui.data.memory import Overview
 from kernalyse.services.ui.data.question import Question
 from kernalyse.services.ui.view import KernelsView
@@ -87,9 +87,13 @@ class ChartRows:
     total_row_count: int
 
 
-async def ask_rows(client: AnalyzerClient, queries: Sequence[TableQuery]) -> ChartRows:
-    """Ask for what the charts stand on. Raises KernalyseError."""
-    announced, placed, failed, kernels = await asyncio.gather(*(client.table(query) for query in queries))
+def ask_rows(client: AnalyzerClient, queries: Sequence[TableQuery]) -> Awaitable[ChartRows]:
+    """Ask at once for what the charts stand on. Raises KernalyseError."""
+    return _joined([client.table(query) for query in queries])
+
+
+async def _joined(answers: Sequence[Awaitable[TablePage]]) -> ChartRows:
+    announced, placed, failed, kernels = await asyncio.gather(*answers)
     rows = performance_rows(announced.rows, placed.rows, failed.rows, kernels.rows)
     return ChartRows(rows, max(announced.total_row_count, placed.total_row_count))
 

@@ -228,14 +228,14 @@ class AnalyzerClient:
 
     # ------------------------------------------------------------ questions
 
-    async def call(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Carries out work on the client's thread with the analyzer's stub. Raises KernalyseError for every refusal."""
+    def call(self, work: Callable[[Any], Awaitable[T]]) -> Awaitable[T]:
+        """Carries out work on the client's thread with the analyzer's stub, from now on. Raises KernalyseError for every refusal."""
 
         async def translated() -> T:
             with translated_errors():
                 return await work(_Stub(self._stub, await self._metadata()))
 
-        return await self._ask(translated())
+        return self._ask(translated())
 
     async def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         if self.session is VISITOR:
@@ -286,9 +286,9 @@ class AnalyzerClient:
         )
         await self.call(lambda stub: stub.UpdateHardware(request, timeout=CALL_TIMEOUT_S))
 
-    async def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
-        """Raises KernalyseError."""
-        return await self.call(lambda stub: self._table(stub, query, timeout_s))
+    def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> Awaitable[TablePage]:
+        """A page of a table, asked for at once: a page that is being made asks first. Raises KernalyseError."""
+        return self.call(lambda stub: self._table(stub, query, timeout_s))
 
     async def _table(self, stub: Any, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
         frames: list[pl.DataFrame] = []
@@ -329,8 +329,8 @@ class AnalyzerClient:
         finally:
             self._loop.call_soon_threadsafe(stream.cancel)
 
-    async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+    def _ask(self, call: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     # ------------------------------------------------------------ the client's own thread
 

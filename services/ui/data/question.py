@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 from kernalyse.services.core.errors import KernalyseError
 
@@ -42,9 +43,7 @@ class Question(Generic[Answer]):
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def ask(
-        self, subject: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]], progress: Hashable = None, min_interval_s: float = 0.0
-    ) -> None:
+    def ask(self, subject: Hashable, call: Callable[[], Awaitable[Answer]], progress: Hashable = None, min_interval_s: float = 0.0) -> None:
         """Asks unless that was asked already. May be called at every update of a page.
 
         Args:
@@ -65,9 +64,10 @@ class Question(Generic[Answer]):
                 return
         self.stop()
         self._asked, self._asked_time = (subject, progress), now
-        self._task = asyncio.ensure_future(self._ask(subject, call))
+        answer = asyncio.ensure_future(call())
+        self._task = asyncio.ensure_future(self._take(subject, answer))
         _on_their_way[self._on_answer] += 1
-        self._task.add_done_callback(self._arrived)
+        self._task.add_done_callback(partial(self._arrived, answer))
 
     def answer_to(self, subject: Hashable) -> Answer | None:
         """The answer, if it is one to this subject."""
@@ -95,14 +95,15 @@ class Question(Generic[Answer]):
         self._timer = None
         self._on_answer()
 
-    def _arrived(self, _task: asyncio.Task[None]) -> None:
+    def _arrived(self, answer: asyncio.Future[Answer], _task: asyncio.Task[None]) -> None:
+        answer.cancel()  # where it is not wanted any longer
         _on_their_way[self._on_answer] -= 1
         if not _on_their_way[self._on_answer]:
             del _on_their_way[self._on_answer]
 
-    async def _ask(self, subject: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
+    async def _take(self, subject: Hashable, answer: Awaitable[Answer]) -> None:
         try:
-            self.answer = await call()
+            self.answer = await answer
             self.answer_subject, self.problem = subject, ""
         except KernalyseError as error:
             self.problem = error.message

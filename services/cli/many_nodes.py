@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 TRACE_OF_RANK: Final = re.compile(r"trace(\.\w+)?\.json(\.gz)?")
 """Artifacts of the collector kineto: one file a process, which can be imported together."""
 
+EXPORT: Final = re.compile(r"export\.\w+(/\w[\w.-]*)?")
+"""Artifacts of the collector nsys: a file, or a directory of files, of all processes of a node."""
+
+START_AHEAD_S: Final = 2.0
+START_AHEAD_PER_NODE_S: Final = 0.25
+"""From the submission of the first run to the start of all: until then each node has its run, and is ready."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
@@ -83,9 +90,12 @@ def profile_on(client: AnalyzerClient, targets: Sequence[Target], built: Profile
     _wait_until_idle(client, targets, console)
     console.print(f"Starting on {', '.join(target.label for target in targets)}.", markup=False, highlight=False)
     runs: list[Run] = []
+    start_unix_ns = time.time_ns() + int((START_AHEAD_S + START_AHEAD_PER_NODE_S * len(targets)) * 1e9)
     try:
         for each, target in zip(specs, targets, strict=True):
-            runs.append(client.start_run(each, node_id=target.node_id))
+            assert isinstance(each.work, CommandProfile)
+            together = replace(each, work=replace(each.work, start_unix_ns=start_unix_ns))
+            runs.append(client.start_run(together, node_id=target.node_id))
     except (KernalyseError, KeyboardInterrupt):
         for run in runs:
             client.cancel_run(run.run_id)
@@ -134,21 +144,30 @@ def node_table(client: AnalyzerClient, targets: Sequence[Target], runs: Sequence
 
 
 def _join_ranks(client: AnalyzerClient, runs: Sequence[Run], console: Console) -> None:
-    """Import the traces of all nodes as the ranks of one run where each node left some of PyTorch's profiler."""
+    """Import the traces of all nodes as the ranks of one run, where each node has left some."""
     from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 
-    names = [[name for name in client.table("artifacts", [run.run_id])["artifact_name"] if TRACE_OF_RANK.fullmatch(name)] for run in runs]
-    if not all(names):
-        return
     with tempfile.TemporaryDirectory(prefix="kernalyse-ranks-") as directory:
-        traces = []
-        for rank, (run, of_run) in enumerate(zip(runs, names, strict=True)):
-            for name in of_run:
-                path = Path(directory) / f"node{rank}" / name
-                path.parent.mkdir(exist_ok=True)
-                path.write_bytes(client.artifact(run.run_id, name))
-                traces.append(OutgoingTrace(path))
+        paths = [_fetched_traces(client, run, Path(directory) / f"rank{rank}") for rank, run in enumerate(runs)]
+        if not all(paths):
+            return
+        traces = [OutgoingTrace(path) for of_node in paths for path in of_node]
         joined, _ = client.import_trace(TraceUpload(traces, lambda _sent_bytes: None))
     console.print(
         f"All ranks as one run: kernalyse show {joined.run_id} ranks rank_clocks collectives", markup=False, highlight=False, soft_wrap=True
     )
+
+
+def _fetched_traces(client: AnalyzerClient, run: Run, directory: Path) -> list[Path]:
+    """Fetch what can be joined of a run's artifacts, and return the trace of each process, or the one of the node."""
+    names = client.table("artifacts", [run.run_id])["artifact_name"].to_list()
+    of_ranks = [name for name in names if TRACE_OF_RANK.fullmatch(name)]
+    fetched = []
+    for name in of_ranks or [name for name in names if EXPORT.fullmatch(name)]:
+        whole, separator, part = name.partition("/")
+        path = directory / whole  # the directory's name tells the rank of an export, which does not itself
+        target = path / part if separator else path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(client.artifact(run.run_id, name))
+        fetched.append(path)
+    return list(dict.fromkeys(fetched))

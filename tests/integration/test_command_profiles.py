@@ -98,6 +98,21 @@ async def test_a_command_gets_no_secret_of_the_service_that_its_run_does_not_nam
     assert "--env" in notice
 
 
+async def test_a_program_waits_for_the_instant_that_several_nodes_start_at(calls: Calls, tmp_path: Path) -> None:
+    start_unix_ns = time.time_ns() + 4_000_000_000
+    run, events = await profiled(calls, tmp_path, "date", "+%s%N", start_unix_ns=start_unix_ns)
+    assert run.error is None
+    assert 0 <= int(printed(events)[0]) - start_unix_ns < 2_000_000_000
+    assert "waiting for the start on all nodes" in {event.progress.activity for event in events}
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(-2, "Started 2"), (3_600, "ahead of this node's clock")])
+async def test_a_program_that_cannot_start_with_the_others_says_so(calls: Calls, tmp_path: Path, ahead_s: int, said: str) -> None:
+    run, events = await profiled(calls, tmp_path, "true", start_unix_ns=time.time_ns() + ahead_s * 1_000_000_000)
+    assert run.error is None
+    assert said in "\n".join(line for event in events for line in event.log_lines.lines)
+
+
 async def test_a_program_that_prints_a_gigabyte_neither_stalls_nor_fills_the_journal(calls: Calls, tmp_path: Path) -> None:
     code = "import os\nblock = (b'x' * 99 + b'\\n') * 10_000\nfor _ in range(1_000): os.write(1, block)\nos.write(1, b'the end')"
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import os
 import signal
 import subprocess
@@ -30,15 +31,15 @@ SHELL = ("--no-upload", "--", "sh", "-c")
 
 @contextmanager
 def running_nodes(directory: Path, **settings_of_second: Any) -> Iterator[None]:
-    export = write_export(
-        directory / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}], calls=[{"end": 500, "correlationId": 1}]
-    )
-    nsys = str(write_recording_nsys(directory, export))
-    for name in "ab":
+    programs = []
+    for number, name in enumerate("ab", start=1):
         (directory / name).mkdir()
+        calls = [{"end": 500, "correlationId": 1}]
+        export = write_export(directory / name / "export.sqlite", kernels=[kernel(1_000, 6_000 + number, 1)], gpus=[{}], calls=calls)
+        programs.append(str(write_recording_nsys(directory / name, export)))
     with (
-        running_node(directory / "a", node_name="gpu1", nsys_program=nsys) as first,
-        running_node(directory / "b", node_name="gpu2", nsys_program=nsys, **settings_of_second) as second,
+        running_node(directory / "a", node_name="gpu1", nsys_program=programs[0]) as first,
+        running_node(directory / "b", node_name="gpu2", nsys_program=programs[1], **settings_of_second) as second,
         running_analyzer(),
     ):
         for node, name in ((first, "a"), (second, "b")):
@@ -71,6 +72,7 @@ def test_each_node_has_its_rank_and_all_run_at_the_same_time(tmp_path: Path) -> 
         f'{rank} 2 gpu2 {rank} 2 gpu2 {{"kept": 1}}\n' for rank in (0, 1)
     ]
     assert "Starting on gpu2, gpu1." in done.stderr
+    assert "after the instant that was set" not in done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("gpu")]
     assert [(row[0], row[2]) for row in rows] == [("gpu2", "succeeded"), ("gpu1", "succeeded")]
 
@@ -122,6 +124,22 @@ def test_what_cannot_be_on_several_nodes_is_said(tmp_path: Path) -> None:
     assert "options --on and --node or --detach" in kernalyse("profile", "--on", "all", "--node", "gpu1", "true").stderr
     assert "option --on: found a model by --prompt" in kernalyse("profile", "--on", "all", "--prompt", "words").stderr
     assert "option --on gpu9" in kernalyse("profile", "--on", "gpu9", "true").stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_nodes")
+def test_traces_of_nsight_systems_become_the_ranks_of_one_run() -> None:
+    done = profiled_on("gpu2,gpu1", "true")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("All ranks as one run: ")]
+    run_id = line.split()[7]
+    tables = {}
+    for name in ("kernel_launches", "trace_processes"):
+        shown = kernalyse("show", run_id, name, "--format", "csv")
+        assert shown.returncode == 0, shown.stderr
+        tables[name] = list(csv.DictReader(shown.stdout.splitlines()))
+    ranks = {row["process_id"]: row["rank_index"] for row in tables["trace_processes"]}
+    assert sorted((ranks[row["process_id"]], row["duration_ns"]) for row in tables["kernel_launches"]) == [("0", "5002"), ("1", "5001")]
 
 
 # ---------------------------------------------------------------- joining, on stand-ins that leave traces of PyTorch's profiler

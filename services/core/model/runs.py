@@ -198,6 +198,7 @@ class CommandProfile:
     launch_skip_count: int = 0  # for ncu
     max_launch_count: int = 100  # for ncu
     step_count: int | None = None  # optimizer steps to record after the first, for kineto
+    start_unix_ns: int | None = None  # by the node's clock, at which several nodes start the program; None: at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ MAX_HEARTBEAT_S: Final = 2.0
 MAX_START_COUNT: Final = 13
 """Of a program whose collector is asked for less each time: ncu may name the metrics that it does not know one by one."""
 
+MAX_START_WAIT_S: Final = 60.0
+START_POLL_S: Final = 0.1  # between looks whether the run is cancelled
+NOTED_DELAY_S: Final = 0.1
+
 SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a signal has ended, is this and its number
 
 
@@ -66,6 +70,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandSettin
     watcher = ToolSupervisor(context, budget, sink, activity.report, Cancellation(order.is_cancelled, order.grace_s))
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
+    _wait_for_start(profile, order, sink, activity.report)
     for _ in range(MAX_START_COUNT):
         end = watcher.run_program(collector, profile.arguments, label, max_duration_s)
         collected = collector.collect(end.tool, watcher)
@@ -78,6 +83,21 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandSettin
     if problem is not None:
         raise problem
     activity.report("")
+
+
+def _wait_for_start(profile: CommandProfile, order: CommandSettings, sink: EventSink, report_activity: Callable[[str], None]) -> None:
+    """Wait for the instant at which other nodes start the program too, and warn where that is not possible."""
+    if profile.start_unix_ns is None:
+        return
+    ahead_s = (profile.start_unix_ns - time.time_ns()) / 1e9
+    if -MAX_START_WAIT_S < ahead_s < -NOTED_DELAY_S:  # a longer time ago it was that of a run which is repeated
+        _warn(sink, (f"Started {-ahead_s:.1f} s after the instant that was set for all nodes: this one was not ready earlier.",))
+    if ahead_s > MAX_START_WAIT_S:
+        _warn(sink, (f"Started at once: the instant set for all nodes is {ahead_s:.0f} s ahead of this node's clock, which may be wrong.",))
+        return
+    report_activity("waiting for the start on all nodes")
+    while (left_s := (profile.start_unix_ns - time.time_ns()) / 1e9) > 0 and not order.is_cancelled():
+        time.sleep(min(left_s, START_POLL_S))
 
 
 def _collector_context(profile: CommandProfile, order: CommandSettings) -> CollectorContext:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,7 +14,11 @@ from kernalyse.services.cli.options import JsonFlag, Server, with_server_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernalyse.services.cli.analyzer_client import AnalyzerClient
     from kernalyse.services.core.model import NodeStatus, NodeTelemetry
+
+CONNECTING_S: Final = 5.0
+CONNECTING_POLL_S: Final = 0.2
 
 AddressArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="host:port or unix:PATH of a profiler.")]
 
@@ -128,6 +133,18 @@ def devices(
             typer.echo(f"{node.node.hostname if node.node else node.address}: {notice}", err=True)
 
 
+def known_nodes(client: AnalyzerClient) -> Sequence[NodeStatus]:
+    """Return the nodes, once it is known of each whether it answers, or after a few seconds: the analyzer may just have started."""
+    from kernalyse.services.core.model import NodeHealth
+
+    end_s = time.monotonic() + CONNECTING_S
+    found = client.nodes()
+    while any(status.health is NodeHealth.CONNECTING for status in found) and time.monotonic() < end_s:
+        time.sleep(CONNECTING_POLL_S)
+        found = client.nodes()
+    return found
+
+
 @with_server_options
 def doctor(
     json_output: JsonFlag = False,
@@ -145,7 +162,7 @@ def doctor(
         from kernalyse.services.cli.session import analyzer_session
 
         with analyzer_session(server, with_profiler=False) as client:
-            checks = check_fleet(client.nodes())
+            checks = check_fleet(known_nodes(client))
     else:
         checks = check_machine()
     if json_output:

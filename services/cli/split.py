@@ -158,11 +158,13 @@ class Split:
     def take_over(self, runs: Sequence[Run]) -> int:
         """Leave out what an earlier command has measured, and return how many runs that were. runs: of the analyzer."""
         done = {(run.title, run.node_id, run.device_id): run for run in runs if run.state is RunState.SUCCEEDED}
+        shares = {self._title(share): share for share in self._waiting}
         for (title, node_id, device_id), run in done.items():
             there = [device for device in self.devices if device.target.is_on(node_id, device_id)]
-            for share in [share for share in self._waiting if self._title(share) == title]:
-                self._waiting.remove(share)
+            if (taken := shares.get(title)) is not None:  # a second run of a share is kept, and marked as late
                 self.runs[run.run_id] = there[0].target if there else Target(node_id, run.node_name or node_id)
+                if taken in self._waiting:
+                    self._waiting.remove(taken)
             for device in there:
                 for share in [share for share in device.own if self._title(share) == title]:
                     device.own.remove(share)

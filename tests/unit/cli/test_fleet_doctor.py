@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from kernalyse.services.cli.doctor import CheckState, check_fleet, is_fleet_whole
+from kernalyse.services.cli.nodes import known_nodes
 from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodeStatus
 
 H100 = Device("cuda:0", "NVIDIA H100", DeviceKind.GPU, (BackendName.NVCC,))
@@ -17,6 +20,18 @@ def test_a_whole_fleet() -> None:
     checks = check_fleet([SERVING])
     assert [(check.name, check.state, check.found, check.remedy) for check in checks] == [("gpu1", CheckState.OK, "2 x NVIDIA H100", "")]
     assert is_fleet_whole(checks)
+
+
+def test_nodes_that_are_just_being_connected_to_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class StandInClient:
+        asked = 0
+
+        def nodes(self) -> list[NodeStatus]:
+            self.asked += 1
+            return [SERVING if self.asked > 2 else replace(SERVING, health=NodeHealth.CONNECTING)]
+
+    monkeypatch.setattr("kernalyse.services.cli.nodes.CONNECTING_POLL_S", 0.01)
+    assert is_fleet_whole(check_fleet(known_nodes(StandInClient())))  # type: ignore[arg-type]
 
 
 def test_what_is_wrong_with_which_node() -> None:

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from kernalyse.services.cli.many_devices import Target
-from kernalyse.services.cli.split import device_effects, mark_late_runs, measured_of, plan_of, request_id_of, split_spec
+from kernalyse.services.cli.split import (
+    Split,
+    device_effects,
+    experiment_of,
+    mark_late_runs,
+    measured_of,
+    plan_of,
+    request_id_of,
+    split_spec,
+)
 from kernalyse.services.core.model import Axis, KernelSelection, KernelSweep, Run, RunSpec, RunState
 
 A, B, C = (Target(f"id-{name}", name) for name in "abc")
@@ -58,6 +67,20 @@ class StandInClient:
     def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
         self.runs[run_id] = replace(self.runs[run_id], tags=tags, notes=notes)
         return self.runs[run_id]
+
+
+def test_of_an_earlier_command_every_run_of_a_share_is_taken_over() -> None:
+    """The second one came late: it is kept, and can be marked as such."""
+    plan = plan_of(40, 2, seed=3)
+    split = Split(StandInClient(), (A, B), SPEC, plan)  # type: ignore[arg-type]
+    title = f"split {experiment_of(SPEC, plan)}: share 1 of {len(plan.shares)}"
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    done = [
+        Run(f"run-{node}", f"id-{node}", replace(SPEC, title=title), RunState.SUCCEEDED, made, device_id="cuda:0")
+        for node in ("a", "b", "x")
+    ]
+    assert split.take_over(done) == 3
+    assert set(split.runs) == {"run-a", "run-b", "run-x"}
 
 
 def test_a_run_that_came_late_is_tagged_in_the_store_and_keeps_what_it_had() -> None:

@@ -78,6 +78,9 @@ gRPC accepts 8 KiB for certain: a larger error would arrive as a broken stream w
 MAX_CHUNK_MESSAGE_BYTES: Final = (1024 + 64) * 1024
 """The size of each message of a stream to a service: a chunk of 1 MiB, with names and digests."""
 
+LASTING: Final = ("Watch", "Tunnel")
+"""How the names of methods begin whose streams end with the service, or when the client goes."""
+
 logger = logging.getLogger(__name__)
 
 SERVER_OPTIONS: Final = (
@@ -147,7 +150,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """An interceptor that turns the exceptions of servicers into statuses; an unexpected one is logged and becomes INTERNAL.
 
     It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this interceptor. Calls of the
-    contract that are answered once are spans; streams may last as long as the service.
+    contract are spans, but for LASTING ones, which may go on as long as the service.
 
     Args:
         metrics: told how long each call took and how it ended; None: nobody is.
@@ -169,8 +172,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             async def answer_stream(data: Any, context: Any) -> AsyncIterator[Any]:
                 with self._timed(context, method):
                     try:
-                        async for response in stream(request_of(parse, data, method), context):
-                            yield response
+                        with _spanned(method, details.invocation_metadata):
+                            async for response in stream(request_of(parse, data, method), context):
+                                yield response
                     except (Exception, asyncio.CancelledError) as error:
                         await _abort(context, error, method)
 
@@ -205,8 +209,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 @contextmanager
 def _spanned(method: str, metadata: Any) -> Iterator[None]:
-    """Make a call a span of its caller's trace; calls of gRPC's own services, as of health, are none."""
-    if not method.startswith("/kernalyse."):
+    """Make a call a span of its caller's trace; lasting ones, and calls of gRPC's own services, as of health, are none."""
+    if not method.startswith("/kernalyse.") or method.rpartition("/")[2].startswith(LASTING):
         yield
         return
     parent = next((value for key, value in metadata or () if key == HEADER), "")

@@ -106,7 +106,7 @@ def test_one_trace_follows_a_sweep_from_the_command_to_its_compacting(
         wanted = {
             *(("kernalyse-cli", "kernalyse bench"), ("kernalyse-analyzer", "StartRun"), ("kernalyse-profiler", "StartRun")),
             *(("kernalyse-profiler", "run"), ("kernalyse-worker", "worker")),
-            *(("kernalyse-analyzer", "collect"), ("kernalyse-analyzer", "compact")),
+            *(("kernalyse-analyzer", "collect"), ("kernalyse-analyzer", "compact"), ("kernalyse-analyzer", "GetTable")),
         }
         deadline = time.monotonic() + WAIT_S
         while True:

@@ -33,6 +33,7 @@ from kernalyse.services.analyzer.ingest.worker_pool import TaskExecutor, WorkerP
 from kernalyse.services.analyzer.limits import PersonLimits, Usage
 from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
 from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
+from kernalyse.services.analyzer.store.objects import ObjectStore
 from kernalyse.services.analyzer.store.repositories import RunPosition
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
@@ -571,7 +572,9 @@ async def _open_store(
 ) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
     """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
     # An absolute path: Dask workers write there too.
-    store = await asyncio.to_thread(Store, settings.data_directory.absolute(), settings.catalogue)
+    objects = ObjectStore(settings.objects, settings.objects_endpoint) if settings.objects else None
+    place = settings.data_directory.absolute(), settings.catalogue
+    store = await asyncio.to_thread(Store, *place, objects, settings.objects_cache_bytes)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
         trace_fetcher = TraceFetcher(store, UploadReader(executor), settings.import_max_bytes, run_subscriptions, node_subscriptions)

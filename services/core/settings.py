@@ -316,6 +316,15 @@ class AnalyzerSettings(GrpcSettings):
     catalogue: str = Field(
         "", description="postgresql://USER:PASSWORD@HOST:PORT/DATABASE of the store's catalogue; empty: SQLite in data_directory."
     )
+    objects: str = Field(
+        "", description="s3://BUCKET/PREFIX of the files of finished runs, data_directory being their cache; empty: data_directory alone."
+    )
+    objects_endpoint: str = Field(
+        "", description="http://HOST:PORT or https://HOST:PORT of an object storage other than AWS, as MinIO; empty: AWS."
+    )
+    objects_cache_bytes: int = Field(
+        20 * GIBIBYTE, ge=0, description="Size of these files in data_directory above which the least recently used ones are dropped there."
+    )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     forget_joined_nodes_after_s: float | None = Field(
         7 * 86_400.0, gt=0, description="Seconds after which a node that came by itself and went away is forgotten; its runs stay."

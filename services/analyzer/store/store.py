@@ -1,5 +1,7 @@
 """The store: a catalogue in SQLite or PostgreSQL with the rows of live runs, and Parquet files of finished ones in a directory.
 
+The directory may be a cache of an object storage, which has these files then.
+
 Events are written in one transaction together with the cursor of their journal, so each is stored exactly once even if the
 process dies. A finished run is written to Parquet under a prefix of its own, and its rows leave the database in the
 transaction that names the prefix: before that its files are invisible.
@@ -29,7 +31,9 @@ from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
 from kernalyse.services.analyzer.store.column_cache import ColumnCache
 from kernalyse.services.analyzer.store.database import CATALOGUE, Database, catalogue_url, store_id
 from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
-from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
+from kernalyse.services.analyzer.store.object_cache import ObjectCache, directory_bytes
+from kernalyse.services.analyzer.store.objects import OBJECTS, STORE_ID, ObjectStore
+from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, write_cached_result
 from kernalyse.services.analyzer.store.repositories import (
     USER,
     HardwareRecords,
@@ -51,7 +55,7 @@ from kernalyse.services.analyzer.store.repositories import (
     update_record,
     write_cursor,
 )
-from kernalyse.services.analyzer.store.schema import ROW_TABLES, sample_batches, stores
+from kernalyse.services.analyzer.store.schema import ROW_TABLES, parquet_prefixes, sample_batches, stores
 from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.event_rows import Row, apply_event, initial_run, log_row, sample_row, table_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
@@ -73,8 +77,7 @@ from kernalyse.services.core.model import (
 )
 
 PRIVATE_MODE = 0o700
-STORE_ID: Final = "store_id"
-"""File with the id that the catalogue has too."""
+MAX_CACHE_BYTES: Final = 20 * 2**30
 
 READING_TRACE_MESSAGE: Final = "reading the trace"
 """Status message of a run that has ended and left traces on its node."""
@@ -90,13 +93,19 @@ class Store:
     Args:
         directory: of its files.
         catalogue: postgresql://… of its catalogue; empty: SQLite in the directory.
+        objects: where the files of finished runs are, which the store closes; None: in the directory alone.
+        max_cache_bytes: of these files in the directory, where there are objects.
 
     Raises:
         StoreLockedError: another process has it open.
+        InvalidSettingError: catalogue, files and objects are of different stores, or the credentials of the objects are refused.
+        ObjectsUnavailableError: the objects cannot be reached.
         What Database raises.
     """
 
-    def __init__(self, directory: Path, catalogue: str = "") -> None:
+    def __init__(
+        self, directory: Path, catalogue: str = "", objects: ObjectStore | None = None, max_cache_bytes: int = MAX_CACHE_BYTES
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         self._lock = StoreLock(directory / "store.lock")
         try:
@@ -104,13 +113,15 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
+        self._cache = None if objects is None else ObjectCache(objects, max_cache_bytes)
         try:
-            self._check_identity(directory, is_elsewhere=bool(catalogue))
+            self._check_identity(directory, objects, is_elsewhere=bool(catalogue))
         except BaseException:
             self.close()
             raise
-        self._files = RunFiles(directory / "runs", self._database, "rows")
-        self._trace_files = RunFiles(directory / "traces", self._database, "traces")  # of runs of nodes, read after they ended
+        self._files = RunFiles(directory / "runs", self._database, "rows", self._cache)
+        # Of runs of nodes, read after they ended.
+        self._trace_files = RunFiles(directory / "traces", self._database, "traces", self._cache)
         self.history_directory = directory / "history"  # metrics of all runs; can be computed anew
         self.summary_directory = directory / "summary"  # kernels of all runs; can be computed anew
         self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
@@ -130,12 +141,14 @@ class Store:
         self._delete_fetched_files(all_but=self.traces.unread_run_ids())
 
     def close(self) -> None:
-        """Close the database and release the lock."""
+        """Close the database and the objects, and release the lock."""
+        if self._cache is not None:
+            self._cache.close()
         self._database.close()
         self._lock.release()
 
-    def _check_identity(self, directory: Path, *, is_elsewhere: bool) -> None:
-        """Check that the catalogue names the files of this directory: what it does not name is deleted.
+    def _check_identity(self, directory: Path, objects: ObjectStore | None, *, is_elsewhere: bool) -> None:
+        """Check that the catalogue names the files of this directory, and the objects: what it does not name is deleted.
 
         Args:
             is_elsewhere: the catalogue is not in the directory.
@@ -157,6 +170,18 @@ class Store:
             if known is None:
                 known = uuid4().hex
                 connection.execute(sa.insert(stores), {"store_id": known})
+            has_files = connection.scalar(sa.select(parquet_prefixes.c.prefix).limit(1)) is not None
+        if objects is not None:
+            objects.claim(known, has_files=has_files)
+            (directory / OBJECTS).write_text(f"{objects.url}\n")
+        elif has_files and ((directory / OBJECTS).exists() or (written is None and is_elsewhere)):
+            url = (directory / OBJECTS).read_text().strip() if (directory / OBJECTS).exists() else "another directory, or an object storage"
+            raise InvalidSettingError(
+                f"files of the store {directory}",
+                found=f"files of runs that are in {url}",
+                expected="the setting objects that names them, or their directory",
+                remedy="Correct the setting objects or data_directory; `kernalyse store backup` makes a directory with all.",
+            )
         if known != written:
             file.write_text(f"{known}\n")
 
@@ -256,10 +281,14 @@ class Store:
             if self.has_imported(run.run_id, run.imported_digest):
                 shutil.rmtree(directory)
                 return False
-            stated = self._stated_overrides(run.run_id)
+            try:
+                stated = self._stated_overrides(run.run_id)
+            except BaseException:
+                shutil.rmtree(directory)
+                raise
             with self._files.publishing(run.run_id, directory) as connection:
                 insert_compacted_run(connection, run, next_event_index)
-                set_stored_bytes(connection, run.run_id, _size_bytes(directory))
+                set_stored_bytes(connection, run.run_id, directory_bytes(directory))
             if self._stated_overrides(run.run_id) != stated:
                 self.hardware.forget(run.run_id)
             self.held.forget(run.run_id)
@@ -354,7 +383,7 @@ class Store:
             fetched = self._trace_files.directories(connection, run_ids)
 
         def has(run_id: str, table: Table) -> bool:
-            return run_id in directories and table_path(directories[run_id], table).exists()
+            return run_id in directories and self._files.has(table, directories[run_id])
 
         def is_requested(run_id: str) -> bool:
             if run_id not in fetched and not has(run_id, TRACE_NAMES):
@@ -370,7 +399,7 @@ class Store:
             answer_name: identifies the result and the version of the code that computes it.
             work_out: computes the result.
         """
-        directory = self._trace_files.directory(run_id) or self._files.directory(run_id)
+        directory = self._trace_files.local_directory(run_id) or self._files.local_directory(run_id)
         if directory is None:  # deleted meanwhile
             return work_out().lazy()
         path = cached_result_path(directory, answer_name)
@@ -380,6 +409,7 @@ class Store:
             frame = work_out()
             try:
                 write_cached_result(path, frame)
+                self._files.measure(directory)
             except (OSError, pl.exceptions.ComputeError) as error:
                 logger.warning("Result %s of run %s cannot be stored: %s", answer_name, run_id, error)
             return frame.lazy()
@@ -420,8 +450,11 @@ class Store:
 
         Raises:
             RunNotFoundError: there is no such run.
+            ObjectsUnavailableError: its files cannot be put into the objects. The rows stay in the database.
         """
         with self._files_lock:
+            if self._cache is not None:
+                self._cache.check()
             record = self.runs.get(run_id)
             if record.is_compacted:
                 return
@@ -435,7 +468,17 @@ class Store:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
                 mark_compacted(connection, run_id)
-                set_stored_bytes(connection, run_id, _size_bytes(directory))
+                set_stored_bytes(connection, run_id, directory_bytes(directory))
+
+    @property
+    def has_objects(self) -> bool:
+        """Return whether files are in an object storage, so that `catch_up` is to be called again and again."""
+        return self._cache is not None
+
+    def catch_up(self) -> None:
+        """Do what an outage of the objects has prevented, and delete what no row names. Raises ObjectsUnavailableError."""
+        for files in (self._files, self._trace_files):
+            files.catch_up()
 
     def check_files(self, run_ids: Sequence[str] | None) -> None:
         """Read all files of these runs, or of all, to name the damaged one after a failed query.
@@ -448,11 +491,12 @@ class Store:
             for files in (self._files, self._trace_files):
                 if (damage := files.damaged_file(run_id)) is not None:
                     path, found = damage
+                    remedy = f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}."
                     raise StoredRunDamagedError(
                         f"run {run_id}",
                         found=f"{path} cannot be read: {found}",
                         expected="the file as it was written",
-                        remedy=f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}.",
+                        remedy=remedy if self._cache is None else "Ask again: it is fetched anew from the objects.",
                     )
 
     def _delete_fetched_files(self, all_but: Collection[str]) -> None:
@@ -474,10 +518,6 @@ class Store:
             for files, directory in directories:
                 files.delete(run_id, directory)
             self.held.forget(run_id)
-
-
-def _size_bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
 # ---------------------------------------------------------------- lock

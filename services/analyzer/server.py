@@ -33,9 +33,8 @@ from kernalyse.services.analyzer.ingest.worker_pool import TaskExecutor, WorkerP
 from kernalyse.services.analyzer.limits import PersonLimits, Usage
 from kernalyse.services.analyzer.queries.filters import MAX_CHUNK_BYTES, chunks
 from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
-from kernalyse.services.analyzer.store.objects import ObjectStore
 from kernalyse.services.analyzer.store.repositories import RunPosition
-from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.store.store import Store, open_store
 from kernalyse.services.analyzer.tables.event_rows import initial_run, unix_ns
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata, require, require_for_run, require_own
@@ -571,10 +570,7 @@ async def _open_store(
     settings: AnalyzerSettings, executor: TaskExecutor
 ) -> AsyncIterator[tuple[Store, Nodes, RunSubscriptions, NodeSubscriptions]]:
     """Yield the store, the nodes that are collected from, and the subscriptions. Collecting ends before the store closes."""
-    # An absolute path: Dask workers write there too.
-    objects = ObjectStore(settings.objects, settings.objects_endpoint) if settings.objects else None
-    place = settings.data_directory.absolute(), settings.catalogue
-    store = await asyncio.to_thread(Store, *place, objects, settings.objects_cache_bytes)
+    store = await asyncio.to_thread(open_store, settings)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
         trace_fetcher = TraceFetcher(store, UploadReader(executor), settings.import_max_bytes, run_subscriptions, node_subscriptions)

@@ -75,6 +75,7 @@ from kernalyse.services.core.model import (
     SampleBatch,
     TraceStored,
 )
+from kernalyse.services.core.settings import AnalyzerSettings
 
 PRIVATE_MODE = 0o700
 MAX_CACHE_BYTES: Final = 20 * 2**30
@@ -518,6 +519,13 @@ class Store:
             for files, directory in directories:
                 files.delete(run_id, directory)
             self.held.forget(run_id)
+
+
+def open_store(settings: AnalyzerSettings) -> Store:
+    """Return the store that the settings name. Raises what Store and ObjectStore do."""
+    objects = ObjectStore(settings.objects, settings.objects_endpoint) if settings.objects else None
+    # An absolute path: Dask workers write there too.
+    return Store(settings.data_directory.absolute(), settings.catalogue, objects, settings.objects_cache_bytes)
 
 
 # ---------------------------------------------------------------- lock

@@ -127,6 +127,27 @@ def test_a_storage_that_goes_away_during_a_sweep_loses_nothing(
     assert sorted(row["configuration_index"] for row in measurements(run["run_id"], server)) == list(range(10))
 
 
+@needs_opencl
+def test_an_analyzer_that_is_killed_while_it_puts_a_run_puts_it_anew(
+    services: ServiceProcesses, storage: ObjectStorage, url: str, line: Line
+) -> None:
+    analyzer, server = started_pair(services)
+    line.cut_at = b"/digests.json"  # the last of its objects
+    done = kernalyse("bench", *SWEEP, "-p", "N=1024,2048", *server)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: any("/measurements.parquet" in key for key in storage.keys(url)), analyzer.log_path.read_text)
+    run_id = listed(server)[0]["run_id"]
+    analyzer.kill()
+    line.cut_at = None
+    again = services.start("analyzer")
+    server = ("--server", again.address, *server[2:])
+    wait_for(lambda: has_objects(storage, url, run_id), again.log_path.read_text)
+    shutil.rmtree(next((store_directory(services) / "runs").iterdir()))
+    assert len(measurements(run_id, server)) == 2
+    checked = kernalyse("store", "verify")
+    assert "of 1 runs checked, 0 damaged" in checked.stdout, checked.stderr
+
+
 def test_an_analyzer_whose_keys_are_refused_says_so_and_ends(services: ServiceProcesses) -> None:
     with running_object_storage() as strict:
         url = strict.new_bucket()

@@ -175,7 +175,7 @@ class Store:
         if objects is not None:
             objects.claim(known, has_files=has_files)
             (directory / OBJECTS).write_text(f"{objects.url}\n")
-        elif has_files and ((directory / OBJECTS).exists() or (written is None and is_elsewhere)):
+        elif has_files and ((directory / OBJECTS).exists() or (is_elsewhere and not (directory / "runs").is_dir())):
             url = (directory / OBJECTS).read_text().strip() if (directory / OBJECTS).exists() else "another directory, or an object storage"
             raise InvalidSettingError(
                 f"files of the store {directory}",

@@ -33,6 +33,7 @@ from kernalyse.services.core.errors import (
 )
 from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState, TableQuery
 from tests.object_storage import KEYS, Line, ObjectStorage, line_to, running_object_storage
+from tests.postgresql import PostgresqlServer
 from tests.unit.analyzer.queries.test_history import add_runs
 
 
@@ -302,6 +303,19 @@ def test_objects_of_another_store_or_none_are_refused(place: Place, tmp_path: Pa
     assert len([key for key in place.object_keys() if key.endswith("measurements.parquet")]) == 1
     with closing(place.open()) as store:
         assert len(medians(store)) == 2
+
+
+def test_another_machine_goes_on_with_the_catalogue_on_postgresql_and_the_objects(
+    place: Place, postgresql: PostgresqlServer, tmp_path: Path
+) -> None:
+    catalogue = postgresql.new_database()
+    with closing(Store(place.directory, catalogue, place.objects())) as store:
+        add_runs(store, [100.0])
+        before = medians(store)
+    with pytest.raises(InvalidSettingError, match="found files of runs that are in another directory, or an object storage"):
+        Store(tmp_path / "new", catalogue)
+    with closing(Store(tmp_path / "new", catalogue, place.objects())) as store:
+        assert medians(store) == before
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,7 @@ class ObjectCache:
         Raises:
             ObjectsUnavailableError: the objects cannot be reached.
         """
+        self._objects.probe()  # before a run is written, and written again, for nothing
         if root not in self._caught_up:
             self._survey(root)
             self._take_over(root, named())

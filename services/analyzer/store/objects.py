@@ -145,8 +145,7 @@ class ObjectStore:
             ObjectsUnavailableError: the service does not answer.
         """
         try:
-            for _ in self._pages("", 1):
-                break
+            next(self._pages("", 1), None)
             return b"".join(self._chunks(STORE_ID)).decode().strip()
         except FileNotFoundError:
             return None
@@ -281,6 +280,11 @@ class ObjectStore:
         outage = self._outage
         if outage is not None and time.monotonic() - outage[0] < PAUSE_S:
             raise self._unavailable(subject or f"objects {self.url}", outage[1])
+
+    def probe(self) -> None:
+        """Ask whether an outage is over. Raises ObjectsUnavailableError: it is not."""
+        if self._outage is not None:
+            next(self._pages("", 1), None)
 
     def _name(self, directory: Path, name: str) -> str:
         return f"{self.url}/{_key(directory)}{name}"

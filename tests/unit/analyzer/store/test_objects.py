@@ -99,12 +99,12 @@ def random_rows(row_count: int) -> dict[str, pl.DataFrame]:
     }
 
 
-def add_large(store: Store, row_count: int = 2_000_000) -> Path:
+def add_large(store: Store, row_count: int = 2_000_000, digest: str = "sha256:0") -> Path:
     """A run whose one file is put in several parts; its directory."""
     directory = store.reserve_rows("large")
     directory.mkdir()
     write_frames(directory, random_rows(row_count))
-    spec = RunSpec(ImportedTrace("a.json", "sha256:0", "results"))
+    spec = RunSpec(ImportedTrace("a.json", digest, "results"))
     store.add_imported(Run("large", "", spec, RunState.SUCCEEDED, datetime(2026, 1, 1, tzinfo=UTC)), directory, 1)
     return directory
 
@@ -285,6 +285,18 @@ def test_objects_that_no_row_names_are_deleted_when_they_are_a_day_old(place: Pl
     client.put("runs/killed-1/samples.parquet", b"half")
     assert delete_orphans(upkeep_place, now + 90_000) == 1
     assert [key for key in place.object_keys() if "killed" in key] == []
+
+
+def test_of_the_states_of_a_run_that_is_imported_again_the_last_two_are_there(place: Place, store: Store) -> None:
+    for number in range(4):
+        add_large(store, row_count=10, digest=f"sha256:{number}")
+        assert store.read(SAMPLES, ["large"]).collect().height == 10
+        assert len([key for key in place.object_keys("runs/") if key.endswith("/digests.json")]) == min(number + 1, 2)
+    store.catch_up()
+    assert len(list((place.directory / "runs").iterdir())) == 2
+    store.delete_run("large")
+    assert place.object_keys() == ["store_id"]
+    assert list((place.directory / "runs").iterdir()) == []
 
 
 # ---------------------------------------------------------------- of which store they are

@@ -32,7 +32,7 @@ from kernalyse.services.analyzer.ingest.worker_pool import TaskExecutor, WorkerP
 from kernalyse.services.analyzer.limits import PersonLimits, Usage
 from kernalyse.services.analyzer.servicer import AnalyzerServicer
 from kernalyse.services.analyzer.sign_in import IdTokens, SignIn
-from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.store.store import Store, open_store
 from kernalyse.services.core.errors import InvalidSettingError
 from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, parse_scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
@@ -194,8 +194,7 @@ async def _open_store(
     Collecting ends before the store closes.
     """
     _check_peer_address(settings)
-    # An absolute path: Dask workers write there too.
-    store = await asyncio.to_thread(Store, settings.data_directory.absolute(), settings.catalogue, settings.peer_address)
+    store = await asyncio.to_thread(open_store, settings)
     try:
         run_subscriptions, node_subscriptions = RunSubscriptions(store), NodeSubscriptions()
         trace_fetcher = TraceFetcher(store, UploadReader(executor), settings.import_max_bytes, run_subscriptions, node_subscriptions)

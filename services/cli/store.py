@@ -91,7 +91,7 @@ def collect_garbage(
     server: Server,
 ) -> None:
     """Delete runs that have ended by age or by size, the oldest first; the analyzer deletes them, with all their rows."""
-    from kernalyse.services.analyzer.store.upkeep import expired, stored_runs
+    from kernalyse.services.analyzer.store.upkeep import delete_orphans, expired, stored_runs
     from kernalyse.services.cli.session import analyzer_session
     from kernalyse.services.core.errors import UsageError
 
@@ -99,7 +99,8 @@ def collect_garbage(
         raise UsageError("kernalyse store gc", found="no limit", expected="--older-than or --max-size", remedy="Say how much is to stay.")
     age_s = None if older_than_days is None else older_than_days * DAY_S
     size_bytes = None if max_gib is None else int(max_gib * GIBIBYTE)
-    runs = stored_runs(_place(data_directory))
+    place = _place(data_directory)
+    runs = stored_runs(place)
     chosen = list(expired(runs, time.time(), max_age_s=age_s, max_bytes=size_bytes, kept_tags=keep_tags or ["keep"]))
     for stored in chosen:
         day = time.strftime("%Y-%m-%d", time.gmtime(stored.create_unix_s))
@@ -110,29 +111,52 @@ def collect_garbage(
                 client.delete_run(stored.run.run_id)
     size = sum(stored.size_bytes for stored in chosen) / 2**20
     typer.echo(f"{len(chosen)} of {len(runs)} runs, {size:,.1f} MiB {'would be' if dry_run else 'were'} deleted.")
+    if place.objects is not None:
+        orphan_count = delete_orphans(place, time.time(), is_dry=dry_run)
+        typer.echo(f"{orphan_count} directories of objects that no run names {'would be' if dry_run else 'were'} deleted.")
 
 
-def migrate_catalogue(
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which is empty.")],
+def migrate_store(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which is empty.")
+    ] = None,
+    objects: Annotated[
+        str | None, typer.Option("--objects", metavar="URL", help="s3://BUCKET/PREFIX, which is empty or of an attempt that broke off.")
+    ] = None,
+    objects_endpoint: Annotated[
+        str, typer.Option("--objects-endpoint", metavar="URL", help="http://HOST:PORT of an object storage other than AWS.")
+    ] = "",
     data_directory: DirectoryOption = None,
 ) -> None:
-    """Copy the catalogue of a store from SQLite to PostgreSQL. Its analyzer must not run; the files stay where they are."""
-    from kernalyse.services.analyzer.store.upkeep import StorePlace, migrate
+    """Copy the catalogue of a store from SQLite to PostgreSQL, or its files into an object storage. Its analyzer must not run."""
+    from kernalyse.services.analyzer.store.objects import ObjectStore
+    from kernalyse.services.analyzer.store.upkeep import StorePlace, migrate, migrate_objects
+    from kernalyse.services.core.errors import UsageError
 
-    place = StorePlace(_place(data_directory).directory)
-    count = migrate(place, to)
-    typer.echo(f"{count} rows copied. Start the analyzer with the setting catalogue from now on; the files stay in {place.directory}.")
+    if to is None and objects is None:
+        raise UsageError("kernalyse store migrate", found="no target", expected="--to or --objects", remedy="Say where it is to go.")
+    place = _place(data_directory)
+    if objects is not None:
+        with _progress("Putting") as progress:
+            put_count, count = migrate_objects(place, ObjectStore(objects, objects_endpoint), progress)
+        typer.echo(f"{put_count} of {count} directories put. Start the analyzer with the setting objects from now on.")
+    if to is not None:
+        count = migrate(StorePlace(place.directory), to)
+        typer.echo(f"{count} rows copied. Start the analyzer with the setting catalogue from now on; the files stay where they are.")
 
 
 def _place(data_directory: Path | None) -> StorePlace:
     """Return the store in a directory, or that of this user's analyzer."""
+    from kernalyse.services.analyzer.store.objects import OBJECTS, ObjectStore
     from kernalyse.services.analyzer.store.upkeep import StorePlace
     from kernalyse.services.core.settings import AnalyzerSettings
 
-    if data_directory is not None:
-        return StorePlace(data_directory)
     settings = AnalyzerSettings.load()
-    return StorePlace(settings.data_directory, settings.catalogue)
+    directory, url = data_directory or settings.data_directory, settings.objects
+    if data_directory is not None:  # perhaps of other objects than the settings say
+        url = (directory / OBJECTS).read_text().strip() if (directory / OBJECTS).is_file() else ""
+    objects = ObjectStore(url, settings.objects_endpoint) if url else None
+    return StorePlace(directory.absolute(), "" if data_directory is not None else settings.catalogue, objects)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ KernalyseError
 ├── LimitReachedError              RESOURCE_EXHAUSTED
 │   ├── StorageFullError, QueueFullError, BundleTooLargeError, MemoryLimitError
 ├── UnavailableError               UNAVAILABLE
-│   ├── NodeUnreachableError, ClusterUnavailableError, ShuttingDownError
+│   ├── NodeUnreachableError, ClusterUnavailableError, ObjectsUnavailableError, ShuttingDownError
 ├── TimeLimitError                 DEADLINE_EXCEEDED
 ├── CancelledError                 CANCELLED
 ├── WorkerCrashedError             ABORTED
@@ -383,6 +383,12 @@ class ClusterUnavailableError(UnavailableError):
     """The scheduler of the Dask cluster cannot be reached."""
 
     reason = "CLUSTER_UNAVAILABLE"
+
+
+class ObjectsUnavailableError(UnavailableError):
+    """The object storage with the files of runs cannot be reached, or refuses the analyzer."""
+
+    reason = "OBJECTS_UNAVAILABLE"
 
 
 class ShuttingDownError(UnavailableError):

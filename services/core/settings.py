@@ -324,6 +324,15 @@ class AnalyzerSettings(GrpcSettings):
     peer_ca_file: Path | None = Field(
         None, description="PEM CA of the other analyzers' certificates; unset: this one's own certificate, where it serves TLS."
     )
+    objects: str = Field(
+        "", description="s3://BUCKET/PREFIX of the files of finished runs, data_directory being their cache; empty: data_directory alone."
+    )
+    objects_endpoint: str = Field(
+        "", description="http://HOST:PORT or https://HOST:PORT of an object storage other than AWS, as MinIO; empty: AWS."
+    )
+    objects_cache_bytes: int = Field(
+        20 * GIBIBYTE, ge=0, description="Size of these files in data_directory above which the least recently used ones are dropped there."
+    )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     forget_joined_nodes_after_s: float | None = Field(
         7 * 86_400.0, gt=0, description="Seconds after which a node that came by itself and went away is forgotten; its runs stay."

@@ -29,7 +29,14 @@ from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport, 
 from kernalyse.services.analyzer.store.repositories import NodeRecord
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core import protobuf
-from kernalyse.services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError
+from kernalyse.services.core.errors import (
+    EventExpiredError,
+    InvalidRequestError,
+    KernalyseError,
+    ObjectsUnavailableError,
+    RunNotFoundError,
+    UnavailableError,
+)
 from kernalyse.services.core.logs import logging_about
 from kernalyse.services.core.model import CountersStored, HardwareKey, Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
 from kernalyse.services.core.rpc import Endpoint
@@ -320,5 +327,25 @@ def compact(store: Store, run_id: str) -> None:
                 store.compact(run_id)
         except RunNotFoundError:
             pass  # deleted meanwhile
+        except ObjectsUnavailableError:
+            pass  # which the log has once, and not for each run; `catch_up` tries again
         except Exception:
             logger.exception("Run %s stays in the database: it could not be written to Parquet", run_id)
+
+
+def catch_up(store: Store, node_ids: Sequence[str] | None) -> None:
+    """Do what an outage of the objects has prevented: compact runs, put and delete files. Failures are only logged.
+
+    Args:
+        node_ids: whose runs; None: those of all.
+    """
+    try:
+        store.catch_up()
+        for run_id in store.runs.to_compact() if node_ids is None else itertools.chain.from_iterable(map(store.runs.to_compact, node_ids)):
+            compact(store, run_id)
+    except ObjectsUnavailableError:
+        pass  # which the log has
+    except UnavailableError as error:  # of the catalogue
+        logger.info("Nothing is put into the objects now: %s", error.message)
+    except Exception:
+        logger.exception("Files could not be put into the objects, or deleted there")

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kernalyse.channel import is_address
-from kernalyse.services.analyzer.collect.collector import Collector, compact
+from kernalyse.services.analyzer.collect.collector import Collector, catch_up, compact
 from kernalyse.services.analyzer.collect.node_client import NodeClient, unreachable_error
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
+from kernalyse.services.analyzer.ingest.imports import cancel_and_wait
 from kernalyse.services.analyzer.store.leases import Leases, Shares
 from kernalyse.services.analyzer.store.node_secrets import NodeSecret
 from kernalyse.services.analyzer.store.repositories import NodeRecord
@@ -29,6 +30,9 @@ from kernalyse.tls import ca_problem, pair_problem
 FIRST_ANSWER_TIMEOUT_S: Final = 5.0
 MAX_LOOK_INTERVAL_S: Final = 60.0
 """Between looks for nodes that are gone for good."""
+
+CATCH_UP_INTERVAL_S: Final = 5.0
+"""Between attempts to put into the objects what waits. It is longer than the pause after a failure, in which all attempts fail."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ class Nodes:
         self._tunnel_target = tunnel_target
         self._forget_after_s = forget_after_s
         self._leaving: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # of which nodes there are
         self._store = store
         self._run_subscriptions = run_subscriptions
@@ -83,6 +88,19 @@ class Nodes:
                 await self._take_up(record)
         if self._forget_after_s is not None:
             self._leaving = asyncio.create_task(self._forget_those_gone(self._forget_after_s))
+        if self._store.has_objects:
+            self._catching_up = asyncio.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        while True:
+            await asyncio.sleep(CATCH_UP_INTERVAL_S)  # first: the analyzer of one command looks for nothing that was left
+            own = [status.node.node_id for status in self.own_statuses() if status.node is not None]
+            working = asyncio.create_task(asyncio.to_thread(catch_up, self._store, None if self._leases is None else own))
+            try:
+                await asyncio.shield(working)
+            except asyncio.CancelledError:
+                await asyncio.wait({working})  # the store must not close under it
+                raise
 
     async def _take_up(self, record: NodeRecord) -> None:
         """Collect from a node that the store knows."""
@@ -139,6 +157,8 @@ class Nodes:
         """Stop collecting. Commits stay; everything else is collected again after the next start."""
         if self._leaving is not None:
             self._leaving.cancel()
+        if self._catching_up is not None:
+            await cancel_and_wait(self._catching_up)
         for address in list(self._tasks):
             await self._end(address)
         await self._trace_fetcher.close()

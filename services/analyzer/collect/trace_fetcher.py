@@ -34,6 +34,7 @@ from kernalyse.services.core.errors import (
     InvalidTraceError,
     KernalyseError,
     LimitReachedError,
+    ObjectsUnavailableError,
     StorageFullError,
     UnavailableError,
 )
@@ -183,6 +184,10 @@ class TraceFetcher:
                 except (ClusterUnavailableError, ClusterMismatchError) as error:
                     logger.warning("Traces of run %s wait: %s", run_id, error.message)
                     await self._set_activity(run_id, "its trace waits for the Dask cluster that reads it")
+                    await asyncio.sleep(RETRY_S)
+                except ObjectsUnavailableError as error:
+                    logger.info("Traces of run %s wait: %s", run_id, error.message)
+                    await self._set_activity(run_id, "its trace waits for the object storage that takes its rows")
                     await asyncio.sleep(RETRY_S)
                 except UnavailableError as error:
                     if self._clients[node_id] is client:

@@ -6,8 +6,6 @@ as object stores cannot do that, and a process that is killed in the middle leav
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -22,14 +20,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from kernalyse.services.analyzer.store.database import Database
+from kernalyse.services.analyzer.store.object_cache import ObjectCache
+from kernalyse.services.analyzer.store.objects import DIGESTS, write_digests
 from kernalyse.services.analyzer.store.schema import parquet_prefixes, runs
 from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.core.errors import UnavailableError
 
 TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance
 CACHED_RESULTS = "results"
-DIGESTS = "digests.json"
-"""File with the SHA-256 of each other file of a directory, computed results left out."""
 
 
 class RunFiles:
@@ -38,13 +36,15 @@ class RunFiles:
     Args:
         root: directory of all prefixes; directories in it that no row of the database names are deleted here.
         kind: distinguishes the rows of parquet_prefixes from those of the other kind.
+        cache: of the objects that these files are in; None: they are in the directory alone.
         unnamed_s: how old a directory that no row names must be to be deleted; other analyzers may be filling younger ones.
     """
 
-    def __init__(self, root: Path, database: Database, kind: str, unnamed_s: float = 0.0) -> None:
+    def __init__(self, root: Path, database: Database, kind: str, cache: ObjectCache | None = None, unnamed_s: float = 0.0) -> None:
         self._root = root
         self._database = database
         self._kind = kind
+        self._cache = cache
         self._replaced: dict[str, Path] = {}  # the state before the visible one, by run
         self._schemas: dict[Path, tuple[tuple[str, pl.DataType], ...]] = {}
         root.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,9 @@ class RunFiles:
         """Yield a transaction at whose end a written directory is the run's visible one; where it fails, the directory goes.
 
         A directory that was visible before stays until the next one is replaced: a query that has begun finds its files to its end.
+        Raises ObjectsUnavailableError: the files cannot be put into the objects, where they are before a row names them.
         """
+        self._put(directory)
         try:
             sync(self._root)
             with self._database.writing() as connection:
@@ -88,7 +90,7 @@ class RunFiles:
         except UnavailableError:
             raise  # the database may have taken the row that names it: if not, the next start deletes it
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            self._delete_directory(directory)
             raise
         earlier = self._replaced.pop(run_id, None)
         if earlier is not None:
@@ -105,7 +107,28 @@ class RunFiles:
     def _delete_directory(self, directory: Path) -> None:
         for path in [path for path in self._schemas.copy() if path.parent == directory]:
             self._schemas.pop(path, None)
-        shutil.rmtree(directory, ignore_errors=True)
+        if self._cache is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            self._cache.forget(directory)
+
+    def _put(self, directory: Path) -> None:
+        if self._cache is not None:
+            try:
+                self._cache.put(directory)
+            except BaseException:
+                self._delete_directory(directory)
+                raise
+
+    def catch_up(self) -> None:
+        """Do what an outage of the objects has prevented. Raises ObjectsUnavailableError."""
+        if self._cache is not None:
+            self._cache.catch_up(self._root, self._named)
+
+    def _named(self) -> set[Path]:
+        """Return the visible directories, and those that were visible before."""
+        with self._database.reading() as connection:
+            return {*self.directories(connection, None).values(), *self._replaced.values()}
 
     # ------------------------------------------------------------ reading
 
@@ -120,6 +143,23 @@ class RunFiles:
         with self._database.reading() as connection:
             return self.directories(connection, [run_id]).get(run_id)
 
+    def local_directory(self, run_id: str) -> Path | None:
+        """Return the run's visible directory, fetched where it is not local; None: it has none. Raises what ObjectCache.provide does."""
+        directory = self.directory(run_id)
+        if directory is not None and self._cache is not None:
+            self._cache.provide([directory])
+        return directory
+
+    def has(self, table: Table, directory: Path) -> bool:
+        """Return whether a visible directory has rows of the table. Raises ObjectsUnavailableError."""
+        path = table_path(directory, table)
+        return path.exists() if self._cache is None else self._cache.has_file(directory, path.name)
+
+    def measure(self, directory: Path) -> None:
+        """Take into account that something was written to a visible directory."""
+        if self._cache is not None:
+            self._cache.measure(directory)
+
     def _is_of(self, run_ids: Sequence[str] | None) -> sa.ColumnElement[bool]:
         is_kind = parquet_prefixes.c.kind == self._kind
         return is_kind if run_ids is None else sa.and_(is_kind, parquet_prefixes.c.run_id.in_(run_ids))
@@ -128,8 +168,12 @@ class RunFiles:
         """Return the table's rows in these directories, with this version's columns.
 
         Files of one schema in a row are one scan: the plan of a query over hundreds of scans takes longer than the query.
+        Raises what ObjectCache.provide does.
         """
-        paths = [path for directory in directories if (path := table_path(directory, table)).exists()]
+        found = [directory for directory in directories if self.has(table, directory)]
+        if self._cache is not None:
+            self._cache.provide(found)
+        paths = [table_path(directory, table) for directory in found]
         return [table.conform(pl.scan_parquet(list(alike))) for _, alike in groupby(paths, self._schema)]
 
     def _schema(self, path: Path) -> tuple[tuple[str, pl.DataType], ...]:
@@ -139,12 +183,14 @@ class RunFiles:
         return self._schemas[path]
 
     def damaged_file(self, run_id: str) -> tuple[Path, str] | None:
-        """Return the first of the run's files that cannot be read, and why. Reads all of them."""
+        """Return the first of the run's local files that cannot be read, and why. Reads all of them. A copy of objects is dropped."""
         directory = self.directory(run_id)
         for path in sorted(directory.glob("*.parquet")) if directory is not None else ():
             try:
                 pl.read_parquet(path)
             except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+                if self._cache is not None:
+                    self._cache.drop(path.parent)
                 return path, str(error)
         return None
 
@@ -177,15 +223,14 @@ def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame] | Mapping[s
 
     Frames that are not read yet have rows, and are written as they are read.
     """
-    digests = {}
+    paths = []
     for table_name, frame in frames.items():
         if not (isinstance(frame, pl.DataFrame) and frame.is_empty()):
             path = directory / f"{table_name}.parquet"
             frame.lazy().sink_parquet(path)
             sync(path)
-            with path.open("rb") as file:
-                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    (directory / DIGESTS).write_text(json.dumps(digests))
+            paths.append(path)
+    write_digests(directory, paths)
     sync(directory / DIGESTS)
     sync(directory)
 

@@ -1,5 +1,7 @@
 """The store: a catalogue in SQLite or PostgreSQL with the rows of live runs, and Parquet files of finished ones in a directory.
 
+The directory may be a cache of an object storage, which has these files then.
+
 Events are written in one transaction together with the cursor of their journal, so each is stored exactly once even if the
 process dies. A finished run is written to Parquet under a prefix of its own, and its rows leave the database in the
 transaction that names the prefix: before that its files are invisible.
@@ -32,7 +34,9 @@ from kernalyse.services.analyzer.store.database import CATALOGUE, Database, cata
 from kernalyse.services.analyzer.store.leases import Leases
 from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
 from kernalyse.services.analyzer.store.node_secrets import NodeSecrets
-from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, table_path, write_cached_result
+from kernalyse.services.analyzer.store.object_cache import ObjectCache, directory_bytes
+from kernalyse.services.analyzer.store.objects import OBJECTS, STORE_ID, ObjectStore
+from kernalyse.services.analyzer.store.parquet import RunFiles, cached_result_path, write_cached_result
 from kernalyse.services.analyzer.store.repositories import (
     USER,
     HardwareRecords,
@@ -53,7 +57,7 @@ from kernalyse.services.analyzer.store.repositories import (
     update_record,
     write_cursor,
 )
-from kernalyse.services.analyzer.store.schema import ROW_TABLES, sample_batches, stores
+from kernalyse.services.analyzer.store.schema import ROW_TABLES, parquet_prefixes, sample_batches, stores
 from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.event_rows import Row, apply_event, initial_run, log_row, sample_row, table_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
@@ -73,10 +77,10 @@ from kernalyse.services.core.model import (
     SampleBatch,
     TraceStored,
 )
+from kernalyse.services.core.settings import AnalyzerSettings
 
 PRIVATE_MODE = 0o700
-STORE_ID: Final = "store_id"
-"""File with the id that the catalogue has too."""
+MAX_CACHE_BYTES: Final = 20 * 2**30
 
 PEERS: Final = "analyzers"
 SHARED_UNNAMED_S: Final = 86_400.0
@@ -96,15 +100,26 @@ class Store:
     Args:
         directory: of its files.
         catalogue: postgresql://… of its catalogue; empty: SQLite in the directory.
+        objects: where the files of finished runs are, which the store closes; None: in the directory alone.
+        max_cache_bytes: of these files in the directory, where there are objects.
         peer_address: at which other analyzers of this store reach this one; empty: there are none. What each has for itself then lies in a
             directory of its own below.
 
     Raises:
         StoreLockedError: another process has it open.
+        InvalidSettingError: catalogue, files and objects are of different stores, or the credentials of the objects are refused.
+        ObjectsUnavailableError: the objects cannot be reached.
         What Database raises.
     """
 
-    def __init__(self, directory: Path, catalogue: str = "", peer_address: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        catalogue: str = "",
+        objects: ObjectStore | None = None,
+        max_cache_bytes: int = MAX_CACHE_BYTES,
+        peer_address: str = "",
+    ) -> None:
         is_shared = bool(peer_address)
         own = directory / PEERS / hashlib.sha256(peer_address.encode()).hexdigest()[:12] if is_shared else directory
         own.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
@@ -114,14 +129,17 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
+        self._cache = None if objects is None else ObjectCache(objects, max_cache_bytes)
         try:
-            self._check_identity(directory, is_elsewhere=bool(catalogue))
+            self._check_identity(directory, objects, is_elsewhere=bool(catalogue))
         except BaseException:
             self.close()
             raise
-        unnamed_s = SHARED_UNNAMED_S if is_shared else 0.0
-        self._files = RunFiles(directory / "runs", self._database, "rows", unnamed_s)
-        self._trace_files = RunFiles(directory / "traces", self._database, "traces", unnamed_s)  # of runs of nodes, read after they ended
+        # Files in a directory are shared with the other analyzers, but a cache of objects is one's own.
+        unnamed_s, files = (0.0, own) if objects is not None or not is_shared else (SHARED_UNNAMED_S, directory)
+        self._files = RunFiles(files / "runs", self._database, "rows", self._cache, unnamed_s)
+        # Of runs of nodes, read after they ended.
+        self._trace_files = RunFiles(files / "traces", self._database, "traces", self._cache, unnamed_s)
         self.history_directory = own / "history"  # metrics of all runs; can be computed anew
         self.summary_directory = own / "summary"  # kernels of all runs; can be computed anew
         self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
@@ -142,12 +160,14 @@ class Store:
         self._delete_fetched_files(all_but=self.traces.unread_run_ids())
 
     def close(self) -> None:
-        """Close the database and release the lock."""
+        """Close the database and the objects, and release the lock."""
+        if self._cache is not None:
+            self._cache.close()
         self._database.close()
         self._lock.release()
 
-    def _check_identity(self, directory: Path, *, is_elsewhere: bool) -> None:
-        """Check that the catalogue names the files of this directory: what it does not name is deleted.
+    def _check_identity(self, directory: Path, objects: ObjectStore | None, *, is_elsewhere: bool) -> None:
+        """Check that the catalogue names the files of this directory, and the objects: what it does not name is deleted.
 
         Args:
             is_elsewhere: the catalogue is not in the directory.
@@ -169,6 +189,18 @@ class Store:
             if known is None:
                 known = uuid4().hex
                 connection.execute(sa.insert(stores), {"store_id": known})
+            has_files = connection.scalar(sa.select(parquet_prefixes.c.prefix).limit(1)) is not None
+        if objects is not None:
+            objects.claim(known, has_files=has_files)
+            (directory / OBJECTS).write_text(f"{objects.url}\n")
+        elif has_files and ((directory / OBJECTS).exists() or (is_elsewhere and not (directory / "runs").is_dir())):
+            url = (directory / OBJECTS).read_text().strip() if (directory / OBJECTS).exists() else "another directory, or an object storage"
+            raise InvalidSettingError(
+                f"files of the store {directory}",
+                found=f"files of runs that are in {url}",
+                expected="the setting objects that names them, or their directory",
+                remedy="Correct the setting objects or data_directory; `kernalyse store backup` makes a directory with all.",
+            )
         if known != written:
             file.write_text(f"{known}\n")
 
@@ -268,10 +300,14 @@ class Store:
             if self.has_imported(run.run_id, run.imported_digest):
                 shutil.rmtree(directory)
                 return False
-            stated = self._stated_overrides(run.run_id)
+            try:
+                stated = self._stated_overrides(run.run_id)
+            except BaseException:
+                shutil.rmtree(directory)
+                raise
             with self._files.publishing(run.run_id, directory) as connection:
                 insert_compacted_run(connection, run, next_event_index)
-                set_stored_bytes(connection, run.run_id, _size_bytes(directory))
+                set_stored_bytes(connection, run.run_id, directory_bytes(directory))
             if self._stated_overrides(run.run_id) != stated:
                 self.hardware.forget(run.run_id)
             self.held.forget(run.run_id)
@@ -307,7 +343,7 @@ class Store:
             level: of the first line of notes, which goes to the log.
         """
         with self._files_lock:
-            if not self.runs.known([run_id]) or run_id not in self.traces.unread_run_ids():  # or another analyzer has read them
+            if not self.runs.known([run_id]) or self.traces.read_run_ids([run_id]):  # or another analyzer has read them
                 if directory is not None:
                     shutil.rmtree(directory)
                 return None
@@ -366,7 +402,7 @@ class Store:
             fetched = self._trace_files.directories(connection, run_ids)
 
         def has(run_id: str, table: Table) -> bool:
-            return run_id in directories and table_path(directories[run_id], table).exists()
+            return run_id in directories and self._files.has(table, directories[run_id])
 
         def is_requested(run_id: str) -> bool:
             if run_id not in fetched and not has(run_id, TRACE_NAMES):
@@ -382,7 +418,7 @@ class Store:
             answer_name: identifies the result and the version of the code that computes it.
             work_out: computes the result.
         """
-        directory = self._trace_files.directory(run_id) or self._files.directory(run_id)
+        directory = self._trace_files.local_directory(run_id) or self._files.local_directory(run_id)
         if directory is None:  # deleted meanwhile
             return work_out().lazy()
         path = cached_result_path(directory, answer_name)
@@ -392,6 +428,7 @@ class Store:
             frame = work_out()
             try:
                 write_cached_result(path, frame)
+                self._files.measure(directory)
             except (OSError, pl.exceptions.ComputeError) as error:
                 logger.warning("Result %s of run %s cannot be stored: %s", answer_name, run_id, error)
             return frame.lazy()
@@ -432,8 +469,11 @@ class Store:
 
         Raises:
             RunNotFoundError: there is no such run.
+            ObjectsUnavailableError: its files cannot be put into the objects. The rows stay in the database.
         """
         with self._files_lock:
+            if self._cache is not None:
+                self._cache.check()
             record = self.runs.get(run_id)
             if record.is_compacted:
                 return
@@ -447,7 +487,17 @@ class Store:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
                 mark_compacted(connection, run_id)
-                set_stored_bytes(connection, run_id, _size_bytes(directory))
+                set_stored_bytes(connection, run_id, directory_bytes(directory))
+
+    @property
+    def has_objects(self) -> bool:
+        """Return whether files are in an object storage, so that `catch_up` is to be called again and again."""
+        return self._cache is not None
+
+    def catch_up(self) -> None:
+        """Do what an outage of the objects has prevented, and delete what no row names. Raises ObjectsUnavailableError."""
+        for files in (self._files, self._trace_files):
+            files.catch_up()
 
     def check_files(self, run_ids: Sequence[str] | None) -> None:
         """Read all files of these runs, or of all, to name the damaged one after a failed query.
@@ -460,11 +510,12 @@ class Store:
             for files in (self._files, self._trace_files):
                 if (damage := files.damaged_file(run_id)) is not None:
                     path, found = damage
+                    remedy = f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}."
                     raise StoredRunDamagedError(
                         f"run {run_id}",
                         found=f"{path} cannot be read: {found}",
                         expected="the file as it was written",
-                        remedy=f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}.",
+                        remedy=remedy if self._cache is None else "Ask again: it is fetched anew from the objects.",
                     )
 
     def _delete_fetched_files(self, all_but: Collection[str]) -> None:
@@ -488,8 +539,12 @@ class Store:
             self.held.forget(run_id)
 
 
-def _size_bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+def open_store(settings: AnalyzerSettings) -> Store:
+    """Return the store that the settings name. Raises what Store and ObjectStore do."""
+    objects = ObjectStore(settings.objects, settings.objects_endpoint) if settings.objects else None
+    # An absolute path: Dask workers write there too.
+    directory = settings.data_directory.absolute()
+    return Store(directory, settings.catalogue, objects, settings.objects_cache_bytes, settings.peer_address)
 
 
 # ---------------------------------------------------------------- lock

@@ -24,8 +24,10 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy.engine import URL, Connection
 
-from kernalyse.services.analyzer.store.database import CATALOGUE, POSTGRESQL, Database, catalogue_url
-from kernalyse.services.analyzer.store.parquet import CACHED_RESULTS, DIGESTS, sync
+from kernalyse.services.analyzer.store.database import CATALOGUE, POSTGRESQL, Database, catalogue_url, store_id
+from kernalyse.services.analyzer.store.object_cache import FETCHING, ORPHAN_AGE_S
+from kernalyse.services.analyzer.store.objects import ObjectStore, read_digests
+from kernalyse.services.analyzer.store.parquet import CACHED_RESULTS, sync
 from kernalyse.services.analyzer.store.schema import metadata, parquet_prefixes, runs
 from kernalyse.services.analyzer.store.store import StoreLock
 from kernalyse.services.core import protobuf
@@ -52,10 +54,12 @@ class StorePlace:
     Args:
         directory: of its files.
         catalogue: the analyzer's setting of that name; empty: SQLite in the directory.
+        objects: where the files of finished runs are; None: in the directory alone.
     """
 
     directory: Path
     catalogue: str = ""
+    objects: ObjectStore | None = None
 
     @property
     def url(self) -> URL:
@@ -65,10 +69,10 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A file of a store that is not as it was written. run_id: empty: it is the catalogue."""
+    """A file of a store that is not as it was written. run_id: empty: it is the catalogue. path: the URL of an object, too."""
 
     run_id: str
-    path: Path
+    path: Path | str
     found: str
 
 
@@ -122,7 +126,13 @@ def _directories(connection: Connection, directory: Path) -> list[tuple[str, Pat
 
 
 def verify(place: StorePlace, progress: Progress = lambda _done, _total: None) -> Verified:
-    """Check the catalogue and the digest of each file. Raises NotFoundError: there is no store."""
+    """Check the catalogue and the digest of each file, of objects and of their local copies.
+
+    Raises:
+        NotFoundError: there is no store.
+        InvalidSettingError: the objects are not those of the store.
+        ObjectsUnavailableError: they cannot be reached.
+    """
     damages: list[Damage] = []
     catalogue = place.directory / CATALOGUE
     with _reading(place) as connection:
@@ -131,16 +141,23 @@ def verify(place: StorePlace, progress: Progress = lambda _done, _total: None) -
                 told = [str(line) for line in connection.exec_driver_sql("PRAGMA quick_check").scalars()]
                 damages += [Damage("", catalogue, line) for line in told if line != "ok"]
             found = _directories(connection, place.directory)
+            check_objects(place, connection)
         except sa.exc.DatabaseError as error:
             return Verified(0, 0, 0, (Damage("", catalogue, str(error.orig)),))
     file_count = undigested_count = 0
     for number, (run_id, path) in enumerate(found, start=1):
-        digests = _digests(path)
-        undigested_count += digests is None
-        checked = _checked(path, digests)
-        file_count += len(checked)
-        gone = not path.is_dir() and _is_named(place, path)
-        damages += [Damage(run_id, path, "missing")] if gone else [Damage(run_id, *part) for part in checked if part[1]]
+        digests = read_digests(path)
+        is_local = place.objects is None or path.is_dir()
+        undigested_count += is_local and digests is None
+        checked: list[tuple[Path | str, str]] = [*_checked(path, digests)] if is_local else []
+        file_count += len(checked) if place.objects is None else 0
+        gone = place.objects is None and not path.is_dir()
+        if place.objects is not None:
+            objects = place.objects.damages(path)
+            checked += objects
+            file_count += len(objects)
+        damaged = [Damage(run_id, path, "missing")] if gone else [Damage(run_id, *part) for part in checked if part[1]]
+        damages += damaged if damaged and _is_named(place, path) else []
         progress(number, len(found))
     return Verified(len({run_id for run_id, _ in found}), file_count, undigested_count, tuple(damages))
 
@@ -151,12 +168,12 @@ def _is_named(place: StorePlace, path: Path) -> bool:
         return connection.scalar(sa.select(sa.func.count()).where(parquet_prefixes.c.prefix == path.name)) != 0
 
 
-def _digests(path: Path) -> dict[str, str] | None:
-    try:
-        found = json.loads((path / DIGESTS).read_text())
-    except (OSError, ValueError):
-        return None
-    return {str(name): str(digest) for name, digest in found.items()}
+def check_objects(place: StorePlace, connection: Connection) -> None:
+    """Check that the objects of a store are its own. Raises what ObjectStore.claim does."""
+    known = store_id(connection)
+    if place.objects is not None and known is not None:
+        has_files = connection.scalar(sa.select(parquet_prefixes.c.prefix).limit(1)) is not None
+        place.objects.claim(known, has_files=has_files)
 
 
 def _checked(path: Path, digests: dict[str, str] | None) -> list[tuple[Path, str]]:
@@ -196,7 +213,8 @@ def backup(place: StorePlace, target: Path, version: str, progress: Progress = l
 
     Raises:
         NotFoundError: there is no store.
-        InvalidSettingError: the target is there already.
+        InvalidSettingError: the target is there already, or the objects are not those of the store.
+        ObjectsUnavailableError, StoredRunDamagedError: objects cannot be reached, or are not as they were put.
         OSError: the copy cannot be written.
     """
     _check_absent(target)
@@ -216,9 +234,14 @@ def backup(place: StorePlace, target: Path, version: str, progress: Progress = l
                 sqlite.backup(file)  # of one moment; its analyzer writes on meanwhile
     with _reading(copy) as connection:
         found = _directories(connection, place.directory)
+        check_objects(place, connection)
     gone, size_bytes = [], 0
     for number, (run_id, path) in enumerate(found, start=1):
-        copied_bytes = _copy_files(path, part / path.relative_to(place.directory))
+        copy_path = part / path.relative_to(place.directory)
+        copied_bytes = _copy_files(path, copy_path)
+        if copied_bytes is None and place.objects is not None and _is_named(place, path):
+            copy_path.mkdir()
+            copied_bytes = place.objects.fetch_directory(path, copy_path)
         if copied_bytes is None:
             gone.append(run_id)  # deleted since the catalogue was copied
         size_bytes += copied_bytes or 0
@@ -314,6 +337,94 @@ def migrate(place: StorePlace, catalogue: str) -> int:
         lock.release()
 
 
+def migrate_objects(place: StorePlace, target: ObjectStore, progress: Progress = lambda _done, _total: None) -> tuple[int, int]:
+    """Put the files of a store into objects, and return how many directories were put, and of how many. It goes on where it broke off.
+
+    Args:
+        place: of the store, which no analyzer may have open. Its files are read from its present objects where they are not local.
+        target: empty, or of an earlier attempt.
+
+    Raises:
+        NotFoundError: there is no store.
+        StoreLockedError: an analyzer has the store open.
+        UnmetConditionError: a file of the store is damaged.
+        InvalidSettingError: the target has objects of another store.
+        ObjectsUnavailableError: one of the two cannot be reached.
+        OSError: there is no room.
+    """
+    with _reading(place):
+        pass  # there is one
+    lock = StoreLock(place.directory / LOCK)
+    try:
+        with closing(Database(place.url)) as database, database.reading() as connection:
+            target.claim(store_id(connection) or _no_id(place), has_files=False)
+            named = _directories(connection, place.directory)
+            present = {
+                place.directory / root / prefix
+                for root in ROOTS.values()
+                for prefix, stored in target.prefixes(root).items()
+                if stored.is_complete
+            }
+            waiting = [(run_id, path) for run_id, path in named if path not in present]
+            for number, (run_id, path) in enumerate(waiting, start=1):
+                if not path.is_dir() and place.objects is not None:
+                    _fetch(place.objects, path)
+                damaged = [] if path.is_dir() else [(path, "missing")]
+                damaged += [part for part in _checked(path, read_digests(path)) if part[1]]
+                if damaged:
+                    raise UnmetConditionError(
+                        f"run {run_id}",
+                        found=f"{damaged[0][0]}: {damaged[0][1]}",
+                        expected="the file as it was written",
+                        remedy=f"Put it back from a backup, or give the run up: kernalyse delete {run_id}.",
+                    )
+                target.put_directory(path)
+                progress(number, len(waiting))
+        return len(waiting), len(named)
+    finally:
+        lock.release()
+
+
+def _fetch(objects: ObjectStore, directory: Path) -> None:
+    part = directory.with_name(f"{FETCHING}{directory.name}")  # left behind, it is deleted at the analyzer's next start
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    objects.fetch_directory(directory, part)
+    part.rename(directory)
+
+
+def _no_id(place: StorePlace) -> str:
+    raise UnmetConditionError(
+        f"store {place.directory}", found="no id", expected="one that its analyzer has opened", remedy="Start the analyzer once."
+    )
+
+
+def delete_orphans(place: StorePlace, now_unix_s: float, *, is_dry: bool = False) -> int:
+    """Delete the objects that no row of the catalogue names, and return of how many directories; young ones stay.
+
+    Args:
+        is_dry: only count.
+
+    Raises:
+        InvalidSettingError, ObjectsUnavailableError: as `verify`.
+    """
+    if place.objects is None:
+        return 0
+    # The objects first: what was put since then is young, and what is named since then is in the catalogue.
+    stored = {
+        place.directory / root / prefix: found.put_unix_s
+        for root in ROOTS.values()
+        for prefix, found in place.objects.prefixes(root).items()
+    }
+    with _reading(place) as connection:
+        check_objects(place, connection)
+        named = {path for _, path in _directories(connection, place.directory)}
+    orphans = [path for path, put_unix_s in stored.items() if path not in named and now_unix_s - put_unix_s > ORPHAN_AGE_S]
+    for path in () if is_dry else orphans:
+        place.objects.delete_directory(path)
+    return len(orphans)
+
+
 def _check_absent(target: Path) -> None:
     if target.exists():
         raise InvalidSettingError(
@@ -389,7 +500,7 @@ def _check_backup(source: Path, progress: Progress) -> None:
     if damages:
         raise UnmetConditionError(
             f"backup {source}",
-            found=f"{damages[0].path.relative_to(source)}: {damages[0].found}"
+            found=f"{Path(damages[0].path).relative_to(source)}: {damages[0].found}"
             + (f", and {len(damages) - 1} more" if len(damages) > 1 else ""),
             expected="all files as they were written",
             remedy="Use another backup.",

@@ -321,7 +321,7 @@ class AnalyzerServiceServicer:
         belongs to no node. The reader is chosen by the first 64 KiB of the content; what none takes ends the stream there, however
         long the file is. All of it is stored or nothing. A client that closes the stream ends it, the reading too.
         Reasons: INVALID_TRACE (no reader takes it, damaged on the way), LIMIT_REACHED (import_max_bytes, import_memory_bytes),
-        STORAGE_FULL, CANCELLED (CancelImport), CLUSTER_UNAVAILABLE, CLUSTER_MISMATCH (of setting dask).
+        STORAGE_FULL, CANCELLED (CancelImport), CLUSTER_UNAVAILABLE, CLUSTER_MISMATCH (of setting dask), OBJECTS_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -363,7 +363,8 @@ class AnalyzerServiceServicer:
 
     def GetTable(self, request, context):
         """Rows of a table or analysis of one or more runs. A run that continues another, asked for by its id, has the rows of both.
-        Reasons: TABLE_NOT_FOUND, RUN_NOT_FOUND, INVALID_REQUEST (column, value, runs that cannot be compared), STORED_RUN_DAMAGED.
+        Reasons: TABLE_NOT_FOUND, RUN_NOT_FOUND, INVALID_REQUEST (column, value, runs that cannot be compared), STORED_RUN_DAMAGED,
+        OBJECTS_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

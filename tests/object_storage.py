@@ -1,0 +1,159 @@
+"""A real service of S3's kind on this machine, from the package moto, and a line to it that can be slow, cut or gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+from obstore.store import S3Store
+
+from tests.service_processes import free_port
+
+START_TIMEOUT_S: Final = 60.0
+BLOCK_BYTES: Final = 65_536
+KEYS: Final = {"AWS_ACCESS_KEY_ID": "kernalyse", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStorage:
+    """A running service. endpoint: where it listens."""
+
+    endpoint: str
+
+    def new_bucket(self) -> str:
+        """Make an empty bucket and return the URL of a prefix in it."""
+        name = f"kn-{uuid4().hex[:12]}"
+        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")).close()
+        return f"s3://{name}/store"
+
+    def client(self, url: str) -> S3Store:
+        """What tests look into the prefix with."""
+        client = {"allow_http": True, "timeout": timedelta(seconds=20)}
+        return S3Store.from_url(url, endpoint=self.endpoint, client_options=client, **_keys())  # type: ignore[arg-type]
+
+    def keys(self, url: str) -> list[str]:
+        """The names of all objects under the prefix."""
+        return sorted(meta["path"] for page in self.client(url).list() for meta in page)
+
+    def refuse_unknown_keys(self) -> None:
+        """From now on only keys that were made by it are accepted, of which there are none."""
+        request = urllib.request.Request(f"{self.endpoint}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"}, method="POST")
+        urllib.request.urlopen(request).close()
+
+    def uploads(self, url: str) -> str:
+        """The service's list of uploads in parts that have not ended."""
+        bucket = url.removeprefix("s3://").partition("/")[0]
+        with urllib.request.urlopen(f"{self.endpoint}/{bucket}?uploads") as answer:
+            return str(answer.read().decode())
+
+
+def _keys() -> dict[str, Any]:
+    return {"access_key_id": KEYS["AWS_ACCESS_KEY_ID"], "secret_access_key": KEYS["AWS_SECRET_ACCESS_KEY"], "region": "us-east-1"}
+
+
+@contextmanager
+def running_object_storage() -> Iterator[ObjectStorage]:
+    """A service of its own process; what it has goes with it."""
+    pytest.importorskip("moto.server", reason="needs the package moto[server]")
+    port = free_port()
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | KEYS)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/data.json") as answer:
+                json.load(answer)
+                break
+            assert process.poll() is None, "moto.server ended"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield ObjectStorage(f"http://127.0.0.1:{port}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Line:
+    """A TCP proxy before a service.
+
+    delay_s: before each block that is passed on. cut_at: bytes in what the client sends at which the connection is cut.
+    is_down: nothing is passed on, and all connections are cut.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        host, _, port = endpoint.removeprefix("http://").partition(":")
+        self._target = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.delay_s = 0.0
+        self.cut_at: bytes | None = None
+        self.cut_count = 0
+        self._is_down = False
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def is_down(self) -> bool:
+        return self._is_down
+
+    @is_down.setter
+    def is_down(self, value: bool) -> None:
+        self._is_down = value
+        for connection in list(self._open) if value else ():
+            self._cut(connection)
+
+    def close(self) -> None:
+        self.is_down = True
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self._is_down:
+                    client.close()
+                    continue
+                server = socket.create_connection(self._target)
+                self._open |= {client, server}
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass_on, args=(source, target, source is client), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, is_from_client: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(BLOCK_BYTES):
+                if is_from_client and self.cut_at is not None and self.cut_at in data:
+                    self.cut_count += 1
+                    break
+                time.sleep(self.delay_s)
+                target.sendall(data)
+        for connection in (source, target):
+            self._cut(connection)
+
+    def _cut(self, connection: socket.socket) -> None:
+        self._open.discard(connection)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
+
+
+@contextmanager
+def line_to(storage: ObjectStorage) -> Iterator[Line]:
+    """A line that can be disturbed."""
+    line = Line(storage.endpoint)
+    try:
+        yield line
+    finally:
+        line.close()

@@ -38,6 +38,6 @@ def private_directory() -> Iterator[Path]:
 
 def know_ceilings(directory: Path, ceilings_file: Path) -> None:
     """Of this machine's devices, to profilers in this directory: else every sweep on a busy host measures them anew, for seconds."""
-    data_directory = directory / "data" / "kernalyse" / "profiler"
-    data_directory.mkdir(parents=True)
-    shutil.copy2(ceilings_file, data_directory / FILE_NAME)
+    caches = directory / "data" / "kernalyse" / "profiler" / "caches"
+    caches.mkdir(parents=True)
+    shutil.copy2(ceilings_file, caches / FILE_NAME)

@@ -30,6 +30,7 @@ from kernalyse.services.profiler.collectors.preflight import (
     check_directory,
     perf_event_level,
 )
+from kernalyse.services.profiler.processes.sandbox import open_sandbox
 from kernalyse.services.profiler.workloads.onnx.spec import INSTALLING, has_cuda_provider, missing_packages
 
 COMMAND_TIMEOUT_S: Final = 30.0
@@ -115,6 +116,7 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),
         check_commands(settings),
+        check_sandbox(settings),
         check_devices(probe, OPENCL_DEVICES, ("OPENCL",), is_needed=True),
         check_onnx_runtime(has_gpu=has_gpu),
         check_chromium(),
@@ -256,6 +258,17 @@ def check_commands(settings: ProfilerSettings) -> Check:
         return Check(name, CheckState.MISSING, f"{error.subject}: {error.found}", error.remedy)
     found = f"limited to {', '.join(settings.allowed_commands)}" if settings.allowed_commands else "any"
     return Check(name, CheckState.OK, f"{found}; run below {directory}")
+
+
+def check_sandbox(settings: ProfilerSettings) -> Check:
+    """Check that runs of others can be kept from the rest of this machine."""
+    name = "Sandbox (bubblewrap)"
+    if settings.sandbox == "off":
+        return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
+    found = open_sandbox(settings.sandbox, is_required=False, hidden=(), readable=(), shared=())
+    if found.program:
+        return Check(name, CheckState.OK, found.explanation)
+    return Check(name, CheckState.MISSING, found.explanation, "Install it where others measure too: apt-get install bubblewrap")
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:

@@ -94,7 +94,7 @@ def profile_on(client: AnalyzerClient, targets: Sequence[Target], built: Profile
     try:
         for each, target in zip(specs, targets, strict=True):
             assert isinstance(each.work, CommandProfile)
-            together = replace(each, work=replace(each.work, start_unix_ns=start_unix_ns))
+            together = replace(each, work=replace(each.work, start_unix_ns=start_unix_ns, network=True))
             runs.append(client.start_run(together, node_id=target.node_id))
     except (KernalyseError, KeyboardInterrupt):
         for run in runs:

@@ -75,6 +75,7 @@ def profile(
         ),
     ] = "",
     cpu_sampling: Annotated[bool, typer.Option("--cpu-sampling", help="Sample the CPU's stacks too. nsys.")] = False,
+    network: Annotated[bool, typer.Option("--network", help="Leave the network on, where the node sandboxes runs.")] = False,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", min=1, help="Optimizer steps to record after the first. kineto.")
     ] = None,
@@ -139,6 +140,7 @@ def profile(
         launch_skip_count=launch_skip,
         max_launch_count=launch_count,
         step_count=steps,
+        has_network=network,
     )
     console = make_console(stderr=True)
     if on and (node or detach):

@@ -51,6 +51,7 @@ class ProfileOptions:
     launch_skip_count: int | None = None
     max_launch_count: int | None = None
     step_count: int | None = None
+    has_network: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ def _work(words: ProfileOptions, arguments: tuple[str, ...], environment: Mappin
         launch_skip_count=words.launch_skip_count or 0,
         max_launch_count=defaults.max_launch_count if words.max_launch_count is None else words.max_launch_count,
         step_count=words.step_count,
+        network=words.has_network,
     )
 
 
@@ -262,6 +264,7 @@ def _reject_command_options(words: ProfileOptions) -> None:
         ("--launch-skip", "launch_skip_count"),
         ("--launch-count", "max_launch_count"),
         ("--steps", "step_count"),
+        ("--network", "has_network"),
     ):
         if getattr(words, name) != getattr(defaults, name):
             raise UsageError(f"option {option}", found="a model by --prompt", expected="a command", remedy="Leave it out.")

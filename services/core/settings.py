@@ -264,6 +264,15 @@ class ProfilerSettings(GrpcSettings):
     allowed_commands: tuple[str, ...] = Field(
         (), description="Patterns (*, ?, [a-z]) of complete command lines; when set, only commands that match one are profiled."
     )
+    sandbox: Literal["others", "all", "off"] = Field(
+        "others",
+        description="Whose runs see only what they need of this machine, by bubblewrap: others (everybody's but those of this service's "
+        "owner), all, or off.",
+    )
+    sandbox_required: bool = Field(False, description="Do not start where bubblewrap does not work; else such runs are not sandboxed then.")
+    sandbox_readable: tuple[Path, ...] = Field(
+        (), description="Further directories that sandboxed runs may read; of home and /tmp they see only Python and programs on PATH."
+    )
     nsys_program: Path | None = Field(
         None, description="The nsys to profile commands with; unset: from PATH, or the newest in the usual directories."
     )
@@ -300,7 +309,12 @@ class ProfilerSettings(GrpcSettings):
     @property
     def ceilings_file(self) -> Path:
         """Return the path of the measured ceilings of this machine's devices, which are valid for a day."""
-        return self.data_directory / "ceilings.json"
+        return self.caches_directory / "ceilings.json"
+
+    @property
+    def caches_directory(self) -> Path:
+        """Return the directory of what runs keep for later ones."""
+        return self.data_directory / "caches"
 
 
 class AnalyzerSettings(GrpcSettings):

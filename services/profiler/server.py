@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from prometheus_client.core import Metric
 
-from kernalyse.discovery import runtime_directory
+from kernalyse.discovery import config_directory, runtime_directory
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import require, require_for_run
 from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, KernalyseError, ShuttingDownError
@@ -24,12 +24,13 @@ from kernalyse.services.core.identity import Identities, Scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
 from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
 from kernalyse.services.core.rpc import build_server, serve_health
-from kernalyse.services.core.settings import ProfilerSettings, advertised
+from kernalyse.services.core.settings import ProfilerSettings, advertised, data_directory
 from kernalyse.services.profiler.joining import Joiner, prepared
 from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
-from kernalyse.services.profiler.kernel_sources.catalog import Catalog, load_catalog, source_kernels
+from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_directory, load_catalog, source_kernels
 from kernalyse.services.profiler.node import TelemetrySampler, describe_node, open_readers, probe_devices, with_state
+from kernalyse.services.profiler.processes.sandbox import Sandbox, open_sandbox
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
 from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, BundleLimits, BundleStore, RunDirectory
 from kernalyse.services.profiler.runs.scheduler import Runs, RunsSettings
@@ -185,7 +186,9 @@ async def _open_service(
         for notice in probed.notices:
             logger.info(notice)
         policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only)
+        sandbox = _open_sandbox(settings)
         node = describe_node(settings.data_directory, journal.journal_id, probed, policy, settings.node_name)
+        node = replace(node, sandbox=sandbox.explanation)
         catalog = load_catalog()
         bundles = BundleStore(
             settings.data_directory / "bundles",
@@ -201,7 +204,9 @@ async def _open_service(
             int(settings.run_time_limit_s * 1_000_000_000), settings.run_memory_limit_bytes, settings.max_configuration_count
         )
         admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands)
+        settings.caches_directory.mkdir(exist_ok=True)
         runs_settings = RunsSettings(
+            sandbox,
             runs_directory,
             tuple(worker_command or _worker_command(settings)),
             settings.max_queued_run_count,
@@ -238,11 +243,24 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
-    caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-directory", str(settings.data_directory / "cubins"))
+    caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-directory", str(settings.caches_directory / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
-    otel = ("--otel-endpoint", settings.otel_endpoint) if settings.otel_endpoint else ()
-    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace, *otel)
+    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace)
+
+
+def _open_sandbox(settings: ProfilerSettings) -> Sandbox:
+    """Return what keeps runs from the service's own files. Raises UnmetConditionError."""
+    hidden = (Path.home(), data_directory(), config_directory(), runtime_directory(), settings.data_directory)
+    secrets = (settings.token_file, settings.tokens_path(), settings.audit_path(), settings.key_file, settings.join_token_file)
+    programs = () if settings.nsys_program is None else (settings.nsys_program.parent,)
+    return open_sandbox(
+        settings.sandbox,
+        is_required=settings.sandbox_required,
+        hidden=(*hidden, *(path for path in secrets if path is not None)),
+        readable=(*settings.sandbox_readable, *programs, catalog_directory()),
+        shared=(settings.caches_directory,),
+    )
 
 
 # ---------------------------------------------------------------- servicer

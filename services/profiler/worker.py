@@ -44,7 +44,6 @@ from kernalyse.services.core.model import (
 from kernalyse.services.core.protobuf import decode_bytes, encode_json
 from kernalyse.services.profiler.processes.event_pipe import EventWriter
 from kernalyse.services.profiler.workloads.events import EventSink, run_error
-from kernalyse.trace_context import environment_traceparent
 
 if TYPE_CHECKING:
     from kernalyse.services.profiler.backends.base import DeviceSession
@@ -70,7 +69,6 @@ class WorkerArguments:
     cache_directory: Path | None
     nsys_program: str | None
     command_grace_s: float
-    otel_endpoint: str  # empty: no traces
     clock_lock_file: Path | None
     environment: Mapping[str, str]  # of the service, before this process has added its own
 
@@ -94,25 +92,7 @@ class CloseableEventSink:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute one run; return the exit status."""
-    began_unix_ns = time.time_ns()
     order = _read_command_line(arguments)
-    status = _execute(order, arguments)
-    if order.otel_endpoint:
-        _export_span(order, began_unix_ns, status)
-    return status
-
-
-def _export_span(order: WorkerArguments, began_unix_ns: int, status: int) -> None:
-    """Export what this process did as one span, at its end: what exports must not run beside what is measured."""
-    from kernalyse.services.core.tracing import exported, span
-
-    attributes = {"exit_status": str(status)} | ({} if order.process_index is None else {"process_index": str(order.process_index)})
-    parent = environment_traceparent(order.environment)
-    with exported("worker", order.otel_endpoint), span("worker", attributes, parent=parent, begin_unix_ns=began_unix_ns):
-        pass
-
-
-def _execute(order: WorkerArguments, arguments: Sequence[str] | None) -> int:
     # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
     # very kernels that are being measured on a CPU device.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -355,7 +335,6 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
     parser.add_argument("--cache-directory", type=Path, help="where compiled kernels are cached between runs")
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
-    parser.add_argument("--otel-endpoint", default="", help="URL of the collector of traces; none if not given")
     parser.add_argument("--clock-lock-file", type=Path, help="exists while clocks are locked; without it none are")
     parsed = parser.parse_args(arguments)
     return WorkerArguments(
@@ -369,7 +348,6 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
         cache_directory=parsed.cache_directory,
         nsys_program=parsed.nsys_program,
         command_grace_s=parsed.command_grace_s,
-        otel_endpoint=parsed.otel_endpoint,
         clock_lock_file=parsed.clock_lock_file,
         environment=dict(os.environ),
     )

@@ -73,8 +73,8 @@ class ProfilerNode:
     ) -> None:
         self.data_directory = directory / "data"
         if ceilings_file is not None:
-            self.data_directory.mkdir()
-            shutil.copy2(ceilings_file, self.data_directory)
+            (self.data_directory / "caches").mkdir(parents=True)
+            shutil.copy2(ceilings_file, self.data_directory / "caches")
         self.tokens_file = directory / "tokens.json"
         self._announcement_file = directory / "profiler.json"
         self._log_file = directory / "log"

@@ -106,7 +106,7 @@ async def test_a_program_waits_for_the_instant_that_several_nodes_start_at(calls
     assert "waiting for the start on all nodes" in {event.progress.activity for event in events}
 
 
-@pytest.mark.parametrize(("ahead_s", "said"), [(-2, "Started 2"), (3_600, "ahead of this node's clock")])
+@pytest.mark.parametrize(("ahead_s", "said"), [(-2, "after the instant set for all nodes"), (3_600, "ahead of this node's clock")])
 async def test_a_program_that_cannot_start_with_the_others_says_so(calls: Calls, tmp_path: Path, ahead_s: int, said: str) -> None:
     run, events = await profiled(calls, tmp_path, "true", start_unix_ns=time.time_ns() + ahead_s * 1_000_000_000)
     assert run.error is None

@@ -60,7 +60,7 @@ class Supervised:
             [
                 *(sys.executable, "-I", "-S", supervisor.__file__),
                 *(str(supervisor_status_fd), str(supervisor_control_fd), str(worker_fd)),
-                *(str(time_limit_s), str(memory_limit_bytes), str(GRACE_S), json.dumps(last_command)),
+                *(str(time_limit_s), str(memory_limit_bytes), str(GRACE_S), json.dumps(last_command), "0"),
                 *(program, "-c", code, *arguments),
             ],
             pass_fds=given,

@@ -105,7 +105,7 @@ def test_one_trace_follows_a_sweep_from_the_command_to_its_compacting(
         assert done.returncode == 0, done.stdout + done.stderr
         wanted = {
             *(("kernalyse-cli", "kernalyse bench"), ("kernalyse-analyzer", "StartRun"), ("kernalyse-profiler", "StartRun")),
-            *(("kernalyse-profiler", "run"), ("kernalyse-worker", "worker")),
+            *(("kernalyse-profiler", "run"), ("kernalyse-profiler", "worker")),
             *(("kernalyse-analyzer", "collect"), ("kernalyse-analyzer", "compact"), ("kernalyse-analyzer", "GetTable")),
         }
         deadline = time.monotonic() + WAIT_S

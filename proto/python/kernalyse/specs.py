@@ -103,6 +103,7 @@ def command(
     launch_skip_count: int = 0,
     max_launch_count: int | None = None,
     step_count: int | None = None,
+    has_network: bool = False,
 ) -> run_pb2.RunSpec:
     """Return a run of a command under a profiler, on the node.
 
@@ -116,6 +117,7 @@ def command(
         with_cpu_sampling: nsys also samples stacks on the CPU.
         kernel_filter, launch_skip_count, max_launch_count: which launches ncu profiles. max_launch_count: None: 100.
         step_count: optimizer steps to record after the first (kineto). None: until the end.
+        has_network: the network stays on, where the node sandboxes runs.
 
     Raises:
         RequestError: an argument cannot be used.
@@ -136,6 +138,7 @@ def command(
         launch_skip_count=launch_skip_count,
         max_launch_count=max_launch_count,
         step_count=step_count,
+        network=has_network,
     )
     return run_pb2.RunSpec(command_profile=profile)
 

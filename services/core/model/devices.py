@@ -113,6 +113,7 @@ class Node:
     queued_run_ids: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()  # what this node lacks, and what to do about it; one sentence each
     storage_problem: str = ""  # why its journal cannot be written at present
+    sandbox: str = ""  # what keeps runs from the rest of the machine; empty: it is of a version that has none
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,7 @@ class CommandProfile:
     max_launch_count: int = 100  # for ncu
     step_count: int | None = None  # optimizer steps to record after the first, for kineto
     start_unix_ns: int | None = None  # by the node's clock, at which several nodes start the program; None: at once
+    network: bool = False  # is left on, where the node sandboxes runs
 
 
 @dataclass(frozen=True, slots=True)

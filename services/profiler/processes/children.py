@@ -61,7 +61,7 @@ class SupervisedProcess:
         program = (sys.executable, "-I", "-S", supervisor.__file__)
         try:
             self._process = subprocess.Popen(
-                [*program, str(status_write_fd), str(control_read_fd), "", *limits, "[]", *command],
+                [*program, str(status_write_fd), str(control_read_fd), "", *limits, "[]", "0", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output_fd,
                 stderr=output_fd,

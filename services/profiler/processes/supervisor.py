@@ -21,7 +21,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
@@ -37,6 +37,8 @@ LAST_COMMAND_LIMIT_S: Final = 30.0
 """For what undoes the run's settings of a device. Shorter ends it on a loaded host, longer holds the device's queue when a driver hangs."""
 
 EXEC_FAILED_EXIT_CODE: Final = 127
+SHELL_SIGNAL: Final = 128
+"""Added to the number of the signal that has ended a program, by what tells it as an exit status."""
 
 EXITED: Final = "exited"
 TIME_LIMIT: Final = "time_limit"
@@ -57,12 +59,14 @@ class Supervisor:
         memory_limit_bytes: resident bytes of all processes of the tree together.
         grace_s: seconds between TERM and KILL.
         last_command: program and arguments, run when nothing is left of the run, however it has ended. Empty: none.
+        is_sandboxed: the command is bubblewrap's: two processes of its own, then the worker, whose end by a signal is told as shells do.
     """
 
     def __init__(
         self,
         command: list[str],
         *,
+        is_sandboxed: bool,
         control_fd: int,
         time_limit_s: float,
         memory_limit_bytes: int,
@@ -70,6 +74,7 @@ class Supervisor:
         last_command: list[str],
     ) -> None:
         self._command = command
+        self._is_sandboxed = is_sandboxed
         self._last_command = last_command
         self._control_fd = control_fd
         self._deadline = time.monotonic() + time_limit_s
@@ -171,14 +176,19 @@ class Supervisor:
         """Send TERM to the worker alone, and wait for as long as the service gives it."""
         end_time = time.monotonic() + self._worker_grace_s
         if self._worker_grace_s > 0 and self._worker_status is None:
-            os.kill(self._worker_id, signal.SIGTERM)
+            for process_id in _children(self._sandbox()[-1]) if self._is_sandboxed else [self._worker_id]:
+                os.kill(process_id, signal.SIGTERM)
         while self._worker_status is None and (left_s := end_time - time.monotonic()) > 0:
             select.select([self._wakeup_fd], [], [], min(left_s, POLL_INTERVAL_S))
             _drain(self._wakeup_fd)
             self._reap()
 
+    def _sandbox(self) -> list[int]:
+        """Return bubblewrap's own processes. They are not told to end: what is within would be killed with them at once."""
+        return [self._worker_id, *_children(self._worker_id)[:1]] if self._is_sandboxed else []
+
     def _end_tree(self) -> None:
-        _signal_all(signal.SIGTERM)
+        _signal_all(signal.SIGTERM, self._sandbox())
         kill_time = time.monotonic() + self._grace_s
         self._await_children(kill_time)
 
@@ -212,6 +222,8 @@ class Supervisor:
 
     def _status(self, cause: str) -> dict[str, object]:
         exit_code = None if self._worker_status is None else os.waitstatus_to_exitcode(self._worker_status)
+        if self._is_sandboxed and exit_code is not None and exit_code > SHELL_SIGNAL:
+            exit_code = SHELL_SIGNAL - exit_code
         is_signal = exit_code is not None and exit_code < 0
         return {
             "cause": cause,
@@ -231,6 +243,11 @@ def descendants(root_id: int) -> list[int]:
         found += children
         pending += children
     return found
+
+
+def _children(process_id: int) -> list[int]:
+    """Return the processes that one has started."""
+    return (_children_from_files if _HAS_CHILDREN_FILES else _children_from_scan())(process_id)
 
 
 def _children_from_files(process_id: int) -> list[int]:
@@ -274,8 +291,10 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _signal_all(number: int) -> None:
+def _signal_all(number: int, spared: Collection[int] = ()) -> None:
     for process_id in descendants(os.getpid()):
+        if process_id in spared:
+            continue
         try:
             os.kill(process_id, number)
         except ProcessLookupError:
@@ -298,15 +317,16 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S LAST_COMMAND COMMAND….
+    """Run STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S LAST_COMMAND SANDBOXED COMMAND….
 
-    WORKER_FDS: joined by commas, or empty; LAST_COMMAND: list of JSON.
+    WORKER_FDS: joined by commas, or empty; LAST_COMMAND: list of JSON; SANDBOXED: 0 or 1.
     """
     status_fd, control_fd = int(arguments[0]), int(arguments[1])
     for fd in (status_fd, control_fd):
         os.set_inheritable(fd, False)
     supervisor = Supervisor(
-        arguments[7:],
+        arguments[8:],
+        is_sandboxed=arguments[7] == "1",
         control_fd=control_fd,
         time_limit_s=float(arguments[3]),
         memory_limit_bytes=int(arguments[4]),

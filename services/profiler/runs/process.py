@@ -74,6 +74,7 @@ class RunProcess:
         record: journals events; one that raises a KernalyseError ends the run.
         activity: what the run is doing, for messages.
         last_command: run by the supervisor when no other process of the run is left. Empty: none.
+        is_sandboxed: the command is bubblewrap's.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class RunProcess:
         record: Record,
         activity: Callable[[], str],
         last_command: Sequence[str] = (),
+        is_sandboxed: bool = False,
     ) -> None:
+        self._is_sandboxed = is_sandboxed
         self._command = command
         self._last_command = last_command
         self._directory = directory
@@ -117,7 +120,7 @@ class RunProcess:
                 *(sys.executable, "-I", "-S", supervisor.__file__),
                 *(str(supervisor_status_fd), str(supervisor_control_fd), str(worker_events_fd)),
                 *(str(self._limits.time_limit_s), str(self._limits.memory_limit_bytes), str(self._limits.grace_s)),
-                json.dumps(self._last_command),
+                *(json.dumps(self._last_command), str(int(self._is_sandboxed))),
                 *(*self._command, "--events-fd", str(worker_events_fd)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

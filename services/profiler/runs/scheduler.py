@@ -48,6 +48,7 @@ from kernalyse.services.profiler.journal.journal import Journal
 from kernalyse.services.profiler.processes import clock_locks
 from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABLE
 from kernalyse.services.profiler.processes.event_pipe import event_message
+from kernalyse.services.profiler.processes.sandbox import RunPlaces, Sandbox
 from kernalyse.services.profiler.runs.admission import Admission, Placement
 from kernalyse.services.profiler.runs.files import CLOCK_LOCK_NAME, RunDirectory
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
@@ -68,6 +69,7 @@ class RunsSettings:
     worker_command: each run's own arguments are added to it.
     """
 
+    sandbox: Sandbox
     directory: Path
     worker_command: tuple[str, ...]
     max_queued_run_count: int
@@ -359,12 +361,16 @@ class Runs:
         if notice is not None:
             await self._record(active, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
         clock_lock_file = directory.clock_lock_file if _locks_clocks(placement.spec) else None
+        worker = (
+            *self._settings.worker_command,
+            *("--spec", str(directory.spec_file), "--directory", str(directory.working_directory)),
+            *(() if clock_lock_file is None else ("--clock-lock-file", str(clock_lock_file))),
+        )
+        environment = self._environment(placement.spec, directory)
+        places = RunPlaces(directory.working_directory, directory.spec_file, tuple(placement.bundles.values()))
+        is_sandboxed = self._settings.sandbox.is_for(active.run.owner)
         process = active.process = RunProcess(
-            (
-                *self._settings.worker_command,
-                *("--spec", str(directory.spec_file), "--directory", str(directory.working_directory)),
-                *(() if clock_lock_file is None else ("--clock-lock-file", str(clock_lock_file))),
-            ),
+            self._settings.sandbox.command(placement.spec, worker, places, environment) if is_sandboxed else worker,
             directory.working_directory,
             ProcessLimits(
                 time_limit_s=placement.limits.run_time_limit_ns / 1e9,
@@ -376,10 +382,12 @@ class Runs:
             record=lambda events: self._record(active, events),
             activity=lambda: active.run.activity,
             last_command=() if clock_lock_file is None else clock_locks.reset_command(clock_lock_file),
+            is_sandboxed=is_sandboxed,
         )
         lock_file = directory.lock()
         try:
-            return await process.run(self._environment(placement.spec, directory), lock_file)
+            with span("worker", {"run_id": active.run.run_id}):
+                return await process.run(environment, lock_file)
         finally:
             os.close(lock_file)
             await self._reset_clocks(directory)

@@ -91,7 +91,7 @@ def _wait_for_start(profile: CommandProfile, order: CommandSettings, sink: Event
         return
     ahead_s = (profile.start_unix_ns - time.time_ns()) / 1e9
     if -MAX_START_WAIT_S < ahead_s < -NOTED_DELAY_S:  # a longer time ago it was that of a run which is repeated
-        _warn(sink, (f"Started {-ahead_s:.1f} s after the instant that was set for all nodes: this one was not ready earlier.",))
+        _warn(sink, (f"Started {-ahead_s:.1f} s after the instant set for all nodes: this one was not ready earlier.",))
     if ahead_s > MAX_START_WAIT_S:
         _warn(sink, (f"Started at once: the instant set for all nodes is {ahead_s:.0f} s ahead of this node's clock, which may be wrong.",))
         return

@@ -235,6 +235,7 @@ class NodeFacts(NodePart):
             facts += [("kernalyse", node.version), ("Serves for", up), ("Backends", ", ".join(backends) or "none")]
             facts += [("Processor", f"{node.cpu_model or theme.UNKNOWN}{cores}"), ("Memory", theme.memory(node.memory_bytes))]
             facts += [("System", node.operating_system or theme.UNKNOWN), ("Python", node.python_version or theme.UNKNOWN)]
+            facts += [("Sandbox", node.sandbox or theme.UNKNOWN)]
             facts.append(("Policy", ", ".join(_forbidden(node))))
         self._facts.show(told + fact_list(facts))
         notices = node.notices if node else ()

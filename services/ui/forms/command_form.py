@@ -63,6 +63,7 @@ class CommandForm(Form):
     capture_range = Words("Record only", "cudaProfilerApi or nvtx:RANGE", "nsys and ncu.")
     steps = Words("Optimizer steps", "all", "After the first.", is_number=True)
     cpu_sampling = param.Boolean(default=False, label="Sample the CPU's stacks too")
+    network = param.Boolean(default=False, label="Leave the network on, where the node sandboxes runs")
     kernel_filter = Words("Kernels", "gemm", "Regular expression over their names.")
     launch_skip = Words("Launches left out first", "0", is_number=True)
     launch_count = Words("Launches to profile", str(DEFAULTS.max_launch_count), is_number=True)
@@ -74,6 +75,7 @@ class CommandForm(Form):
             *(("steps",) if collector in ("", "kineto") else ()),
             *(("cpu_sampling",) if collector in ("", "nsys") else ()),
             *(("kernel_filter", "launch_skip", "launch_count") if collector == "ncu" else ()),
+            "network",
         )
         return (
             Group("Command", ("command", "collector", "files", "environment"), note=_note(place)),
@@ -97,6 +99,7 @@ class CommandForm(Form):
             environment=tuple(_variables(values, problems)),
             max_duration_ns=None if duration_s is None else int(duration_s * 1e9),
             capture_range=text_of(values, "capture_range"),
+            network="network" in values,
             with_cpu_sampling="cpu_sampling" in values and collector in ("", "nsys"),
             kernel_filter=text_of(values, "kernel_filter") if is_ncu else "",
             launch_skip_count=int(counts["launch_skip"] or 0) if is_ncu else 0,
@@ -165,6 +168,7 @@ def _command(work: CommandProfile, values: Values, place: Place) -> tuple[str, .
         *option("--duration", text_of(values, "duration")),
         *option("--capture-range", work.capture_range),
         *(("--cpu-sampling",) if work.with_cpu_sampling else ()),
+        *(("--network",) if work.network else ()),
         *(() if work.step_count is None else ("--steps", str(work.step_count))),
         *option("--kernel-filter", work.kernel_filter),
         *(("--launch-skip", str(work.launch_skip_count)) if work.launch_skip_count else ()),

@@ -11,7 +11,7 @@ import param
 
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.expressions import parse_expression
-from kernalyse.services.core.model import CeilingMeasurement, KernelDefinition, KernelSelection, RunSpec, SearchStrategy
+from kernalyse.services.core.model import CeilingMeasurement, ClockMode, KernelDefinition, KernelSelection, RunSpec, SearchStrategy
 from kernalyse.services.core.request_syntax import (
     SearchOptions,
     SweepOptions,
@@ -54,6 +54,8 @@ PARAMETER: Final = "p."
 """Begins the names of fields of parameters."""
 
 STRATEGIES: Final = (("all", "everything"), ("random", "at random until the budget is spent"), ("halving", "the faster half goes on"))
+CLOCKS: Final = {"asis": ClockMode.AS_IS, "base": ClockMode.BASE, "max": ClockMode.MAX}
+CLOCK_TITLES: Final = (("asis", "as they are"), ("base", "locked to the base clock"), ("max", "locked to the highest"))
 VALUES_HINT: Final = "1024,2048 or 2**7..2**10 or 32..128:32"
 FIELDS_OF_SUBJECTS: Final = (
     (re.compile(r"(?:axis|parameter) (block_[xyz])\b"), "blocks"),
@@ -98,6 +100,7 @@ class SweepForm(PlacedForm, TimeFields, MethodFields):
     strategy = Choice("Strategy", STRATEGIES, "all")
     budget = Words("Budget, s", "", "Of a search: random or halving.", is_number=True)
     processes = Words("Processes", "1", "Everything in each, one after the other.", is_number=True)
+    clocks = Choice("GPU clocks", CLOCK_TITLES, "asis", "While it measures; where the driver permits no lock, measurements say so.")
     paired = param.Boolean(default=False, label="Alternate two kernels, block by block, and judge them")
     unconfirmed = param.Boolean(default=False, label="Best ones uncompared with their runners-up")
     counters = param.Boolean(default=False, label="Once more under ncu, for hardware counters")
@@ -111,7 +114,7 @@ class SweepForm(PlacedForm, TimeFields, MethodFields):
             Group("Kernel", ("kernel", "other_kernel", *(("instance",) if is_own else ()))),
             Group("Parameters", (*names, *of_all), note=f"Values: {VALUES_HINT}."),
             *((Group("Of your source", ("buffers", "flop", "bytes")),) if is_own else ()),
-            Group("How to measure", (*self.OF_TIME, *self.OF_METHOD)),
+            Group("How to measure", (*self.OF_TIME, *self.OF_METHOD, "clocks")),
             Group("How much", ("strategy", "budget", "processes", "paired", "unconfirmed", "counters", "in_order")),
             Group("Where", (*self.PLACE, "title")),
         )
@@ -244,6 +247,7 @@ def _words(values: Values, place: Place, problems: Problems) -> SweepOptions:
         device_id=text_of(values, "device") or None,
         measuring=measuring_words(values, problems),
         search=search,
+        clock_mode=CLOCKS[values.get("clocks", "asis")],
     )
 
 
@@ -316,6 +320,7 @@ def _command(names: tuple[str, ...], words: SweepOptions, values: Values, place:
         *formulas,
         *(f"--option={one}" for one in words.compiler_options),
         *measuring_options(values),
+        *(option("--clocks", values["clocks"]) if values.get("clocks", "asis") != "asis" else ()),
         *(("--strategy", search.strategy.lower()) if search.strategy is not SearchStrategy.ALL else ()),
         *option("--budget", text_of(values, "budget")),
         *option("--processes", text_of(values, "processes")),

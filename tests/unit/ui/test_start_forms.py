@@ -14,6 +14,7 @@ from kernalyse.services.core.model import (
     BackendName,
     CacheMode,
     CeilingMeasurement,
+    ClockMode,
     CommandProfile,
     Dim3,
     EnvironmentVariable,
@@ -79,6 +80,7 @@ def test_a_sweep_has_the_axes_blocks_and_method_of_its_fields() -> None:
         "backend": "opencl",
         "in_order": "on",
         "unconfirmed": "on",
+        "clocks": "base",
         "title": "mine",
     }
     sweep = work_of(SweepForm(), values)
@@ -89,13 +91,27 @@ def test_a_sweep_has_the_axes_blocks_and_method_of_its_fields() -> None:
     assert (sweep.blocks, sweep.where, sweep.backend) == ((Dim3(8, 8), Dim3(16, 16)), "M > K", BackendName.OPENCL)
     assert (sweep.strategy, sweep.budget_ns, sweep.order_seed) == (SearchStrategy.HALVING, 60 * 10**9, None)
     assert sweep.skip_confirmation
+    assert sweep.clock_mode is ClockMode.BASE
     assert (sweep.measuring.cache_mode, sweep.measuring.max_duration_ns) == (CacheMode.COLD, 2 * 10**9)
     built = build(SweepForm(), values)
     assert built.max_duration_s == 2
     assert shlex.split(built.command_line) == [
         *("kernalyse", "bench", "matmul_tiled", "matmul_naive", "-p", "M=2**7..2**8", "-p", "K=32..64:32", "-D", "UNROLL=1,2"),
         *("-D", "WIDTH=4", "--block", "8x8,16x16", "--tie", "N=M", "--where", "M > K", "--cache", "cold", "--max-time", "2"),
-        *("--strategy", "halving", "--budget", "60", "--no-confirm", "--no-shuffle", "--backend", "opencl", "--title", "mine"),
+        *(
+            "--clocks",
+            "base",
+            "--strategy",
+            "halving",
+            "--budget",
+            "60",
+            "--no-confirm",
+            "--no-shuffle",
+            "--backend",
+            "opencl",
+            "--title",
+            "mine",
+        ),
     ]
 
 
@@ -104,6 +120,7 @@ def test_an_untouched_sweep_takes_the_catalogues_values() -> None:
     assert isinstance(sweep, KernelSweep)
     assert (sweep.kernels[0].kernel_name, sweep.axes, sweep.pairing) == (CATALOGUE[0].kernel_name, (), None)
     assert not sweep.skip_confirmation
+    assert sweep.clock_mode is ClockMode.AS_IS
     paired = work_of(SweepForm(), {"paired": "on"})
     assert isinstance(paired, KernelSweep)
     assert paired.pairing == Pairing()

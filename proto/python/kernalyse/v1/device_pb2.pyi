@@ -104,7 +104,7 @@ class NodePolicy(_message.Message):
     def __init__(self, allow_inline_source: _Optional[bool] = ..., allow_commands: _Optional[bool] = ..., allow_catalog_only: _Optional[bool] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node_id", "hostname", "version", "journal_id", "start_time", "devices", "operating_system", "cpu_model", "cpu_count", "memory_bytes", "python_version", "policy", "running_run_ids", "queued_run_ids", "notices", "storage_problem")
+    __slots__ = ("node_id", "hostname", "version", "journal_id", "start_time", "devices", "operating_system", "cpu_model", "cpu_count", "memory_bytes", "python_version", "policy", "running_run_ids", "queued_run_ids", "notices", "storage_problem", "sandbox")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     HOSTNAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +121,7 @@ class Node(_message.Message):
     QUEUED_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     STORAGE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     hostname: str
     version: str
@@ -137,7 +138,8 @@ class Node(_message.Message):
     queued_run_ids: _containers.RepeatedScalarFieldContainer[str]
     notices: _containers.RepeatedScalarFieldContainer[str]
     storage_problem: str
-    def __init__(self, node_id: _Optional[str] = ..., hostname: _Optional[str] = ..., version: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., operating_system: _Optional[str] = ..., cpu_model: _Optional[str] = ..., cpu_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., python_version: _Optional[str] = ..., policy: _Optional[_Union[NodePolicy, _Mapping]] = ..., running_run_ids: _Optional[_Iterable[str]] = ..., queued_run_ids: _Optional[_Iterable[str]] = ..., notices: _Optional[_Iterable[str]] = ..., storage_problem: _Optional[str] = ...) -> None: ...
+    sandbox: str
+    def __init__(self, node_id: _Optional[str] = ..., hostname: _Optional[str] = ..., version: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., operating_system: _Optional[str] = ..., cpu_model: _Optional[str] = ..., cpu_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., python_version: _Optional[str] = ..., policy: _Optional[_Union[NodePolicy, _Mapping]] = ..., running_run_ids: _Optional[_Iterable[str]] = ..., queued_run_ids: _Optional[_Iterable[str]] = ..., notices: _Optional[_Iterable[str]] = ..., storage_problem: _Optional[str] = ..., sandbox: _Optional[str] = ...) -> None: ...
 
 class ErrorCount(_message.Message):
     __slots__ = ("name", "count")

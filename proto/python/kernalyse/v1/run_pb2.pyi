@@ -293,7 +293,7 @@ class EnvironmentVariable(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class CommandProfile(_message.Message):
-    __slots__ = ("arguments", "collector", "environment", "bundle_digest", "max_duration_ns", "capture_range", "with_cpu_sampling", "kernel_filter", "launch_skip_count", "max_launch_count", "step_count", "start_unix_ns")
+    __slots__ = ("arguments", "collector", "environment", "bundle_digest", "max_duration_ns", "capture_range", "with_cpu_sampling", "kernel_filter", "launch_skip_count", "max_launch_count", "step_count", "start_unix_ns", "network")
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +306,7 @@ class CommandProfile(_message.Message):
     MAX_LAUNCH_COUNT_FIELD_NUMBER: _ClassVar[int]
     STEP_COUNT_FIELD_NUMBER: _ClassVar[int]
     START_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
     arguments: _containers.RepeatedScalarFieldContainer[str]
     collector: str
     environment: _containers.RepeatedCompositeFieldContainer[EnvironmentVariable]
@@ -318,7 +319,8 @@ class CommandProfile(_message.Message):
     max_launch_count: int
     step_count: int
     start_unix_ns: int
-    def __init__(self, arguments: _Optional[_Iterable[str]] = ..., collector: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[EnvironmentVariable, _Mapping]]] = ..., bundle_digest: _Optional[str] = ..., max_duration_ns: _Optional[int] = ..., capture_range: _Optional[str] = ..., with_cpu_sampling: _Optional[bool] = ..., kernel_filter: _Optional[str] = ..., launch_skip_count: _Optional[int] = ..., max_launch_count: _Optional[int] = ..., step_count: _Optional[int] = ..., start_unix_ns: _Optional[int] = ...) -> None: ...
+    network: bool
+    def __init__(self, arguments: _Optional[_Iterable[str]] = ..., collector: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[EnvironmentVariable, _Mapping]]] = ..., bundle_digest: _Optional[str] = ..., max_duration_ns: _Optional[int] = ..., capture_range: _Optional[str] = ..., with_cpu_sampling: _Optional[bool] = ..., kernel_filter: _Optional[str] = ..., launch_skip_count: _Optional[int] = ..., max_launch_count: _Optional[int] = ..., step_count: _Optional[int] = ..., start_unix_ns: _Optional[int] = ..., network: _Optional[bool] = ...) -> None: ...
 
 class ModelRun(_message.Message):
     __slots__ = ("model_name", "variants", "batch_size", "sequence_length", "backend", "device_id", "bundle_digest", "vocabulary_size", "seed", "measuring", "prompt", "tokenizer_file_name")

@@ -205,3 +205,17 @@ def test_the_grafana_dashboard_asks_for_figures_that_services_have() -> None:
     }
     assert asked <= known
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize(("service", "most"), [("analyzer", 2.0), ("ui", 2.0), ("profiler", 5.0)])
+def test_units_are_valid_and_little_exposed(service: str, most: float, tmp_path: Path) -> None:
+    """By systemd's own measure, which ends at 10. Here nothing is started under systemd."""
+    unit = tmp_path / f"kernalyse-{service}.service"
+    unit.write_text((DEPLOY / "systemd" / unit.name).read_text().replace("/opt/kernalyse/bin/kernalyse", shutil.which("true") or ""))
+    verified = subprocess.run(("systemd-analyze", "verify", str(unit)), capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    told = subprocess.run(("systemd-analyze", "security", "--offline=true", str(unit)), capture_output=True, text=True, check=False).stdout
+    exposure = re.search(r"Overall exposure level for \S+ ([\d.]+)", told)
+    assert exposure is not None, told
+    assert float(exposure[1]) <= most

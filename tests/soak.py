@@ -29,6 +29,8 @@ EXAMPLES_FACTOR: Final = 10
 KILL_ROUNDS: Final = 25
 """Each round kills services and workers in some twenty places: hundreds of kills in all."""
 
+KILLS_AT_WRITES: Final = 250
+
 KILL_TESTS: Final = (
     "tests/integration/test_kill_each_service.py",
     "tests/integration/test_profiler_faults.py",
@@ -68,6 +70,11 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
     )
     found["kills"] = Part(
         f"Kills of services, workers and readers, {rounds} rounds", (*pytest, "--numprocesses", "0", *KILL_TESTS), (), rounds
+    )
+    found["kills-at-writes"] = Part(
+        f"kill -9 at writes, {KILLS_AT_WRITES} times each service",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_kills_at_writes.py"),
+        (("KILLS_AT_WRITES", str(KILLS_AT_WRITES)),),
     )
     found["large-store"] = Part(
         f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",

@@ -64,17 +64,26 @@ class AnalyzerProcess:
     def _log_path(self) -> Path:
         return self.directory / f"analyzer-{self.name}.log"
 
-    def start(self) -> None:
-        announcement_path = self.directory / f"analyzer-{self.name}.json"
+    @property
+    def _announcement_path(self) -> Path:
+        return self.directory / f"analyzer-{self.name}.json"
+
+    def spawned(self, *under: str) -> subprocess.Popen[bytes]:
+        """The service as a process, which may not serve yet. under: a program that runs it."""
         address = f"unix:{self.directory}/{self.name}.sock"
         settings = {"ADDRESS": address, "DATA_DIRECTORY": f"{self.directory}/store", "NODE_RETRY_S": "0.2", **self.settings}
         environment = {f"KERNALYSE_ANALYZER_{name}": value for name, value in settings.items()}
-        environment |= {"KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE": str(announcement_path)}
-        announcement_path.unlink(missing_ok=True)
+        environment |= {"KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE": str(self._announcement_path)}
+        self._announcement_path.unlink(missing_ok=True)
         with self._log_path.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=os.environ | environment, stdout=log, stderr=log)
+            return subprocess.Popen(
+                [*under, sys.executable, "-c", PROGRAM], env=os.environ | environment, stdout=log, stderr=log, start_new_session=bool(under)
+            )
+
+    def start(self) -> None:
+        self.process = self.spawned()
         deadline = time.monotonic() + START_TIMEOUT_S
-        while (found := find_service(announcement_path)) is None:
+        while (found := find_service(self._announcement_path)) is None:
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.02)

@@ -91,19 +91,28 @@ class ProfilerNode:
         self.process: subprocess.Popen[bytes] | None = None
         self.endpoint = Endpoint("", "")
 
-    def start(self) -> None:
-        """Returns when it serves."""
+    def spawned(self, *under: str) -> subprocess.Popen[bytes]:
+        """The service as a process, which may not serve yet. under: a program that runs it."""
         self._announcement_file.unlink(missing_ok=True)
         with self._log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps([self._settings, *self._commands])], stdout=log, stderr=log
-            )
+            command = [*under, sys.executable, "-c", _PROGRAM, json.dumps([self._settings, *self._commands])]
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=bool(under))
+
+    def find(self) -> bool:
+        """Take over the address of the service, if it serves, and answer whether it does."""
+        found = find_service(self._announcement_file)
+        if found is not None:
+            self.endpoint = Endpoint(found.address, Path(found.token_file).read_text().strip())
+        return found is not None
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        self.process = self.spawned()
         deadline = time.monotonic() + START_TIME_LIMIT_S
-        while (found := find_service(self._announcement_file)) is None:
+        while not self.find():
             assert self.process.poll() is None, f"the service ended: {self.log()}"
             assert time.monotonic() < deadline, f"the service does not come up: {self.log()}"
             time.sleep(0.02)
-        self.endpoint = Endpoint(found.address, Path(found.token_file).read_text().strip())
 
     def signal(self, number: int) -> None:
         assert self.process is not None

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import shutil
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from kernalyse.services.analyzer.ingest.uploads import (
     UploadedTrace,
@@ -23,7 +23,10 @@ from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, Readin
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAME as REGISTRY_NAME
 from kernalyse.services.analyzer.readers.registry import select_reader_by_head
+from kernalyse.services.analyzer.store.parquet import merge_directories
 from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.runs import COUNTERS
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, RANGES, TRACE_TABLES
 from kernalyse.services.core.access import caller
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
@@ -243,6 +246,22 @@ class ImportJobs:
 # ---------------------------------------------------------------- reading of uploaded traces
 
 
+DIVIDED_BYTES: Final = 2**28
+"""Staged rows that are joined by several tasks. Of less, a process takes longer to start than it saves."""
+
+JOINED_TOGETHER: Final = tuple(
+    tuple(table.table_name for table in tables)
+    for tables in (
+        (RANGES,),
+        (KERNEL_LAUNCHES,),
+        tuple(table for table in (*TRACE_TABLES, COUNTERS) if table not in (RANGES, KERNEL_LAUNCHES)),
+    )
+)
+"""Names of the tables that one task joins, those first that take longest: half of the time is that of ranges."""
+
+ResultT = TypeVar("ResultT")
+
+
 class UploadReader:
     """The reading of uploaded traces into the rows of one run.
 
@@ -294,7 +313,7 @@ class UploadReader:
         if not staged and skipped:
             raise skipped[0]
         job.report(ImportStage.STORING, len(traces))
-        return await self._executor.execute(replace(task, staged=staged))
+        return await self._join(replace(task, staged=staged), directory)
 
     async def _stage_all(
         self, traces: Sequence[UploadedTrace], directory: Path, job: ImportJob, skipped: list[InvalidTraceError] | None
@@ -313,11 +332,17 @@ class UploadReader:
             job.count_read_trace()
             return task.directory
 
-        tasks = [asyncio.create_task(staged(number, trace)) for number, trace in enumerate(traces)]
-        try:
-            return tuple(found for found in await asyncio.gather(*tasks) if found is not None)
-        finally:
-            await cancel_and_wait(*tasks)
+        found = await _all_results(staged(number, trace) for number, trace in enumerate(traces))
+        return tuple(directory for directory in found if directory is not None)
+
+    async def _join(self, task: ReadingTask, directory: Path) -> ReadingResult:
+        """Have staged traces joined: the tables of large ones by several tasks at once, each below the directory."""
+        if sum(path.stat().st_size for staged in task.staged for path in staged.iterdir()) < DIVIDED_BYTES:
+            return await self._executor.execute(task)
+        parts = [replace(task, directory=directory / "-".join(names), tables=names) for names in JOINED_TOGETHER]
+        result, *_ = await _all_results(self._executor.execute(part) for part in parts)
+        await asyncio.to_thread(merge_directories, [part.directory for part in parts], task.directory)
+        return result
 
     def _files(self, trace: UploadedTrace, *, keeps_directories: bool = False) -> TraceFiles:
         """Return a trace as readers take it. keeps_directories: in its name, which is often all that ranks differ in."""
@@ -325,6 +350,15 @@ class UploadReader:
         name = first.file_name if keeps_directories else trace.file_name
         companions = {file.file_name: file.path for file in others}
         return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_directory)
+
+
+async def _all_results(work: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """Return the results of all, which run at once; when one fails, the others are cancelled."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_and_wait(*tasks)
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[object]) -> None:

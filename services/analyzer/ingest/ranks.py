@@ -120,12 +120,11 @@ def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
         for part, ids, shift_ns, rank in zip(parts, _unique_process_ids(parts), shifts_ns, ranks, strict=True)
     ]
     names, names_map = _merge_names(parts)
-    row_maps = {table.table_name: _RowMap.of(table, members) for table in (*TRACE_TABLES, COUNTERS) if table is not TRACE_NAMES}
-    row_maps[TRACE_NAMES.table_name] = names_map
+    row_maps = _RowMaps(members, names_map)
     frames = {
         table.table_name: names.lazy() if table is TRACE_NAMES else _joined_rows(table, members, row_maps)
         for table in (*TRACE_TABLES, COUNTERS)
-        if row_maps[table.table_name].row_count
+        if row_maps.row_count(table)
     }
     return JoinedTrace(frames, (_clock_note(origin_ns), *rank_notes))
 
@@ -168,8 +167,7 @@ class _RowMap:
     @classmethod
     def of(cls, table: Table, members: Sequence[_Member]) -> _RowMap:
         times = [name for name in ("start_ns", "duration_ns") if name in table.column_names]
-        counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
-        offsets = tuple(np.cumsum([0, *counts]).tolist())
+        offsets = _offsets(table, members)
         if table.table_name not in OWN_INDEXES or "start_ns" not in times:
             return cls(offsets, None, None)
         start_ns = np.empty(offsets[-1], dtype=np.int64)
@@ -204,21 +202,45 @@ class _RowMap:
         return (mapped if self.positions is None else self.positions.gather(mapped)).cast(rows.dtype).alias(rows.name)
 
 
-def _joined_rows(table: Table, members: Sequence[_Member], row_maps: Mapping[str, _RowMap]) -> pl.LazyFrame:
+class _RowMaps:
+    """The row map of each table, made when it is needed first: joining one table takes few of them."""
+
+    def __init__(self, members: Sequence[_Member], names: _RowMap) -> None:
+        self._members = members
+        self._made = {TRACE_NAMES.table_name: names}
+
+    def row_count(self, table: Table) -> int:
+        """Return the rows of the joined table."""
+        made = self._made.get(table.table_name)
+        return _offsets(table, self._members)[-1] if made is None else made.row_count
+
+    def __getitem__(self, table: Table) -> _RowMap:
+        if table.table_name not in self._made:
+            self._made[table.table_name] = _RowMap.of(table, self._members)
+        return self._made[table.table_name]
+
+
+def _offsets(table: Table, members: Sequence[_Member]) -> tuple[int, ...]:
+    """Return the first row of each part when they follow one another, and the row count."""
+    counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
+    return tuple(np.cumsum([0, *counts]).tolist())
+
+
+def _joined_rows(table: Table, members: Sequence[_Member], row_maps: _RowMaps) -> pl.LazyFrame:
     """Return the joined table, with new row numbers of its own and in its references to other tables."""
-    row_map, own_index = row_maps[table.table_name], OWN_INDEXES.get(table.table_name)
+    own_index = OWN_INDEXES.get(table.table_name)
     # What no part knows, and the own numbers, are added to the joined rows: reading and reordering them would take as long as all else.
     known = set(table.column_names if table is TRACE_PROCESSES else (name for member in members for name in member.trace.columns(table)))
     names = [name for name in table.column_names[2:] if name in known and name != own_index]
     rows = [member.rows(table).select(names) for member in members]
-    references = {name: row_maps[REFERENCES[name].table_name] for name in names if name in REFERENCES}
+    references = {name: REFERENCES[name] for name in names if name in REFERENCES}
 
     def chunk(begin: int, end: int) -> pl.DataFrame:
         """Return the joined rows from begin to end. Parts in order of start give a stretch of theirs to each."""
-        stretches, places = row_map.stretches(begin, end)
+        stretches, places = row_maps[table].stretches(begin, end)
         pieces = pl.collect_all([rows[number].slice(first, stop - first) for number, (first, stop) in stretches.items()])
         mapped = [
-            piece.with_columns(reference.mapped(number, piece[name]) for name, reference in references.items())
+            piece.with_columns(row_maps[target].mapped(number, piece[name]) for name, target in references.items())
             for number, piece in zip(stretches, pieces, strict=True)
         ]
         found = pl.concat(mapped, rechunk=True)
@@ -229,7 +251,7 @@ def _joined_rows(table: Table, members: Sequence[_Member], row_maps: Mapping[str
     def chunks(
         with_columns: list[str] | None, predicate: pl.Expr | None, row_count: int | None, _batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        end = row_map.row_count if row_count is None else min(row_count, row_map.row_count)
+        end = row_maps.row_count(table) if row_count is None else min(row_count, row_maps.row_count(table))
         for begin in range(0, end, CHUNK_ROWS):
             found = chunk(begin, min(begin + CHUNK_ROWS, end))
             found = found if predicate is None else found.filter(predicate)

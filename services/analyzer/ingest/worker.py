@@ -103,6 +103,7 @@ def execute(task: ReadingTask) -> ReadingResult:
     tables = limit_texts(tables, task.file_name)
     work = ImportedTrace(shorten_text(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
     frames, next_event_index = with_event_indexes(task.run_id, rows)
+    frames = {name: frame for name, frame in frames.items() if task.tables is None or name in task.tables}
     with _storage_errors(task):
         write_frames(task.directory, frames)
     return ReadingResult(build_imported_run(task.run_id, work, tables), next_event_index)

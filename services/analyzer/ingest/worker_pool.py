@@ -287,6 +287,7 @@ class ReadingTask:
     directory: for the rows; made by the task, and nothing else writes below it.
     run_id: of the run to make; empty: stage the rows of one trace.
     file_name, digest: of the run.
+    tables: names of those to write, of staged rows; None: all of them.
     """
 
     directory: Path
@@ -295,6 +296,7 @@ class ReadingTask:
     run_id: str = ""
     file_name: str = ""
     digest: str = ""
+    tables: tuple[str, ...] | None = None
 
     @property
     def subject(self) -> str:
@@ -320,7 +322,8 @@ class ReadingTask:
             for trace in fields["traces"]
         )
         staged = tuple(map(Path, fields["staged"]))
-        return cls(Path(fields["directory"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"])
+        tables = None if fields["tables"] is None else tuple(fields["tables"])
+        return cls(Path(fields["directory"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"], tables)
 
 
 @dataclass(frozen=True, slots=True)

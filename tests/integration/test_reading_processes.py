@@ -87,8 +87,8 @@ def readers(process_id: int) -> list[psutil.Process]:
     return found
 
 
-async def held(process_id: int, directory: Path) -> psutil.Process:
-    """The first reading process, stopped as soon as it is there: it reads until the test ends. Once it has its task."""
+async def held(process_id: int, directory: Path, trace_count: int = 2) -> psutil.Process:
+    """The first reading process, stopped as soon as it is there: it reads until the test ends. Once it has its task, or is about to."""
     found: list[psutil.Process] = []
 
     async def is_there() -> bool:
@@ -97,7 +97,8 @@ async def held(process_id: int, directory: Path) -> psutil.Process:
 
     await eventually(is_there)
     found[0].suspend()
-    await eventually(lambda: _is_true(len(list((directory / "store" / "arriving").iterdir())) == 2))  # what arrived, and a place for rows
+    entry_count = 1 if trace_count == 1 else 2  # what arrived, and of several traces a place for rows
+    await eventually(lambda: _is_true(len(list((directory / "store" / "arriving").iterdir())) == entry_count))
     return found[0]
 
 
@@ -276,7 +277,7 @@ async def test_a_reader_that_dies_costs_its_import_alone(
     stub: Any, analyzer: AnalyzerHere, ranks: list[Path], number: signal.Signals, error: type[Exception], words: str
 ) -> None:
     waiting = asyncio.ensure_future(joined(stub, ranks[:1]))
-    reader = await held(os.getpid(), analyzer.directory)
+    reader = await held(os.getpid(), analyzer.directory, trace_count=1)
     reader.send_signal(number)
     let_go(reader)
     with pytest.raises(error, match=words):

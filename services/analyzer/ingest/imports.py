@@ -249,8 +249,8 @@ class ImportJobs:
 # ---------------------------------------------------------------- reading of uploaded traces
 
 
-DIVIDED_BYTES: Final = 2**28
-"""Staged rows that are joined by several tasks. Of less, a process takes longer to start than it saves."""
+DIVIDED_BYTES: Final = 2**30
+"""Staged rows, 16 million, from which on several tasks join them. Of 0.9 GB one task takes as long; of 3.8 GB it takes a quarter longer."""
 
 JOINED_TOGETHER: Final = tuple(
     tuple(table.table_name for table in tables)

@@ -16,16 +16,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 import pytest
 import sqlalchemy as sa
 
 from kernalyse.client import Client
+from kernalyse.services.analyzer.ingest import imports
 from kernalyse.services.analyzer.ingest.imports import TraceImporter
 from kernalyse.services.analyzer.ingest.uploads import UploadMessage, UploadPosition
 from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingTask, WorkerPool, _ReadingProcess
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.store import repositories
+from kernalyse.services.analyzer.store.parquet import DIGESTS
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
@@ -87,8 +90,8 @@ def readers(process_id: int) -> list[psutil.Process]:
     return found
 
 
-async def held(process_id: int, directory: Path) -> psutil.Process:
-    """The first reading process, stopped as soon as it is there: it reads until the test ends. Once it has its task."""
+async def held(process_id: int, directory: Path, trace_count: int = 2) -> psutil.Process:
+    """The first reading process, stopped as soon as it is there: it reads until the test ends. Once it has its task, or is about to."""
     found: list[psutil.Process] = []
 
     async def is_there() -> bool:
@@ -97,7 +100,8 @@ async def held(process_id: int, directory: Path) -> psutil.Process:
 
     await eventually(is_there)
     found[0].suspend()
-    await eventually(lambda: _is_true(len(list((directory / "store" / "arriving").iterdir())) == 2))  # what arrived, and a place for rows
+    entry_count = 1 if trace_count == 1 else 2  # what arrived, and of several traces a place for rows
+    await eventually(lambda: _is_true(len(list((directory / "store" / "arriving").iterdir())) == entry_count))
     return found[0]
 
 
@@ -152,6 +156,25 @@ async def test_ranks_become_one_run_whatever_their_order(stub: Any, ranks: list[
     assert (await joined(stub, ranks[:1])).run.run_id != run.run_id
 
 
+async def test_tables_that_several_tasks_join_are_those_of_one(
+    stub: Any, analyzer: AnalyzerHere, ranks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored() -> tuple[dict[str, pl.DataFrame], set[str]]:
+        (directory,) = (analyzer.directory / "store" / "runs").iterdir()
+        return {path.name: pl.read_parquet(path) for path in directory.glob("*.parquet")}, set(
+            json.loads((directory / DIGESTS).read_text())
+        )
+
+    answer = await joined(stub, ranks)
+    of_one = stored()
+    await stub.DeleteRun(messages.DeleteRunRequest(run_id=answer.run.run_id))
+    monkeypatch.setattr(imports, "DIVIDED_BYTES", 0)
+    assert not (await joined(stub, ranks)).is_known
+    of_several = stored()
+    assert of_several[1] == of_one[1] == set(of_one[0]) == set(of_several[0])
+    assert all(frame.equals(of_one[0][name]) for name, frame in of_several[0].items())
+
+
 async def test_traces_that_cannot_be_one_run_leave_nothing(stub: Any, analyzer: AnalyzerHere, ranks: list[Path], tmp_path: Path) -> None:
     same = tmp_path / "copy.json"
     same.write_bytes(ranks[0].read_bytes())
@@ -183,7 +206,34 @@ async def test_who_watches_an_import_sees_its_traces_being_read(stub: Any, ranks
     seen = await watching
     assert seen[-1] == ImportProgress(ImportStage.STORING, 2, 2)
     assert [state.read_trace_count for state in seen] == sorted(state.read_trace_count for state in seen)
-    assert ImportProgress(ImportStage.READING, 2, 0) in seen
+    assert (ImportStage.READING, 2) in {(state.stage, state.trace_count) for state in seen}
+
+
+async def test_a_trace_is_read_while_the_next_one_is_still_arriving(stub: Any, ranks: list[Path]) -> None:
+    is_read = asyncio.Event()
+
+    async def watch() -> None:
+        async for response in stub.WatchImport(messages.WatchImportRequest(upload_id="mine")):
+            if response.progress.read_trace_count == 1:
+                is_read.set()
+
+    async def slowly() -> AsyncIterator[Any]:
+        first, second = requests(ranks[:1], "mine"), requests(ranks)
+        for request in first:
+            request.is_last = False
+            yield request
+        next(second)
+        whole = next(second)
+        yield messages.ImportTraceRequest(file_name=whole.file_name, chunk=whole.chunk[:10], is_further_trace=True)
+        await is_read.wait()
+        yield messages.ImportTraceRequest(chunk=whole.chunk[10:], digest=whole.digest, is_last=True)
+
+    watching = asyncio.create_task(watch())
+    with translated_errors():
+        answer = await stub.ImportTrace(slowly())
+    await watching
+    launches, _ = await get_table(stub, TableQuery("kernel_launches", (answer.run.run_id,)))
+    assert launches.height == 4
 
 
 @pytest.mark.slow
@@ -276,7 +326,7 @@ async def test_a_reader_that_dies_costs_its_import_alone(
     stub: Any, analyzer: AnalyzerHere, ranks: list[Path], number: signal.Signals, error: type[Exception], words: str
 ) -> None:
     waiting = asyncio.ensure_future(joined(stub, ranks[:1]))
-    reader = await held(os.getpid(), analyzer.directory)
+    reader = await held(os.getpid(), analyzer.directory, trace_count=1)
     reader.send_signal(number)
     let_go(reader)
     with pytest.raises(error, match=words):

@@ -22,7 +22,7 @@ from kernalyse.services.analyzer.collect.node_client import NodeClient
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.ingest.imports import ImportJob, UploadReader, cancel_and_wait
-from kernalyse.services.analyzer.ingest.uploads import UploadedTrace, UploadMessage, UploadSession, temporary_directory
+from kernalyse.services.analyzer.ingest.uploads import UploadedTrace, UploadMessage, UploadSession
 from kernalyse.services.analyzer.ingest.worker_pool import ReadingTask
 from kernalyse.services.analyzer.store.repositories import RemoteTrace
 from kernalyse.services.analyzer.store.store import READING_TRACE_MESSAGE, Store
@@ -203,10 +203,10 @@ class TraceFetcher:
     async def _read(self, client: NodeClient, run_id: str) -> None:
         left = await asyncio.to_thread(self._store.traces.of, run_id)
         traces = await self._fetch(client, run_id, left)
-        async with temporary_directory(self._store.uploads_directory) as directory:
+        async with self._reading.staging(self._store.uploads_directory, ImportJob()) as staging:
             task = ReadingTask(self._store.reserve_trace(run_id), run_id=run_id, file_name=traces[0].file_name)
             skipped: list[InvalidTraceError] = []
-            result = await self._reading.execute(task, traces, directory, ImportJob(), skipped)
+            result = await self._reading.execute(task, traces, staging, skipped)
             assert result.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
             found = {path.stem for path in task.directory.iterdir()}

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from kernalyse.services.analyzer.numeric.correlation import Indexes, merged_order
+from kernalyse.services.analyzer.numeric.correlation import Indexes, find_stretches, merged_order
 from kernalyse.services.analyzer.readers.kineto.decompress import unpacked_head
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.analyzer.readers.nsys.export import read_environment
@@ -81,6 +80,11 @@ class RankTrace:
         """Return a table with all its columns except run_id and event_index."""
         return table.conform(self.frames.get(table.table_name, table.empty().lazy())).drop("run_id", "event_index")
 
+    def columns(self, table: Table) -> list[str]:
+        """Return the columns that the trace has of a table."""
+        frame = self.frames.get(table.table_name)
+        return [] if frame is None else frame.collect_schema().names()
+
     def frame(self, table: Table) -> pl.DataFrame:
         """Return the rows of a table in memory."""
         return self.rows(table).collect()
@@ -116,12 +120,11 @@ def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
         for part, ids, shift_ns, rank in zip(parts, _unique_process_ids(parts), shifts_ns, ranks, strict=True)
     ]
     names, names_map = _merge_names(parts)
-    row_maps = {table.table_name: _RowMap.of(table, members) for table in (*TRACE_TABLES, COUNTERS) if table is not TRACE_NAMES}
-    row_maps[TRACE_NAMES.table_name] = names_map
+    row_maps = _RowMaps(members, names_map)
     frames = {
         table.table_name: names.lazy() if table is TRACE_NAMES else _joined_rows(table, members, row_maps)
         for table in (*TRACE_TABLES, COUNTERS)
-        if row_maps[table.table_name].row_count
+        if row_maps.row_count(table)
     }
     return JoinedTrace(frames, (_clock_note(origin_ns), *rank_notes))
 
@@ -164,8 +167,7 @@ class _RowMap:
     @classmethod
     def of(cls, table: Table, members: Sequence[_Member]) -> _RowMap:
         times = [name for name in ("start_ns", "duration_ns") if name in table.column_names]
-        counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
-        offsets = tuple(np.cumsum([0, *counts]).tolist())
+        offsets = _offsets(table, members)
         if table.table_name not in OWN_INDEXES or "start_ns" not in times:
             return cls(offsets, None, None)
         start_ns = np.empty(offsets[-1], dtype=np.int64)
@@ -182,49 +184,81 @@ class _RowMap:
         positions[order] = np.arange(order.size, dtype=np.int32)
         return cls(offsets, order, pl.Series(positions))
 
+    def stretches(self, begin: int, end: int) -> tuple[dict[int, tuple[int, int]], Indexes | None]:
+        """Return the stretch of rows of each part that the joined rows from begin to end are among: first row, and row after the last.
+
+        With them the place of each joined row in these stretches, one after the other; None: the same.
+        """
+        bounds = np.array(self.offsets)
+        places, first, stop = None, np.maximum(begin, bounds[:-1]), np.minimum(end, bounds[1:])
+        if self.order is not None:
+            places, first, stop = find_stretches(self.order[begin:end], bounds)
+        own = zip((first - bounds[:-1]).tolist(), (stop - bounds[:-1]).tolist(), strict=True)
+        return {number: stretch for number, stretch in enumerate(own) if stretch[0] < stretch[1]}, places
+
     def mapped(self, part_number: int, rows: pl.Series) -> pl.Series:
         """Return row numbers of a part as row numbers of the joined table; null stays null."""
         mapped = rows.cast(COUNT) + self.offsets[part_number]
         return (mapped if self.positions is None else self.positions.gather(mapped)).cast(rows.dtype).alias(rows.name)
 
 
-def _joined_rows(table: Table, members: Sequence[_Member], row_maps: Mapping[str, _RowMap]) -> pl.LazyFrame:
+class _RowMaps:
+    """The row map of each table, made when it is needed first: joining one table takes few of them."""
+
+    def __init__(self, members: Sequence[_Member], names: _RowMap) -> None:
+        self._members = members
+        self._made = {TRACE_NAMES.table_name: names}
+
+    def row_count(self, table: Table) -> int:
+        """Return the rows of the joined table."""
+        made = self._made.get(table.table_name)
+        return _offsets(table, self._members)[-1] if made is None else made.row_count
+
+    def __getitem__(self, table: Table) -> _RowMap:
+        if table.table_name not in self._made:
+            self._made[table.table_name] = _RowMap.of(table, self._members)
+        return self._made[table.table_name]
+
+
+def _offsets(table: Table, members: Sequence[_Member]) -> tuple[int, ...]:
+    """Return the first row of each part when they follow one another, and the row count."""
+    counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
+    return tuple(np.cumsum([0, *counts]).tolist())
+
+
+def _joined_rows(table: Table, members: Sequence[_Member], row_maps: _RowMaps) -> pl.LazyFrame:
     """Return the joined table, with new row numbers of its own and in its references to other tables."""
+    own_index = OWN_INDEXES.get(table.table_name)
+    # What no part knows, and the own numbers, are added to the joined rows: reading and reordering them would take as long as all else.
+    known = set(table.column_names if table is TRACE_PROCESSES else (name for member in members for name in member.trace.columns(table)))
+    names = [name for name in table.column_names[2:] if name in known and name != own_index]
+    rows = [member.rows(table).select(names) for member in members]
+    references = {name: REFERENCES[name] for name in names if name in REFERENCES}
+
+    def chunk(begin: int, end: int) -> pl.DataFrame:
+        """Return the joined rows from begin to end. Parts in order of start give a stretch of theirs to each."""
+        stretches, places = row_maps[table].stretches(begin, end)
+        pieces = pl.collect_all([rows[number].slice(first, stop - first) for number, (first, stop) in stretches.items()])
+        mapped = [
+            piece.with_columns(row_maps[target].mapped(number, piece[name]) for name, target in references.items())
+            for number, piece in zip(stretches, pieces, strict=True)
+        ]
+        found = pl.concat(mapped, rechunk=True)
+        found = found if places is None else found[places]
+        numbered = found if own_index is None else found.with_columns(pl.int_range(begin, end, dtype=INDEX).alias(own_index))
+        return table.conform(numbered.lazy()).drop("run_id", "event_index").collect()
 
     def chunks(
         with_columns: list[str] | None, predicate: pl.Expr | None, row_count: int | None, _batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        end = row_maps[table.table_name].row_count if row_count is None else min(row_count, row_maps[table.table_name].row_count)
+        end = row_maps.row_count(table) if row_count is None else min(row_count, row_maps.row_count(table))
         for begin in range(0, end, CHUNK_ROWS):
-            chunk = _chunk(table, members, row_maps, begin, min(begin + CHUNK_ROWS, end))
-            chunk = chunk if predicate is None else chunk.filter(predicate)
-            yield chunk if with_columns is None else chunk.select(with_columns)
+            found = chunk(begin, min(begin + CHUNK_ROWS, end))
+            found = found if predicate is None else found.filter(predicate)
+            yield found if with_columns is None else found.select(with_columns)
 
     schema = {column.name: column.dtype for column in table.columns[2:]}
     return register_io_source(chunks, schema=schema)
-
-
-def _chunk(table: Table, members: Sequence[_Member], row_maps: Mapping[str, _RowMap], begin: int, end: int) -> pl.DataFrame:
-    """Return the rows of the joined table from begin to end. Parts in order of start give a stretch of theirs to each."""
-    row_map = row_maps[table.table_name]
-    own_index = OWN_INDEXES.get(table.table_name)
-    rows = np.arange(begin, end) if row_map.order is None else row_map.order[begin:end]
-    part_numbers = np.searchsorted(row_map.offsets, rows, side="right") - 1
-    places: list[npt.NDArray[np.intp]] = []
-    pieces: list[pl.DataFrame] = []
-    for number in np.unique(part_numbers).tolist():
-        places.append(np.flatnonzero(part_numbers == number))
-        own_rows = rows[places[-1]] - row_map.offsets[number]
-        first = int(own_rows.min())
-        piece = members[number].rows(table).slice(first, int(own_rows.max()) + 1 - first).collect()
-        if piece.height > own_rows.size or bool(np.any(np.diff(own_rows) < 0)):
-            piece = piece[own_rows - first]
-        references = {name: target for name, target in REFERENCES.items() if name in piece.columns and name != own_index}
-        pieces.append(piece.with_columns(row_maps[target.table_name].mapped(number, piece[name]) for name, target in references.items()))
-    found = pl.concat(pieces)
-    if row_map.order is not None and len(pieces) > 1:
-        found = found[np.argsort(np.concatenate(places))]
-    return found if own_index is None else found.with_columns(pl.int_range(begin, end, dtype=INDEX).alias(own_index))
 
 
 def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:

@@ -214,6 +214,10 @@ class UploadSession:
             raise invalid_upload(f"file {self._partial.file_name}", f"its first {self._partial.size_bytes} bytes alone", "the rest of it")
         if not self._files:
             raise invalid_upload(STREAM_NAME, "no file", "the trace")
+        return self.complete_traces()
+
+    def complete_traces(self) -> tuple[UploadedTrace, ...]:
+        """Return the traces of all complete files; more files may follow that belong to the last one."""
         starts = [number for number, file in enumerate(self._files) if number == 0 or file.is_further_trace]
         ends = [*starts[1:], len(self._files)]
         return tuple(UploadedTrace(tuple(self._files[start:end])) for start, end in zip(starts, ends, strict=True))
@@ -322,16 +326,6 @@ class _PausedUpload:
     paused_s: float  # by the clock
 
 
-@asynccontextmanager
-async def temporary_directory(parent: Path) -> AsyncIterator[Path]:
-    """Yield a new directory that is deleted at the end, with everything in it."""
-    directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=parent))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 class UploadSessions:
     """The uploads in progress, and those that were interrupted, until they are resumed or expire.
 
@@ -371,8 +365,13 @@ class UploadSessions:
             self._partial.pop(upload_id).upload.discard()
 
     @asynccontextmanager
-    async def receive(self, parts: AsyncIterable[UploadMessage]) -> AsyncIterator[tuple[UploadedTrace, ...]]:
+    async def receive(
+        self, parts: AsyncIterable[UploadMessage], on_traces: Callable[[tuple[UploadedTrace, ...]], None] = lambda _: None
+    ) -> AsyncIterator[tuple[UploadedTrace, ...]]:
         """Yield the traces of a stream; their files are there until the block ends.
+
+        Args:
+            on_traces: called with all complete traces whenever another one begins.
 
         Raises:
             InvalidTraceError: the stream violates the contract, a digest is wrong, or a trace is not recognized.
@@ -380,13 +379,15 @@ class UploadSessions:
             StorageFullError: there is no room.
             CancelledError: the upload was cancelled before it began.
         """
-        upload = await self._receive_all(parts)
+        upload = await self._receive_all(parts, on_traces)
         try:
             yield upload.traces()
         finally:
             upload.discard()
 
-    async def _receive_all(self, parts: AsyncIterable[UploadMessage]) -> UploadSession:
+    async def _receive_all(
+        self, parts: AsyncIterable[UploadMessage], on_traces: Callable[[tuple[UploadedTrace, ...]], None]
+    ) -> UploadSession:
         """Store every message of the stream. What an interrupted stream leaves is kept if it can be resumed."""
         stream: _Stream | None = None
         is_complete = False
@@ -398,6 +399,8 @@ class UploadSessions:
                 if is_complete:
                     raise invalid_upload(STREAM_NAME, "a message after the one with is_last", "none")
                 with self._storage_errors():
+                    if part.is_further_trace:
+                        on_traces(stream.upload.complete_traces())
                     beginning = stream.upload.take(part)
                 if beginning is not None and self._recognize is not None:
                     await asyncio.to_thread(self._recognize, beginning.file_name, beginning.head)

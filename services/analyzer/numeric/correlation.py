@@ -174,6 +174,46 @@ def _merge(start_ns: Integers, end_ns: Integers, heads: Integers, stops: Integer
         heads[best] += 1
 
 
+def find_stretches(rows: Indexes, offsets: Integers) -> tuple[Indexes, Integers, Integers]:
+    """Return where rows of several parts are once the stretches of the parts that hold them follow one another.
+
+    Args:
+        offsets: first row of each part, and the row count.
+
+    Returns:
+        The place of each row among all stretches; the first row of each stretch, and the row after its last one: equal without rows.
+    """
+    first, stop = offsets[1:].copy(), offsets[:-1].copy()
+    parts = np.empty(rows.size, dtype=np.int32)
+    _find_stretches(rows, offsets, parts, first, stop)
+    first = np.minimum(first, stop)
+    lengths = stop - first
+    places = np.empty(rows.size, dtype=np.int32)
+    _place(rows, parts, np.cumsum(lengths) - lengths - first, places)
+    return places, first, stop
+
+
+@jit
+def _find_stretches(rows: Indexes, offsets: Integers, parts: Indexes, first: Integers, stop: Integers) -> None:
+    for place in range(rows.size):
+        row = rows[place]
+        low, high = 0, offsets.size - 1
+        while high - low > 1:  # binary search: the last part that begins at the row or before it
+            middle = (low + high) // 2
+            if offsets[middle] <= row:
+                low = middle
+            else:
+                high = middle
+        parts[place] = low
+        first[low], stop[low] = min(first[low], row), max(stop[low], row + 1)
+
+
+@jit
+def _place(rows: Indexes, parts: Indexes, shifts: Integers, places: Indexes) -> None:
+    for place in range(rows.size):
+        places[place] = rows[place] + shifts[parts[place]]
+
+
 def match_calls(process: Indexes, correlation_id: Integers, call_process: Indexes, call_correlation_id: Integers) -> Indexes:
     """Return for each device operation the call of its process with its correlation id, the last of several; NONE without one.
 

@@ -235,6 +235,20 @@ def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame] | Mapping[s
     sync(directory)
 
 
+def merge_directories(parts: Sequence[Path], directory: Path) -> None:
+    """Move the tables that `write_frames` has written to several directories into a new one, and their digests."""
+    directory.mkdir()
+    digests: dict[str, str] = {}
+    for part in parts:
+        own = json.loads((part / DIGESTS).read_text())
+        for file_name in own:
+            (part / file_name).rename(directory / file_name)
+        digests |= own
+    (directory / DIGESTS).write_text(json.dumps(digests))
+    sync(directory / DIGESTS)
+    sync(directory)
+
+
 def sync(path: Path) -> None:
     """Wait until a file, or the entries of a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -50,6 +50,18 @@ async def arrived(parts: Sequence[UploadMessage], directory: Path, max_bytes: in
         return trace, [file.path.read_bytes() for file in trace.files]
 
 
+async def test_traces_are_told_with_their_companions_when_the_next_one_begins(tmp_path: Path) -> None:
+    told: list[list[int]] = []
+    first, companion = parts_of("a", b"1"), parts_of("b", b"2")
+    second, third = ([replace(part, is_further_trace=bool(part.file_name)) for part in parts_of("a", data)] for data in (b"3", b"4"))
+    sessions = UploadSessions(tmp_path, LIMIT_BYTES)
+    async with sessions.receive(
+        stream([*first, *companion, *second, *third]), lambda traces: told.append([len(trace.files) for trace in traces])
+    ) as traces:
+        assert [len(trace.files) for trace in traces] == [2, 1, 1]
+    assert told == [[2], [2, 1]]
+
+
 async def test_chunks_are_joined_and_nothing_stays_behind(tmp_path: Path) -> None:
     trace, contents = await arrived(parts_of("a.json", b"ab", b"", b"cd"), tmp_path)
     assert contents == [b"abcd"]

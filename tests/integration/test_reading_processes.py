@@ -28,7 +28,7 @@ from kernalyse.services.analyzer.ingest.uploads import UploadMessage, UploadPosi
 from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingTask, WorkerPool, _ReadingProcess
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.store import repositories
-from kernalyse.services.analyzer.store.parquet import DIGESTS
+from kernalyse.services.analyzer.store.objects import DIGESTS
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import CancelledError, InvalidTraceError, LimitReachedError

@@ -6,6 +6,7 @@ as object stores cannot do that, and a process that is killed in the middle leav
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil

@@ -178,6 +178,7 @@ class _RowMap:
             if table is RANGES:
                 end_ns[begin:end] = start_ns[begin:end] + frame["duration_ns"].to_numpy()
         order = merged_order(start_ns, end_ns, offsets)
+        del start_ns, end_ns  # of a hundred million ranges 1.6 GB
         if order is None:
             return cls(offsets, None, None)
         positions = np.empty(order.size, dtype=np.int32)

@@ -1,6 +1,6 @@
 """A store of 100,000 runs, 100 of them real sweeps: lists, filters, one history, and a backup beside `cp -r`.
 
-python -m tests.benchmarks.many_runs [--runs 100000] [--real 100]
+python -m tests.benchmarks.many_runs [--runs 100000] [--real 100] [--postgresql]
 
 The others are written by the store's own writer: nightly runs of a hundred sweeps of four configurations.
 """
@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -43,6 +44,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from tests.benchmarks.warm_tables import timed
 from tests.integration.analyzer_under_test import AnalyzerProcess
+from tests.postgresql import running_postgresql
 from tests.private_directory import private_directory
 from tests.service_processes import ServiceProcesses
 
@@ -56,11 +58,11 @@ REPEATS: Final = 5
 FIRST: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def fill(directory: Path, run_count: int) -> None:
+def fill(directory: Path, run_count: int, catalogue: str) -> None:
     """Write the runs, the oldest first."""
     random = np.random.default_rng(0)
     index = np.arange(CONFIGURATION_COUNT)
-    store = Store(directory)
+    store = Store(directory, catalogue)
     try:
         for number in range(run_count):
             sweep, run_id, created = number % SWEEP_COUNT, f"run-{number:07}", FIRST + timedelta(minutes=number)
@@ -137,7 +139,7 @@ def ask_questions(stub: Any) -> None:
     print(f"  slowest {slowest_ms:.0f} ms (goal {GOAL_MS:.0f})")
 
 
-def compare_backup(store: Path, place: Path) -> None:
+def compare_backup(store: Path, place: Path, catalogue: str) -> None:
     """Print how long a backup takes beside a copy of the same files; both are on the disk at the end."""
     begin = time.monotonic()
     subprocess.run(["cp", "-r", str(store), str(place / "copy")], check=True)
@@ -145,7 +147,7 @@ def compare_backup(store: Path, place: Path) -> None:
     copy_s = time.monotonic() - begin
     shutil.rmtree(place / "copy")
     begin = time.monotonic()
-    backup(StorePlace(store), place / "backup", "benchmark")
+    backup(StorePlace(store, catalogue), place / "backup", "benchmark")
     backup_s = time.monotonic() - begin
     print(f"  backup {backup_s:.1f} s, cp -r and sync {copy_s:.1f} s: ratio {backup_s / copy_s:.2f} (goal {GOAL_BACKUP_RATIO:g})")
 
@@ -154,13 +156,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=RUN_COUNT)
     parser.add_argument("--real", type=int, default=REAL_COUNT)
+    parser.add_argument("--postgresql", action="store_true", help="the catalogue on a server of its own")
     arguments = parser.parse_args()
-    with private_directory() as private, tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
-        directory = Path(temporary)
+    with private_directory() as private, ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kn-bench-")))
+        catalogue = stack.enter_context(running_postgresql()).new_database() if arguments.postgresql else ""
         begin = time.monotonic()
-        fill(directory / "store", arguments.runs - arguments.real)
+        fill(directory / "store", arguments.runs - arguments.real, catalogue)
         print(f"{arguments.runs - arguments.real} runs written in {time.monotonic() - begin:.0f} s", flush=True)
-        process = AnalyzerProcess(directory)
+        process = AnalyzerProcess(directory, settings={"CATALOGUE": catalogue})
         process.start()
         try:
             with open_channel(process.endpoint) as channel:
@@ -169,7 +173,7 @@ def main() -> None:
                 ask_questions(stub)
         finally:
             process.stop()
-        compare_backup(directory / "store", directory)
+        compare_backup(directory / "store", directory, catalogue)
 
 
 if __name__ == "__main__":

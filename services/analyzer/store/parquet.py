@@ -29,6 +29,8 @@ from kernalyse.services.core.errors import UnavailableError
 
 TOKEN_BYTES = 8  # of a prefix, behind the run's id: no two states of a run share one by chance
 CACHED_RESULTS = "results"
+LEFT_S = 600.0
+"""Age of half a result at which it is no other analyzer's that is still writing it."""
 
 
 class RunFiles:
@@ -209,6 +211,9 @@ def cached_result_path(directory: Path, result_name: str) -> Path:
 def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
     """Write a result to its `cached_result_path`, complete or not at all. Raises OSError, polars' ComputeError."""
     path.parent.mkdir(exist_ok=True)  # not its parents: a run deleted meanwhile must leave nothing behind
+    for left in path.parent.glob(f"{path.stem}*.part"):  # by a process that was killed
+        if left.stat().st_mtime < time.time() - LEFT_S:
+            left.unlink(missing_ok=True)
     temporary = path.with_suffix(f".{secrets.token_hex(TOKEN_BYTES)}.part")  # another analyzer may write the same one
     try:
         frame.write_parquet(temporary)

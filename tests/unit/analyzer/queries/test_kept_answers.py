@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,7 +116,9 @@ def test_nothing_is_kept_of_a_run_that_is_deleted_meanwhile(store: Store, tmp_pa
 def test_half_a_result_is_none(tmp_path: Path) -> None:
     path = cached_result_path(tmp_path, "gaps-1")
     path.parent.mkdir()
-    path.with_suffix(".part").write_bytes(b"PAR1")
+    half = path.with_suffix(".part")
+    half.write_bytes(b"PAR1")
+    os.utime(half, (0, 0))
     assert not path.exists()
     write_cached_result(path, FRAME)
     assert pl.read_parquet(path).equals(FRAME)

@@ -33,7 +33,16 @@ LIFE_S = 20.0
 SEED = 20260501
 BATCH_SAMPLE_COUNT = 20
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")]
+
+def why_no_strace() -> str:
+    """Why nothing can be traced here; empty: it can."""
+    if shutil.which("strace") is None:
+        return "needs strace"
+    done = subprocess.run(("strace", "--output=/dev/null", "true"), capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"strace may not trace here: {done.stderr.strip()}"
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_no_strace()), reason=why_no_strace() or "strace traces")]
 
 
 def strace(write: int) -> tuple[str, ...]:

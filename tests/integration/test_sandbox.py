@@ -40,6 +40,7 @@ def outside(node: ProfilerNode, directory: Path) -> Iterator[dict[str, str]]:
     other_run = node.data_directory / "runs" / "other" / "work" / "artifacts" / "secret"
     home = Path.home() / f".kernalyse-test-{uuid4().hex}"
     shared_memory = Path("/dev/shm") / home.name
+    address = (Path("/run") if os.access("/run", os.W_OK) else directory) / home.name  # where systemd and others listen
     for path in (other_run, home, shared_memory, directory / "temporary"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("a secret")
@@ -49,7 +50,7 @@ def outside(node: ProfilerNode, directory: Path) -> Iterator[dict[str, str]]:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process,
     ):
         try:
-            local.bind(str(directory / "socket"))
+            local.bind(str(address))
             local.listen()
             yield {
                 "token": str(node.data_directory.parent / "token"),
@@ -59,13 +60,13 @@ def outside(node: ProfilerNode, directory: Path) -> Iterator[dict[str, str]]:
                 "shared_memory": str(shared_memory),
                 "temporary": str(directory / "temporary"),
                 "listener": f"127.0.0.1:{listener.getsockname()[1]}",
-                "socket": str(directory / "socket"),
+                "socket": str(address),
                 "process": str(process.pid),
                 "write": str(Path(__file__).with_name(f"{home.name}.txt")),
             }
         finally:
             process.kill()
-            for path in (home, shared_memory, Path(__file__).with_name(f"{home.name}.txt"), directory / "socket"):
+            for path in (home, shared_memory, Path(__file__).with_name(f"{home.name}.txt"), address):
                 path.unlink(missing_ok=True)
 
 
@@ -102,6 +103,13 @@ async def reached(node: ProfilerNode, directory: Path, token: str | None = None,
 async def test_a_hostile_program_reaches_nothing(tmp_path: Path) -> None:
     with node_with(tmp_path, sandbox="all") as node:
         assert [name for name, value in (await reached(node, tmp_path)).items() if value] == []
+
+
+@needs_bubblewrap
+async def test_what_is_secret_stays_hidden_within_what_runs_may_read(tmp_path: Path) -> None:
+    """Home is readable by a setting, and all of the node's files lie within another readable directory."""
+    with node_with(tmp_path, sandbox="all", sandbox_readable=(str(Path.home()), str(tmp_path))) as node:
+        assert [name for name, value in (await reached(node, tmp_path)).items() if value] == ["home", "temporary"]
 
 
 @needs_bubblewrap

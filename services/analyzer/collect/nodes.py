@@ -81,9 +81,9 @@ class Nodes:
 
     async def start(self) -> None:
         """Start collecting from every node of the store; compact runs that an earlier process left in the database."""
+        for run_id in await asyncio.to_thread(self._store.runs.to_compact):
+            self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
         if self._leases is None:
-            for run_id in await asyncio.to_thread(self._store.runs.to_compact):
-                self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
             for record in await asyncio.to_thread(self._store.nodes.all):
                 await self._take_up(record)
         if self._forget_after_s is not None:

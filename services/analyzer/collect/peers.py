@@ -126,6 +126,8 @@ class Peers:
                     await self._meet()
                 except UnavailableError as error:
                     self._tell("", error.message)
+                except Exception:  # a renewal that is left out costs this analyzer its nodes
+                    logger.exception("The leases could not be renewed")
                 await asyncio.sleep(RENEWAL_S)
         finally:
             self._shares = Shares({}, {}, ())

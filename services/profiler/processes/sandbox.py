@@ -1,8 +1,9 @@
 """What the processes of a run can reach: bubblewrap's command line, by kind of run.
 
-The file system is there to be read, without what is none of the run's business: home, the service's files, other runs. Writable are the
-run's own directory, its own /tmp and /dev/shm, and the caches that runs share. Processes outside are not seen; the network is off unless
-the run has asked for it. The supervisor stays outside: it ends the whole, and watches time and memory.
+The file system is there to be read, without what is none of the run's business: home, the service's files, other runs, and sockets
+through which programs of this machine do things for others. Writable are the run's own directory, its own /tmp and /dev/shm, and the
+caches that runs share. Processes outside are not seen; the network is off unless the run has asked for it. The supervisor stays
+outside: it ends the whole, and watches time and memory.
 """
 
 from __future__ import annotations
@@ -20,9 +21,18 @@ from kernalyse.services.core.identity import OWNER
 from kernalyse.services.core.model import CommandProfile, RunSpec
 
 TEMPORARY: Final = Path("/tmp")
+SOCKETS: Final = Path("/run")
+"""Of what would start programs outside for whoever asks: systemd, D-Bus, container engines."""
+
+NAME_SERVERS: Final = Path("/etc/resolv.conf")
+"""Often a link to below SOCKETS."""
+
 OWN_SOURCE: Final = Path(__file__).resolve().parents[2]
 """The package kernalyse.services, wherever it lies."""
 
+NAMESPACES: Final = ("--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+WITHOUT_NETWORK: Final = ("--unshare-net",)
+FILE_SYSTEM: Final = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 PROBE_LIMIT_S: Final = 10.0
 MEBIBYTE: Final = 2**20
 
@@ -94,21 +104,20 @@ class Sandbox:
     def command(self, spec: RunSpec, worker: Sequence[str], places: RunPlaces, environment: Mapping[str, str]) -> tuple[str, ...]:
         """Return the command line of a run's worker within the sandbox."""
         opening = OPENINGS[kind_of(spec)]
-        size = ("--size", str(opening.memory_bytes))
-        hidden = [*self.hidden, *(Path(name) for name in HOST_FILES)]
+        own = ("--size", str(opening.memory_bytes), "--tmpfs")
+        hidden = [*self.hidden, SOCKETS, *(Path(name) for name in HOST_FILES)]
         emptied = [TEMPORARY, *(path for path in hidden if path.is_dir())]
-        files = [path for path in hidden if path.exists() and not path.is_dir()]
-        readable = [*self.readable, *_program_directories(environment, emptied), places.spec_file, *places.bundles]
-        namespaces = ("--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+        readable = [*self.readable, *_program_directories(environment, emptied), places.spec_file, *places.bundles, NAME_SERVERS.resolve()]
+        mounts: dict[Path, tuple[str, ...]] = {TEMPORARY: own}
+        mounts |= {path: ("--tmpfs",) if path.is_dir() else ("--ro-bind", "/dev/null") for path in hidden if path.exists()}
+        mounts |= {path: ("--ro-bind-try", str(path)) for path in readable}
+        mounts |= {path: ("--bind", str(path)) for path in (*self.shared, places.working_directory)}
         return (
-            *(self.program, "--die-with-parent", *namespaces, *(() if opening.network else ("--unshare-net",))),
-            *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+            *(self.program, "--die-with-parent", *NAMESPACES, *(() if opening.network else WITHOUT_NETWORK), *FILE_SYSTEM),
             *(word for path in _devices() for word in ("--dev-bind-try", str(path), str(path))),
-            *(*size, "--tmpfs", "/dev/shm", *size, "--tmpfs", str(TEMPORARY)),
-            *(word for path in _outermost(emptied[1:]) for word in ("--tmpfs", str(path))),
-            *(word for path in files if not _is_below(path, emptied) for word in ("--ro-bind", "/dev/null", str(path))),
-            *(word for path in _outermost(readable) for word in ("--ro-bind-try", str(path), str(path))),
-            *(word for path in (*self.shared, places.working_directory) for word in ("--bind", str(path), str(path))),
+            *(*own, "/dev/shm"),
+            # The outer ones first: what is hidden stays so within what is readable, and the other way round.
+            *(word for path in sorted(mounts) for word in (*mounts[path], str(path))),
             *("--chdir", str(places.working_directory), "--", *worker),
         )
 
@@ -144,20 +153,7 @@ def open_sandbox(whose: str, *, is_required: bool, hidden: Iterable[Path], reada
 
 def _problem(program: str) -> str:
     """Return why bubblewrap does not work here; empty: it does."""
-    words = (
-        program,
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-        "--unshare-user-try",
-        "--unshare-pid",
-        "--unshare-net",
-        "true",
-    )
+    words = (program, *NAMESPACES, *WITHOUT_NETWORK, *FILE_SYSTEM, "true")
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -179,17 +175,4 @@ def _program_directories(environment: Mapping[str, str], hidden: Sequence[Path])
     own = (str(OWN_SOURCE), str(OWN_SOURCE.parent))  # where it is not installed, the directory above has what it links to
     paths = {Path(path) for path in (sys.prefix, sys.base_prefix, *sys.path, *named, *own) if path.startswith("/")}
     paths |= {path.resolve() for path in paths}
-    return [path for path in paths if path.exists() and path not in hidden and _is_below(path, hidden)]
-
-
-def _is_below(path: Path, places: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(place) for place in places)
-
-
-def _outermost(paths: Iterable[Path]) -> list[Path]:
-    """Return the paths without those below others, so that none covers another."""
-    kept: list[Path] = []
-    for path in sorted(set(paths)):
-        if not any(path.is_relative_to(other) for other in kept):
-            kept.append(path)
-    return kept
+    return [path for path in paths if path.exists() and path not in hidden and any(path.is_relative_to(place) for place in hidden)]

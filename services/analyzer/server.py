@@ -37,7 +37,7 @@ from kernalyse.services.core.errors import InvalidSettingError
 from kernalyse.services.core.identity import Identities, Identity, Scope, TokenFile, parse_scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
 from kernalyse.services.core.model import NodeHealth
-from kernalyse.services.core.rpc import Endpoint, build_server, serve_health
+from kernalyse.services.core.rpc import Endpoint, build_server, cancel_and_wait, serve_health
 from kernalyse.services.core.settings import AnalyzerSettings, advertised
 from kernalyse.services.core.short_tokens import ShortTokens
 from kernalyse.v1.analyzer_service_pb2_grpc import add_AnalyzerServiceServicer_to_server
@@ -219,9 +219,7 @@ async def _open_store(
             going_on += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in lists_of(settings, nodes)]
             yield store, nodes, run_subscriptions, node_subscriptions, peers
         finally:
-            for task in going_on:
-                task.cancel()
-            await asyncio.gather(*going_on, return_exceptions=True)
+            await cancel_and_wait(*going_on)
             await nodes.stop()
             if peers is not None:
                 await peers.leave()

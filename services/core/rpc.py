@@ -286,6 +286,20 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+async def cancel_and_wait(*tasks: asyncio.Task[object]) -> None:
+    """Cancel the tasks and wait until they have ended, even if this is cancelled meanwhile: they are cancelled once and clean up whole."""
+    for task in tasks:
+        task.cancel()
+    pending, interruption = set(tasks), None
+    while pending:
+        try:
+            _, pending = await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            interruption = error
+    if interruption is not None:
+        raise interruption
+
+
 # ---------------------------------------------------------------- servers
 
 

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from kernalyse.services.core.rpc import cancel_and_wait
+
 CHUNK_BYTES: Final = 256 * 1024
 WAITING_COUNT: Final = 16
 """Chunks that wait for the stream; beyond, connections are read no further."""
@@ -63,9 +65,7 @@ class TunnelEnd:
         """End all connections."""
         for connection in tuple(self._writers):
             self._end(connection)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     async def _opened(self, connection: int, connect: Connect) -> asyncio.StreamWriter | None:
         self._known.add(connection)

@@ -23,7 +23,7 @@ from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, 
 from kernalyse.services.core.identity import Identities, Scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
 from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
-from kernalyse.services.core.rpc import build_server, serve_health
+from kernalyse.services.core.rpc import build_server, cancel_and_wait, serve_health
 from kernalyse.services.core.settings import ProfilerSettings, advertised, data_directory
 from kernalyse.services.profiler.joining import Joiner, prepared
 from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
@@ -119,8 +119,7 @@ async def _joining(settings: ProfilerSettings, node: Node, address: str, local_a
         yield task
     finally:
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait(task)
         if local_address:
             Path(local_address.removeprefix("unix:")).unlink(missing_ok=True)
 

@@ -89,7 +89,7 @@ def test_a_run_whose_node_has_gone_says_so(browser: Browser) -> None:
 
 
 def test_what_a_node_runs_links_to_it(visit: Visit) -> None:
-    run = visit.dashboard.start_sweep("saxpy", title="seen from its node", seconds=60, sizes=(65_536,) * 1)
+    run = visit.dashboard.start_sweep("saxpy", title="seen from its node", seconds=60, sizes=MANY_SIZES)
     page = visit.open("/nodes")
     link = page.locator(".node-runs a", has_text="seen from its node")
     expect(link).to_have_attribute("href", f"/live?runs={run.run_id}")

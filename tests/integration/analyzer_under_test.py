@@ -20,6 +20,8 @@ from typing import Any, cast
 
 import grpc
 import polars as pl
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from kernalyse.channel import Endpoint, open_async_channel
@@ -222,10 +224,19 @@ async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def no_request() -> AsyncIterator[Message]:
+    """Sends nothing for as long as the call lasts."""
+    await asyncio.Event().wait()
+    yield Empty()
+
+
 async def code_of(stub: Any, method: Any) -> grpc.StatusCode:
-    """What a service answers to an empty request. method: of the contract's descriptor."""
-    request = GetMessageClass(method.input_type)()
-    made = getattr(stub, method.name)(iter([request]) if method.client_streaming else request, timeout=1)
+    """What a service answers to an empty request, or to a stream without one. method: of the contract's descriptor.
+
+    A request that is sent while the service ends the call makes gRPC's client say INTERNAL, whatever the service said.
+    """
+    request = no_request() if method.client_streaming else GetMessageClass(method.input_type)()
+    made = getattr(stub, method.name)(request, timeout=1)
     try:
         if method.server_streaming:
             async for _ in made:

@@ -26,7 +26,7 @@ from kernalyse.services.core.errors import (
 from kernalyse.services.core.identity import Identities, Identity, Kind, Scope, TokenFile
 from kernalyse.services.core.join_tokens import JoinToken, key_digest
 from kernalyse.services.core.model import Node, NodeHealth, NodeOrigin, NodeStatus
-from kernalyse.services.core.rpc import Endpoint
+from kernalyse.services.core.rpc import Endpoint, cancel_and_wait
 from kernalyse.services.core.tunnel import WAITING_COUNT, TunnelEnd
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
@@ -126,9 +126,7 @@ class Joining:
             if not isinstance(answer, _TunnelEnd):
                 raise answer
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(*tasks)
             if self._tunnels.get(address) is tunnel:
                 del self._tunnels[address]
                 path.unlink(missing_ok=True)

@@ -17,14 +17,13 @@ from kernalyse.services.analyzer.collect.node_client import NodeClient, unreacha
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.collect.trace_fetcher import TraceFetcher
-from kernalyse.services.analyzer.ingest.imports import cancel_and_wait
 from kernalyse.services.analyzer.store.leases import Leases, Shares
 from kernalyse.services.analyzer.store.node_secrets import NodeSecret
 from kernalyse.services.analyzer.store.repositories import NodeRecord
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
 from kernalyse.services.core.model import Device, Node, NodeHealth, NodeOrigin, NodeStatus, Run
-from kernalyse.services.core.rpc import Endpoint, is_local
+from kernalyse.services.core.rpc import Endpoint, cancel_and_wait, is_local
 from kernalyse.tls import ca_problem, pair_problem
 
 FIRST_ANSWER_TIMEOUT_S: Final = 5.0

@@ -19,7 +19,7 @@ from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import caller_metadata
 from kernalyse.services.core.errors import KernalyseError, UnavailableError
 from kernalyse.services.core.model import HardwareKey, NodeHealth, NodeStatus, NodeTelemetry, Run
-from kernalyse.services.core.rpc import Endpoint, error_from_rpc, open_async_channel
+from kernalyse.services.core.rpc import Endpoint, cancel_and_wait, error_from_rpc, open_async_channel
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 
@@ -185,8 +185,7 @@ class Peers:
         others = {key: address for key, address in self._shares.analyzers.items() if key != self._leases.analyzer_id}
         for key in [key for key in self._peers if key not in others]:
             task, peer = self._listening.pop(key), self._peers.pop(key)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait(task)
             await peer.close()
         for key, address in others.items():
             if key not in self._peers:

@@ -21,7 +21,7 @@ import polars as pl
 from kernalyse.services.analyzer.collect.node_client import NodeClient
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
-from kernalyse.services.analyzer.ingest.imports import ImportJob, UploadReader, cancel_and_wait
+from kernalyse.services.analyzer.ingest.imports import ImportJob, UploadReader
 from kernalyse.services.analyzer.ingest.uploads import UploadedTrace, UploadMessage, UploadSession
 from kernalyse.services.analyzer.ingest.worker_pool import ReadingTask
 from kernalyse.services.analyzer.store.repositories import RemoteTrace
@@ -39,6 +39,7 @@ from kernalyse.services.core.errors import (
     UnavailableError,
 )
 from kernalyse.services.core.model import LogLevel
+from kernalyse.services.core.rpc import cancel_and_wait
 
 MAX_FETCH_COUNT: Final = 2
 """Fetches in progress at once, of all nodes. With one, a node behind a slow line would hold up the others; many would only share

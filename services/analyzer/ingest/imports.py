@@ -31,6 +31,7 @@ from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, RANGES, T
 from kernalyse.services.core.access import caller
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
+from kernalyse.services.core.rpc import cancel_and_wait
 
 # ---------------------------------------------------------------- importer
 
@@ -348,9 +349,11 @@ class Staging:
 
     async def __aexit__(self, *_: object) -> None:
         """Cancel what is being read, and delete the rows."""
-        await cancel_and_wait(*self._tasks.values())
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            await cancel_and_wait(*self._tasks.values())
+        finally:
+            if self._directory is not None:
+                shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
     def directory(self) -> Path:
@@ -393,10 +396,3 @@ async def _all_results(work: Iterable[Coroutine[Any, Any, ResultT]]) -> list[Res
         return await asyncio.gather(*tasks)
     finally:
         await cancel_and_wait(*tasks)
-
-
-async def cancel_and_wait(*tasks: asyncio.Task[object]) -> None:
-    """Cancel the tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

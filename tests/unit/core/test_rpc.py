@@ -39,6 +39,7 @@ from kernalyse.services.core.rpc import (
     Health,
     ServerSecurity,
     build_server,
+    cancel_and_wait,
     is_local,
     run_error,
     serve_health,
@@ -500,3 +501,32 @@ def test_a_run_keeps_the_error_whole() -> None:
     error = run_error(RunNotFoundError("run x", found="no such run"))
     assert (error.code, error.reason, error.message) == ("NOT_FOUND", "RUN_NOT_FOUND", "run x: no such run.")
     assert dict(error.metadata) == {"subject": "run x", "found": "no such run"}
+
+
+# ---------------------------------------------------------------- tasks
+
+
+async def test_tasks_that_are_cancelled_clean_up_whole_although_who_waits_is_cancelled_too() -> None:
+    """A client that cancels its import and then hangs up does that."""
+    cleaned: list[str] = []
+    may_end = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await may_end.wait()
+            cleaned.append("all of it")
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(cancel_and_wait(working))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert cleaned == ["all of it"]

@@ -265,7 +265,7 @@ def check_sandbox(settings: ProfilerSettings) -> Check:
     name = "Sandbox (bubblewrap)"
     if settings.sandbox == "off":
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
-    found = open_sandbox(settings.sandbox, is_required=False, hidden=(), readable=(), shared=())
+    found = open_sandbox(settings.sandbox, is_required=False, user_name=settings.sandbox_user)
     if found.program:
         return Check(name, CheckState.OK, found.explanation)
     return Check(name, CheckState.MISSING, found.explanation, "Install it where others measure too: apt-get install bubblewrap")

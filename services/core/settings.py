@@ -270,6 +270,10 @@ class ProfilerSettings(GrpcSettings):
         "owner), all, or off.",
     )
     sandbox_required: bool = Field(False, description="Do not start where bubblewrap does not work; else such runs are not sandboxed then.")
+    sandbox_user: str = Field("nobody", description="User of sandboxed runs, where this service is root; empty: root without privileges.")
+    sandbox_process_count: int = Field(
+        16_384, ge=0, description="Most processes and threads of a sandboxed run, counted by Linux for each user; 0: no limit."
+    )
     sandbox_readable: tuple[Path, ...] = Field(
         (), description="Further directories that sandboxed runs may read; of home and /tmp they see only Python and programs on PATH."
     )

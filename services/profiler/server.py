@@ -258,7 +258,9 @@ def _open_sandbox(settings: ProfilerSettings) -> Sandbox:
         is_required=settings.sandbox_required,
         hidden=(*hidden, *(path for path in secrets if path is not None)),
         readable=(*settings.sandbox_readable, *programs, catalog_directory()),
-        shared=(settings.caches_directory,),
+        caches=settings.caches_directory,
+        user_name=settings.sandbox_user,
+        process_count=settings.sandbox_process_count,
     )
 
 
@@ -412,9 +414,8 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     ) -> AsyncIterator[messages.ProfilerServiceReadArtifactResponse]:
         """Stream one artifact of a run in chunks."""
         await self._runs.get(request.run_id)
-        path = self._runs.directory(request.run_id).artifact(request.artifact_name)
-        with path.open("rb") as file:
-            size_bytes = path.stat().st_size
+        with self._runs.directory(request.run_id).open_artifact(request.artifact_name) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
             if request.offset > size_bytes:
                 raise InvalidRequestError(
                     f"offset into artifact {request.artifact_name}", found=str(request.offset), expected=f"at most {size_bytes}"

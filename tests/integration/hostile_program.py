@@ -73,6 +73,8 @@ def main() -> None:
         "list of processes": reached(lambda: Path(f"/proc/{process_id}/cmdline").read_bytes()),
         "write": reached(lambda: written(outside["write"])),
         "passwords": reached(lambda: Path("/etc/shadow").read_text()),
+        "private": reached(lambda: Path(outside["private"]).read_text()),
+        "caches of others": reached(lambda: written(outside["cache"])),
     }
     daemon()
     Path("own file").write_text("its own directory is there")

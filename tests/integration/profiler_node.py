@@ -171,6 +171,11 @@ class Calls:
         """All events from an index to the run's end."""
         return [event async for event in self.watch(run_id, next_event_index)]
 
+    async def artifact(self, run_id: str, name: str) -> bytes:
+        request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=name)
+        with translated_errors():
+            return b"".join([part.chunk async for part in self.stub.ReadArtifact(request)])
+
     async def finished(self, run_id: str) -> Run:
         """Waits for the run's end."""
         await self.events(run_id)

@@ -30,5 +30,5 @@ def write_recording_nsys(directory: Path, export: Path) -> Path:
     """The program. export: what it leaves as its SQLite export; read when it runs."""
     program = directory / "nsys"
     program.write_text(SCRIPT.replace("EXPORT", str(export)))
-    program.chmod(0o700)
+    program.chmod(0o755)
     return program

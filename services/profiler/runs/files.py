@@ -11,12 +11,13 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, cast
@@ -96,7 +97,7 @@ class RunDirectory:
 
     def artifacts_size_bytes(self) -> int:
         """Return the size of all artifacts together."""
-        return sum(file.stat().st_size for file in self._artifacts.rglob("*") if file.is_file())
+        return sum(file.lstat().st_size for file in self._artifact_files())
 
     def delete_artifacts(self) -> None:
         """Delete the artifacts."""
@@ -106,19 +107,50 @@ class RunDirectory:
         """Delete the directory with everything in it."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def artifact(self, artifact_name: str) -> Path:
-        """Return a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the directory."""
-        path = self._artifacts / artifact_name
-        top = self._artifacts.resolve()
-        if "\0" in artifact_name or not path.resolve().is_relative_to(top) or not path.is_file():
-            names = ", ".join(sorted(str(file.relative_to(self._artifacts)) for file in self._artifacts.rglob("*") if file.is_file()))
+    def open_artifact(self, artifact_name: str) -> IO[bytes]:
+        """Open a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the directory.
+
+        No link is followed in any part of the path, that of the artifacts' directory included: the run may have made it, to a file
+        that the service can read and the run cannot.
+        """
+        try:
+            return _open_below(self.working_directory, (self._artifacts.name, *artifact_name.split("/")))
+        except (OSError, ValueError) as error:
+            names = ", ".join(sorted(str(file.relative_to(self._artifacts)) for file in self._artifact_files()))
             raise ArtifactNotFoundError(
                 f"artifact {artifact_name} of run {self._run_id}",
                 found="no such file",
                 expected=f"one of {names}" if names else "nothing: the run has left no artifact",
                 remedy="Events of type ArtifactStored name them.",
-            )
-        return path
+            ) from error
+
+    def _artifact_files(self) -> Iterator[Path]:
+        """Yield the files below the artifacts' directory; links are none."""
+        if not self._artifacts.is_symlink():
+            for directory, _, names in os.walk(self._artifacts):  # follows no links
+                for path in (Path(directory) / name for name in names):
+                    with contextlib.suppress(FileNotFoundError):  # the run goes on
+                        if stat.S_ISREG(path.lstat().st_mode):
+                            yield path
+
+
+def _open_below(directory: Path, parts: Sequence[str]) -> IO[bytes]:
+    """Open a file below a directory without following links. Raises OSError, and ValueError for what no file is named."""
+    *directories, name = parts
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError(parts)
+    inner = os.open(directory, os.O_DIRECTORY)
+    try:
+        for part in directories:
+            outer, inner = inner, os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inner)
+            os.close(outer)
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inner)  # of a pipe without a writer, none waits
+    finally:
+        os.close(inner)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise ValueError(parts)
+    return os.fdopen(file, "rb")
 
 
 # ---------------------------------------------------------------- bundles
@@ -331,7 +363,7 @@ class _Unpacking:
         if source is None:
             raise _invalid(member.name, "no content", "a file")
         # O_EXCL: a second member of one name must not write through what the first has left.
-        mode = 0o700 if member.mode & 0o100 else 0o600
+        mode = 0o755 if member.mode & 0o100 else 0o644  # the directory of all bundles is the service's alone; runs may be of another user
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
             while data := source.read(_COPY_BYTES):
                 self._written_bytes += len(data)

@@ -367,10 +367,13 @@ class Runs:
             *(() if clock_lock_file is None else ("--clock-lock-file", str(clock_lock_file))),
         )
         environment = self._environment(placement.spec, directory)
-        places = RunPlaces(directory.working_directory, directory.spec_file, tuple(placement.bundles.values()))
         is_sandboxed = self._settings.sandbox.is_for(active.run.owner)
+        if is_sandboxed:
+            caches = await asyncio.to_thread(self._settings.sandbox.hand_over, directory.working_directory, active.run.owner)
+            places = RunPlaces(directory.working_directory, directory.spec_file, tuple(placement.bundles.values()), caches)
+            worker = self._settings.sandbox.command(placement.spec, worker, places, environment)
         process = active.process = RunProcess(
-            self._settings.sandbox.command(placement.spec, worker, places, environment) if is_sandboxed else worker,
+            worker,
             directory.working_directory,
             ProcessLimits(
                 time_limit_s=placement.limits.run_time_limit_ns / 1e9,

@@ -54,8 +54,8 @@ async def test_a_directory_is_unpacked_under_its_digest(store: BundleStore) -> N
     directory = store.path(bundle.digest)
     assert (bundle.file_count, bundle.size_bytes) == (2, len(data))
     assert (directory / "include" / "a.h").read_bytes() == b"text"
-    assert (directory / "run.sh").stat().st_mode & 0o777 == 0o700
-    assert (directory / "include" / "a.h").stat().st_mode & 0o777 == 0o600
+    assert (directory / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert (directory / "include" / "a.h").stat().st_mode & 0o777 == 0o644
 
 
 async def test_the_same_archive_twice_is_one_bundle(store: BundleStore, tmp_path: Path) -> None:

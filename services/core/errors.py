@@ -25,6 +25,7 @@ KernalyseError
 ├── UnmetConditionError            FAILED_PRECONDITION
 │   ├── BackendUnavailableError, CompileError, VerificationFailedError, StoreLockedError, RunNotFinishedError
 │   ├── CollectorUnavailableError, CollectorFailedError
+│   ├── DeviceSetAsideError            the device has failed, and gets no runs until it answers again
 │   ├── ClusterMismatchError           a worker of a Dask cluster sees other files, or is of another version
 │   └── TlsHandshakeError              the service's certificate, or the client's, is not accepted
 ├── UnauthenticatedError           UNAUTHENTICATED
@@ -258,6 +259,12 @@ class BackendUnavailableError(UnmetConditionError):
     """No device can run kernels with the requested backend."""
 
     reason = "BACKEND_UNAVAILABLE"
+
+
+class DeviceSetAsideError(UnmetConditionError):
+    """The device has failed, and gets no runs until it answers again."""
+
+    reason = "DEVICE_SET_ASIDE"
 
 
 class CompileError(UnmetConditionError):

@@ -147,8 +147,16 @@ class HostReader:
 class NvmlReader:
     """An NVIDIA device, through NVML. A metric that the device does not report is None."""
 
-    def __init__(self, nvml: Any, handle: Any, device_id: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        handle: Any,
+        device_id: str,
+        clock_s: Callable[[], float] = time.monotonic,
+        hear_xid: Callable[[str, int], None] = lambda _device_id, _number: None,
+    ) -> None:
         self._device_id = device_id
+        self._hear_xid = hear_xid
         self._users = NvidiaUsers(nvml, handle, can_tell=sees_all_processes())
         self._nvml = nvml
         self._handle = handle
@@ -236,9 +244,11 @@ class NvmlReader:
         if self._xid_events is None:
             return None
         for _ in range(MAX_EVENT_COUNT):
-            if self._ask(self._nvml.nvmlEventSetWait_v2, self._xid_events, 0) is None:  # after 0 ms there is none
+            event = self._ask(self._nvml.nvmlEventSetWait_v2, self._xid_events, 0)
+            if event is None:  # after 0 ms there is none
                 break
             self._xid_count += 1
+            self._hear_xid(self._device_id, int(event.eventData))
         return self._xid_count
 
     def _names(self, reasons: int) -> tuple[str, ...]:
@@ -251,8 +261,16 @@ class NvmlReader:
             return None  # not supported on this device
 
 
-def open_readers(devices: Sequence[Device], open_nvml: Callable[[], Any] = open_nvml) -> tuple[TelemetryReader, ...]:
-    """Return readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA."""
+def open_readers(
+    devices: Sequence[Device],
+    open_nvml: Callable[[], Any] = open_nvml,
+    hear_xid: Callable[[str, int], None] = lambda _device_id, _number: None,
+) -> tuple[TelemetryReader, ...]:
+    """Return readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA.
+
+    Args:
+        hear_xid: is told, from another thread, of each Xid error: the device's id and the error's number.
+    """
     host = HostReader()
     nvidia = [device for device in devices if device.device_id.startswith("cuda:") and device.uuid is not None]
     if not nvidia:
@@ -262,7 +280,8 @@ def open_readers(devices: Sequence[Device], open_nvml: Callable[[], Any] = open_
         logger.warning("No telemetry of the NVIDIA devices: NVML is missing.")
         return (host,)
     try:
-        return (host, *(NvmlReader(nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid), device.device_id) for device in nvidia))
+        found = ((nvml.nvmlDeviceGetHandleByUUID(device.uuid), device.device_id) for device in nvidia)
+        return (host, *(NvmlReader(nvml, handle, device_id, hear_xid=hear_xid) for handle, device_id in found))
     except nvml.NVMLError as error:
         logger.warning("No telemetry of the NVIDIA devices: %s", error)
         return (host,)

@@ -22,7 +22,7 @@ from kernalyse.services.core.access import require, require_for_run
 from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, KernalyseError, ShuttingDownError
 from kernalyse.services.core.identity import Identities, Scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
-from kernalyse.services.core.model import KernelSource, Node, NodePolicy, Run, RunSpec
+from kernalyse.services.core.model import Device, KernelSource, Node, NodePolicy, Run, RunSpec
 from kernalyse.services.core.rpc import build_server, cancel_and_wait, serve_health
 from kernalyse.services.core.settings import ProfilerSettings, advertised, data_directory
 from kernalyse.services.profiler.joining import Joiner, prepared
@@ -32,6 +32,7 @@ from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_
 from kernalyse.services.profiler.node import TelemetrySampler, describe_node, open_readers, probe_devices, with_state
 from kernalyse.services.profiler.processes.sandbox import Sandbox, open_sandbox
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
+from kernalyse.services.profiler.runs.device_watch import DeviceWatch
 from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, BundleLimits, BundleStore, RunDirectory
 from kernalyse.services.profiler.runs.scheduler import Runs, RunsSettings
 from kernalyse.v1 import profiler_service_pb2, profiler_service_pb2_grpc
@@ -202,7 +203,8 @@ async def _open_service(
         node_limits = NodeLimits(
             int(settings.run_time_limit_s * 1_000_000_000), settings.run_memory_limit_bytes, settings.max_configuration_count
         )
-        admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands)
+        watch = DeviceWatch(node.devices, partial(_probed, probe_command))
+        admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands, watch)
         settings.caches_directory.mkdir(exist_ok=True)
         runs_settings = RunsSettings(
             sandbox,
@@ -213,9 +215,9 @@ async def _open_service(
             settings.grace_s,
             settings.command_grace_s,
         )
-        runs = Runs(runs_settings, journal, admission, node)
+        runs = Runs(runs_settings, journal, admission, node, watch)
         telemetry = TelemetrySampler(
-            open_readers(node.devices),
+            open_readers(node.devices, hear_xid=watch.hear_xid),
             interval_s=settings.telemetry_interval_s,
             idle_interval_s=settings.idle_telemetry_interval_s,
             running=lambda: bool(runs.running_run_ids),
@@ -224,9 +226,18 @@ async def _open_service(
         )
         await _background(stack, await runs.recover())
         await _background(stack, asyncio.create_task(telemetry.sample()))
+        await _background(stack, asyncio.create_task(watch.look(news.notify)))
         await _background(stack, asyncio.create_task(enforce_disk_limits(runs, bundles, runs_directory, settings.artifacts_max_bytes)))
-        servicer = ProfilerServicer(node=node, runs=runs, journal=journal, news=news, telemetry=telemetry, bundles=bundles, catalog=catalog)
+        servicer = ProfilerServicer(
+            node=node, runs=runs, journal=journal, news=news, telemetry=telemetry, bundles=bundles, catalog=catalog, watch=watch
+        )
         yield _Service(node, runs, servicer, journal, telemetry)
+
+
+async def _probed(command: Sequence[str] | None) -> tuple[Sequence[Device], Sequence[str]]:
+    """Return the devices there are now, and what is missing."""
+    found = await probe_devices(command)
+    return found.devices, found.notices
 
 
 async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]) -> None:
@@ -287,8 +298,10 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         telemetry: TelemetrySampler,
         bundles: BundleStore,
         catalog: Catalog,
+        watch: DeviceWatch,
     ) -> None:
         self._node = node
+        self._watch = watch
         self._runs = runs
         self._journal = journal
         self._news = news
@@ -425,7 +438,8 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 yield messages.ProfilerServiceReadArtifactResponse(chunk=chunk)
 
     def _described_node(self) -> Node:
-        return with_state(self._node, self._runs.running_run_ids, self._runs.queued_run_ids, self._journal.problem)
+        node = replace(self._node, notices=(*self._watch.notices, *self._node.notices))
+        return with_state(node, self._runs.running_run_ids, self._runs.queued_run_ids, self._journal.problem)
 
 
 def _event_index(value: int) -> int:

@@ -58,6 +58,7 @@ class ProfilerNode:
         directory: for data, token and announcement; kept over restarts.
         stand_in: whether runs go to the stand-in worker; else to the real one.
         worker: command that runs go to instead of the real worker.
+        probe: command that finds the devices instead of the real one.
         ceilings_file: what it is to know of its devices. Without, every sweep on a busy host measures them anew: seconds each.
         settings: of the service, beside those that follow from the directory.
     """
@@ -68,6 +69,7 @@ class ProfilerNode:
         *,
         stand_in: bool = False,
         worker: Sequence[str] | None = None,
+        probe: Sequence[str] | None = None,
         ceilings_file: Path | None = None,
         **settings: Any,
     ) -> None:
@@ -87,7 +89,7 @@ class ProfilerNode:
             "grace_s": 0.3,
             **settings,
         }
-        self._commands = (STAND_IN_WORKER, STAND_IN_PROBE) if stand_in else (worker, None)
+        self._commands = (STAND_IN_WORKER, STAND_IN_PROBE) if stand_in else (worker, probe)
         self.process: subprocess.Popen[bytes] | None = None
         self.endpoint = Endpoint("", "")
 

@@ -120,7 +120,7 @@ class SupervisedProcess:
                 expected="how the command has ended",
                 remedy="Something has killed it, as the kernel does where memory is short: look at the machine's log, and run it again.",
             )
-        status: dict[str, Any] = json.loads(text)
+        status: dict[str, Any] = json.loads(text.splitlines()[-1])
         return ProcessEnd(status["cause"], status["exit_code"])
 
 

@@ -36,6 +36,9 @@ KILL_INTERVAL_S: Final = 0.01
 LAST_COMMAND_LIMIT_S: Final = 30.0
 """For what undoes the run's settings of a device. Shorter ends it on a loaded host, longer holds the device's queue when a driver hangs."""
 
+STUCK_S: Final = 30.0
+"""After which a process that KILL has not ended is told of: a driver holds it. Shorter, and one that frees much memory is told of too."""
+
 EXEC_FAILED_EXIT_CODE: Final = 127
 SHELL_SIGNAL: Final = 128
 """Added to the number of the signal that has ended a program, by what tells it as an exit status."""
@@ -60,6 +63,7 @@ class Supervisor:
         grace_s: seconds between TERM and KILL.
         last_command: program and arguments, run when nothing is left of the run, however it has ended. Empty: none.
         is_sandboxed: the command is bubblewrap's: two processes of its own, then the worker, whose end by a signal is told as shells do.
+        report: gets the status, and before it another one with the processes that do not end, where there are such.
     """
 
     def __init__(
@@ -72,8 +76,11 @@ class Supervisor:
         memory_limit_bytes: int,
         grace_s: float,
         last_command: list[str],
+        report: Callable[[dict[str, object]], None],
     ) -> None:
         self._command = command
+        self._report = report
+        self._cause = EXITED
         self._is_sandboxed = is_sandboxed
         self._last_command = last_command
         self._control_fd = control_fd
@@ -87,8 +94,8 @@ class Supervisor:
         self._wakeup_fd = -1
         self._worker_grace_s = 0.0
 
-    def run(self, worker_fds: list[int]) -> dict[str, object]:
-        """Run the worker with `worker_fds` open, and return the status once no process is left."""
+    def run(self, worker_fds: list[int]) -> None:
+        """Run the worker with `worker_fds` open, and report the status once no process is left."""
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         # Whether the run ends is the service's decision; a Ctrl-C in its terminal must not cost the run its drain time.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -98,12 +105,12 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._worker_id = self._start_worker(worker_fds)
         try:
-            cause = self._wait_for_cause()
+            self._cause = self._wait_for_cause()
             self._await_worker()
         finally:  # whatever goes wrong here, nothing is left to run for ever
             self._end_tree()
             self._run_last_command()
-        return self._status(cause)
+        self._report(self._status())
 
     def _start_worker(self, worker_fds: list[int]) -> int:
         own_id = os.getpid()
@@ -202,8 +209,12 @@ class Supervisor:
         while self._reap() and (left_s := kill_time - time.monotonic()) > 0:
             select.select([self._wakeup_fd], [], [], min(left_s, POLL_INTERVAL_S))
             _drain(self._wakeup_fd)
+        told_time = kill_time + STUCK_S
         while self._reap():
             _signal_all(signal.SIGKILL)
+            if time.monotonic() > told_time:
+                told_time = float("inf")
+                self._report({**self._status(), "stuck": descendants(os.getpid())})
             select.select([self._wakeup_fd], [], [], KILL_INTERVAL_S)
             _drain(self._wakeup_fd)
 
@@ -220,13 +231,13 @@ class Supervisor:
                 self._worker_status = status
                 self._peak_resident_bytes = max(self._peak_resident_bytes, usage.ru_maxrss * 1024)
 
-    def _status(self, cause: str) -> dict[str, object]:
+    def _status(self) -> dict[str, object]:
         exit_code = None if self._worker_status is None else os.waitstatus_to_exitcode(self._worker_status)
         if self._is_sandboxed and exit_code is not None and exit_code > SHELL_SIGNAL:
             exit_code = SHELL_SIGNAL - exit_code
         is_signal = exit_code is not None and exit_code < 0
         return {
-            "cause": cause,
+            "cause": self._cause,
             "exit_code": None if is_signal else exit_code,
             "signal": -exit_code if exit_code is not None and is_signal else None,
             "peak_resident_bytes": self._peak_resident_bytes,
@@ -324,6 +335,11 @@ def main(arguments: list[str]) -> None:
     status_fd, control_fd = int(arguments[0]), int(arguments[1])
     for fd in (status_fd, control_fd):
         os.set_inheritable(fd, False)
+
+    def report(status: dict[str, object]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the service is gone, so there is nobody to report to
+            os.write(status_fd, json.dumps(status).encode() + b"\n")
+
     supervisor = Supervisor(
         arguments[8:],
         is_sandboxed=arguments[7] == "1",
@@ -332,10 +348,9 @@ def main(arguments: list[str]) -> None:
         memory_limit_bytes=int(arguments[4]),
         grace_s=float(arguments[5]),
         last_command=json.loads(arguments[6]),
+        report=report,
     )
-    status = supervisor.run([int(fd) for fd in arguments[2].split(",") if fd])
-    with contextlib.suppress(BrokenPipeError):  # the service is gone, so there is nobody to report to
-        os.write(status_fd, json.dumps(status).encode() + b"\n")
+    supervisor.run([int(fd) for fd in arguments[2].split(",") if fd])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from kernalyse.services.core.model import (
 )
 from kernalyse.services.profiler.collectors.preflight import check_command
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog
+from kernalyse.services.profiler.runs.device_watch import DeviceWatch
 from kernalyse.services.profiler.runs.files import BundleStore
 from kernalyse.services.profiler.workloads.models import ModelSpec, find_model_spec
 from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
@@ -73,6 +74,7 @@ class Admission:
     catalog: Catalog
     bundles: BundleStore
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
+    watch: DeviceWatch | None = None  # of devices that are set aside; None: none ever is
 
     def check(self, spec: RunSpec) -> Placement:
         """Check all of a spec that can be checked without running it, and return its placement.
@@ -82,6 +84,7 @@ class Admission:
             InvalidRequestError: the sweep or a limit cannot be used as written.
             UnknownKernelError, UnknownModelError: not one that this node has.
             DeviceNotFoundError, BackendUnavailableError: no such device here.
+            DeviceSetAsideError: the device has failed.
             NotBuiltYetError: this version cannot run it.
         """
         self._check_policy(spec)
@@ -119,7 +122,8 @@ class Admission:
 
     def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
         """Place a command in the queue of the node's first device: it may use any device, and concurrent runs would disturb it."""
-        device = self.devices[0] if self.devices else None
+        devices = self._usable(self.devices)
+        device = devices[0] if devices else None
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
@@ -183,7 +187,7 @@ class Admission:
             )
         if device_id is None:
             devices = [device for device in self.devices if workload is None or workload.can_use(device)]
-            return self._first_device(devices, backends if backend is BackendName.AUTO else (backend,), backend)
+            return self._first_device(self._usable(devices), backends if backend is BackendName.AUTO else (backend,), backend)
         device = next((device for device in self.devices if device.device_id == device_id), None)
         if device is None:
             raise DeviceNotFoundError(
@@ -192,6 +196,7 @@ class Admission:
                 expected=f"one of {', '.join(device.device_id for device in self.devices)}",
                 remedy="`kernalyse devices` lists them.",
             )
+        self._usable((device,))
         usable = [name for name in device.backends if name in backends]
         if backend is BackendName.AUTO and usable:
             return device, usable[0]
@@ -203,6 +208,10 @@ class Admission:
                 remedy="Choose another backend or device.",
             )
         return device, backend
+
+    def _usable(self, devices: Sequence[Device]) -> Sequence[Device]:
+        """Return the devices that are not set aside. Raises DeviceSetAsideError if that is none of them."""
+        return devices if self.watch is None else self.watch.usable(devices)
 
     def _first_device(self, devices: Sequence[Device], wanted: Sequence[BackendName], backend: BackendName) -> tuple[Device, BackendName]:
         for name in wanted:

@@ -57,6 +57,10 @@ class ProcessLimits:
     cancel_grace_s: float = 0.0  # for the worker of a cancelled run, to end by itself what it has started
 
 
+STUCK: Final = b'"stuck"'
+"""Of a status that the supervisor tells before its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The final state of a run, and why."""
@@ -64,6 +68,7 @@ class Outcome:
     state: RunState
     error: RunError | None = None
     is_over_configuration: bool = False  # what was being measured has ended the worker, which could not say so itself
+    stuck_process_ids: tuple[int, ...] = ()  # of processes that do not end, although they were killed
 
 
 class RunProcess:
@@ -141,15 +146,20 @@ class RunProcess:
         self._last_event_time = time.monotonic()
         self._send_cause()
         silence = asyncio.create_task(self._watch_silence())
+        ending = asyncio.gather(
+            self._pass_events(events_fd),
+            self._pass_log(process.stdout, OutputLines(), LogLevel.INFO, "program"),
+            self._pass_log(process.stderr, self._stderr, LogLevel.WARNING, "worker"),
+            process.wait(),
+        )
         try:
-            _, _, _, status_line, _ = await asyncio.gather(
-                self._pass_events(events_fd),
-                self._pass_log(process.stdout, OutputLines(), LogLevel.INFO, "program"),
-                self._pass_log(process.stderr, self._stderr, LogLevel.WARNING, "worker"),
-                _read_all(status_fd),
-                process.wait(),
-            )
+            status_line = await _read_line(status_fd)
+            if is_stuck := STUCK in status_line:
+                ending.cancel()  # what processes that do not end hold open has no end either
+            with contextlib.suppress(*((asyncio.CancelledError,) if is_stuck else ())):
+                await ending
         finally:
+            ending.cancel()
             silence.cancel()
             self._control_fd = None
             os.close(control_fd)
@@ -252,6 +262,15 @@ class RunProcess:
                 InternalError("supervisor of the run", found="it ended without a word", remedy="Perhaps something has killed it.")
             )
         status: dict[str, Any] = json.loads(status_line)
+        if "stuck" in status:
+            process_ids = tuple(status["stuck"])
+            error = WorkerCrashedError(
+                f"worker while {self._doing()}",
+                found=f"processes that do not end although they were killed: {', '.join(map(str, process_ids))}",
+                expected="an end",
+                remedy="A driver holds them: look at the kernel's log; the device may need a reset.",
+            )
+            return replace(_failed_over_configuration(error), stuck_process_ids=process_ids)
         match status["cause"]:
             case supervisor.EXITED:
                 return self._outcome_of_exit(status["exit_code"], status["signal"])
@@ -331,10 +350,11 @@ async def _open_reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTrans
     return reader, transport
 
 
-async def _read_all(fd: int) -> bytes:
+async def _read_line(fd: int) -> bytes:
+    """Return the first line, or what there is of one at the end."""
     reader, transport = await _open_reader(fd)
     try:
-        return await reader.read()
+        return await reader.readline()
     finally:
         transport.close()
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,7 @@ from kernalyse.services.profiler.processes.children import SILENCE_LIMIT_VARIABL
 from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.services.profiler.processes.sandbox import RunPlaces, Sandbox
 from kernalyse.services.profiler.runs.admission import Admission, Placement
+from kernalyse.services.profiler.runs.device_watch import DeviceWatch
 from kernalyse.services.profiler.runs.files import CLOCK_LOCK_NAME, RunDirectory
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
 from kernalyse.trace_context import current_traceparent, trace_environment
@@ -115,7 +117,8 @@ class DeviceQueue:
 class Runs:
     """All runs of the node. Call `recover` before anything else, and `drain` at the end."""
 
-    def __init__(self, settings: RunsSettings, journal: Journal, admission: Admission, node: Node) -> None:
+    def __init__(self, settings: RunsSettings, journal: Journal, admission: Admission, node: Node, watch: DeviceWatch) -> None:
+        self._watch = watch
         self._settings = settings
         self._journal = journal
         self._admission = admission
@@ -335,7 +338,17 @@ class Runs:
                 outcome = await self._outcome(active)
                 active.process = None
                 await self._finalize(active, outcome)
+                await self._look_after_device(active.run, outcome)
         queue.task = None
+
+    async def _look_after_device(self, run: Run, outcome: Outcome) -> None:
+        """Set the device of a run aside where the run has shown that it does not work any more, before the next one is to use it."""
+        if outcome.stuck_process_ids and run.device_id is not None:
+            ids = ", ".join(map(str, outcome.stuck_process_ids))
+            ended = partial(self.directory(run.run_id).wait_for_processes, 0.0)
+            self._watch.set_aside(run.device_id, f"processes {ids} of run {run.run_id} do not end although they were killed", ended)
+        elif outcome.state is RunState.FAILED:
+            await self._watch.look_after(run.device_id, run.run_id, outcome.error)
 
     async def _outcome(self, active: ActiveRun) -> Outcome:
         run_id = active.run.run_id
@@ -350,6 +363,7 @@ class Runs:
     async def _execute(self, active: ActiveRun) -> Outcome:
         placement = active.placement
         assert placement is not None
+        self._watch.check(placement.device_id)
         running = replace(active.run, state=RunState.RUNNING, start_time=self._now(active), device_id=placement.device_id)
         await self._journal_state(running)
         active.run = running

@@ -142,7 +142,7 @@ def test_an_nvidia_device_is_read_in_the_models_units_and_what_it_does_not_tell_
 
 
 def test_counters_of_errors_are_read_every_few_seconds_and_those_that_the_device_lacks_are_left_out() -> None:
-    now_s, xid_events, replays = [0.0], [object(), object()], [5]
+    now_s, xid_events, replays = [0.0], [SimpleNamespace(eventData=79), SimpleNamespace(eventData=13)], [5]
 
     def wait(events: object, milliseconds: int) -> object:
         assert milliseconds == 0
@@ -163,7 +163,8 @@ def test_counters_of_errors_are_read_every_few_seconds_and_those_that_the_device
             "nvmlEventSetWait_v2": wait,
         }
     )
-    reader = NvmlReader(nvml, object(), "cuda:0", lambda: now_s[0])
+    heard: list[tuple[str, int]] = []
+    reader = NvmlReader(nvml, object(), "cuda:0", lambda: now_s[0], lambda device_id, number: heard.append((device_id, number)))
     counts = {count.name: count.count for count in reader.read().error_counts}
     assert counts == {
         "ECC uncorrected": 0,
@@ -175,6 +176,7 @@ def test_counters_of_errors_are_read_every_few_seconds_and_those_that_the_device
         "NVLink errors": 6,
         "Xid errors": 2,
     }
+    assert heard == [("cuda:0", 13), ("cuda:0", 79)]
     replays[0] = 9
     assert ErrorCount("PCIe replays", 5) in reader.read().error_counts
     now_s[0] = 6.0

@@ -30,6 +30,7 @@ KILL_ROUNDS: Final = 25
 """Each round kills services and workers in some twenty places: hundreds of kills in all."""
 
 KILLS_AT_WRITES: Final = 250
+FAULTS_FACTOR: Final = 3
 
 KILL_TESTS: Final = (
     "tests/integration/test_kill_each_service.py",
@@ -75,6 +76,11 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         f"kill -9 at writes, {KILLS_AT_WRITES} times each service",
         (*pytest, "--numprocesses", "0", "tests/integration/test_kills_at_writes.py"),
         (("KILLS_AT_WRITES", str(KILLS_AT_WRITES)),),
+    )
+    found["faults"] = Part(
+        f"Runs under faults in any order, {20 * FAULTS_FACTOR} times",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_fault_machine.py"),
+        (("EXAMPLES_SHARE", str(FAULTS_FACTOR)),),
     )
     found["large-store"] = Part(
         f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",

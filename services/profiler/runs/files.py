@@ -47,7 +47,18 @@ class RunDirectory:
         self._artifacts = self.working_directory / "artifacts"
 
     def prepare(self, spec: RunSpec, bundles: dict[str, Path]) -> None:
-        """Make the directory. bundles: unpacked bundles by digest, which appear under `bundles/` in the working directory."""
+        """Make the directory. bundles: unpacked bundles by digest, which appear under `bundles/` in the working directory.
+
+        Raises StorageFullError where there is no room for it.
+        """
+        try:
+            self._make(spec, bundles)
+        except OSError as error:
+            raise StorageFullError(
+                f"directory of run {self._run_id}", found=str(error), expected="room to write", remedy="Free space on that disk."
+            ) from error
+
+    def _make(self, spec: RunSpec, bundles: dict[str, Path]) -> None:
         self._directory.mkdir(parents=True, mode=0o700)
         self.spec_file.write_bytes(protobuf.encode_bytes(spec))
         for directory in (self.temporary_directory, self._artifacts):

@@ -15,6 +15,7 @@ from kernalyse.services.core.errors import (
     ForbiddenError,
     InvalidParameterError,
     NotBuiltYetError,
+    observing_error,
 )
 from kernalyse.services.core.model import (
     BackendName,
@@ -73,17 +74,20 @@ class Admission:
     catalog: Catalog
     bundles: BundleStore
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
+    node_name: str = "of this service"
 
     def check(self, spec: RunSpec) -> Placement:
         """Check all of a spec that can be checked without running it, and return its placement.
 
         Raises:
+            UnmetConditionError: the node only observes.
             ForbiddenError: the node's policy does not allow it.
             InvalidRequestError: the sweep or a limit cannot be used as written.
             UnknownKernelError, UnknownModelError: not one that this node has.
             DeviceNotFoundError, BackendUnavailableError: no such device here.
             NotBuiltYetError: this version cannot run it.
         """
+        self.check_runs_anything()
         self._check_policy(spec)
         configuration_count = None
         if isinstance(spec.work, KernelSweep):
@@ -96,8 +100,14 @@ class Admission:
             _check_block_count(spec.work.block_count)
         return replace(self.place(spec), configuration_count=configuration_count)
 
+    def check_runs_anything(self) -> None:
+        """Raise UnmetConditionError on a node that only observes."""
+        if self.policy.observe_only:
+            raise observing_error(self.node_name)
+
     def place(self, spec: RunSpec) -> Placement:
-        """Return the placement of an admitted spec on the node's present devices."""
+        """Return the placement of an admitted spec on the node's present devices. Raises UnmetConditionError: it only observes."""
+        self.check_runs_anything()  # of a run that waited when the setting was changed, too
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)

@@ -135,10 +135,13 @@ def bench(
         raise UsageError("options --on and --node or --device", found="both", expected="one of them", remedy="Leave one out.")
     with analyzer_session(server) as client:
         if on:
-            from kernalyse.services.cli.many_devices import measure_on, targets_of
+            from kernalyse.services.cli.many_devices import left_out_lines, measure_on, targets_of
             from kernalyse.services.cli.split import measure_split
 
-            targets = targets_of(client.nodes(), on, None if backend is options.BackendChoice.AUTO else BackendName[backend.name])
+            nodes = client.nodes()
+            for line in left_out_lines(nodes, on):
+                console.print(line, markup=False, highlight=False)
+            targets = targets_of(nodes, on, None if backend is options.BackendChoice.AUTO else BackendName[backend.name])
             measure = measure_on if mode is options.ModeChoice.COMPARE else measure_split
             if not measure(client, targets, spec, built.bundles, json_path, console):
                 raise typer.Exit(1)

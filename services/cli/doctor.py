@@ -249,6 +249,8 @@ def check_perf_events(setting: Path) -> Check:
 def check_commands(settings: ProfilerSettings) -> Check:
     """Check that this node accepts commands, and that they can start in the directory of its runs."""
     name = "Commands to profile"
+    if settings.observe_only:
+        return Check(name, CheckState.NOT_NEEDED, "this node only observes (observe_only)")
     if not settings.allow_commands or settings.allow_catalog_only:
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
     directory = next(path for path in (settings.data_directory, *settings.data_directory.absolute().parents) if path.is_dir())
@@ -340,6 +342,9 @@ def _lacking(name: str, found: str, remedy: str, *, has_gpu: bool) -> Check:
 # ---------------------------------------------------------------- a fleet
 
 
+OBSERVES: Final = "Nothing is run on it (observe_only): measure on another node."
+
+
 def check_fleet(nodes: Sequence[NodeStatus]) -> tuple[Check, ...]:
     """Return a check for each node of an analyzer."""
     if not nodes:
@@ -360,6 +365,9 @@ def _check_node(status: NodeStatus) -> Check:
         return Check(name, CheckState.MISSING, "no device", "Run kernalyse doctor on it.")
     counts = Counter(device.name for device in node.devices)
     devices = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in counts.items())
+    if status.observes_only:
+        remedies = (OBSERVES, status.version_note, *node.notices)
+        return Check(name, CheckState.OK, f"{devices}; only observes", " ".join(filter(None, remedies)))
     if status.version_note:
         return Check(name, CheckState.OK, f"{devices}; kernalyse {node.version}", status.version_note)
     return Check(name, CheckState.OK, devices, " ".join(node.notices))

@@ -65,7 +65,7 @@ def check(
     Devices of different nodes are checked at the same time, those of one node one after the other. Status 1: something is wrong with a
     device, or one could not be checked.
     """
-    from kernalyse.services.cli.many_devices import targets_of
+    from kernalyse.services.cli.many_devices import left_out_lines, targets_of
     from kernalyse.services.cli.output import console as make_console
     from kernalyse.services.cli.session import analyzer_session
     from kernalyse.services.core.model import BackendName, NodeHealth
@@ -74,6 +74,8 @@ def check(
     chosen = BackendName[backend.name]
     with analyzer_session(server) as client:
         nodes = client.nodes()
+        for line in left_out_lines(nodes, on):
+            console.print(line, markup=False, highlight=False)
         targets = targets_of(nodes, on, None if chosen is BackendName.AUTO else chosen)
         gone = [status for status in nodes if status.health is NodeHealth.UNREACHABLE and on == "all"]
         checked = check_devices(client, targets, chosen, blocks, console)

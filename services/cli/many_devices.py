@@ -15,7 +15,7 @@ from kernalyse.services.cli.output import TerminalTable
 from kernalyse.services.cli.output import console as make_console
 from kernalyse.services.cli.run_output import failure_lines, outcome_line
 from kernalyse.services.cli.table_files import write_text
-from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError
+from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, observing_error
 from kernalyse.services.core.formatting import UNKNOWN, change, device_use, median_with_interval
 from kernalyse.services.core.model import (
     BackendName,
@@ -84,15 +84,20 @@ def targets_of(nodes: Sequence[NodeStatus], which: str, backend: BackendName | N
 
     Raises:
         DeviceNotFoundError: there is none, or a node does not answer.
+        UnmetConditionError: a node that is named only observes.
     """
     nodes = sorted(nodes, key=lambda status: status.node.hostname if status.node else status.address)
     # One that is just being connected to is waited for by the analyzer.
-    serving = [status for status in nodes if status.health is not NodeHealth.UNREACHABLE and status.node is not None]
+    answering = [status for status in nodes if status.health is not NodeHealth.UNREACHABLE and status.node is not None]
+    serving = [status for status in answering if not status.observes_only]
     if which == "all":
         return tuple(target for status in serving for target in _of_node(status, backend)) or _nothing(which, nodes)
     names = [name.strip() for name in which.split(",") if name.strip()]
     by_name = {name: [status for status in nodes if _is_called(status, name)] for name in names}
     if any(by_name.values()):
+        for name, found in by_name.items():
+            if found and all(status.observes_only for status in found):
+                raise observing_error(name)
         missing = [name for name, found in by_name.items() if not any(status in serving for status in found)]
         if missing:
             _nothing(", ".join(missing), nodes)
@@ -109,6 +114,14 @@ def targets_of(nodes: Sequence[NodeStatus], which: str, backend: BackendName | N
     return tuple(named) or _nothing(which, nodes)
 
 
+def left_out_lines(nodes: Sequence[NodeStatus], which: str) -> list[str]:
+    """Return the line that names the nodes which only observe, where --on names no node."""
+    if any(_is_called(status, name.strip()) for name in which.split(",") for status in nodes):
+        return []
+    names = sorted(status.node.hostname for status in nodes if status.node is not None and status.observes_only)
+    return [f"Left out, as nothing is run there: {', '.join(names)} (observe_only)."] if names else []
+
+
 def _is_called(status: NodeStatus, name: str) -> bool:
     node = status.node
     return name == status.address or (node is not None and (name == node.hostname or node.node_id.startswith(name)))
@@ -123,8 +136,12 @@ def _of_node(status: NodeStatus, backend: BackendName | None) -> list[Target]:
     return [Target(node.node_id, node.hostname)] if node.devices else []
 
 
+def _state(status: NodeStatus) -> str:
+    return "only observes" if status.observes_only else str(status.health).lower()
+
+
 def _nothing(which: str, nodes: Sequence[NodeStatus]) -> tuple[Target, ...]:
-    known = [f"{status.node.hostname if status.node else status.address} ({str(status.health).lower()})" for status in nodes]
+    known = [f"{status.node.hostname if status.node else status.address} ({_state(status)})" for status in nodes]
     raise DeviceNotFoundError(
         f"option --on {which}",
         found="no device of it that answers",

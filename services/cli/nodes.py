@@ -188,6 +188,7 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
         "hostname": None if node is None else node.hostname,
         "version": None if node is None else node.version,
         "device_count": None if node is None else len(node.devices),
+        "role": None if node is None else "observes" if status.observes_only else "measures",
         "origin": str(status.origin).lower(),
         "gone_since": None if status.unreachable_since_time is None else status.unreachable_since_time.isoformat(timespec="seconds"),
         "problem": status.collecting_problem or status.version_note or None,

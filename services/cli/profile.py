@@ -152,10 +152,13 @@ def profile(
         console.print(notice, markup=False, highlight=False)
     with analyzer_session(server) as client:
         if on:
-            from kernalyse.services.cli.many_devices import targets_of
+            from kernalyse.services.cli.many_devices import left_out_lines, targets_of
             from kernalyse.services.cli.many_nodes import one_target_per_node, profile_on
 
-            targets = one_target_per_node(targets_of(client.nodes(), on, None))
+            nodes = client.nodes()
+            for line in left_out_lines(nodes, on):
+                console.print(line, markup=False, highlight=False)
+            targets = one_target_per_node(targets_of(nodes, on, None))
             spec = RunSpec(built.work, title=title, revision=checkout_revision(Path.cwd()))
             if not profile_on(client, targets, built, spec, console):
                 raise typer.Exit(1)

@@ -255,6 +255,16 @@ class UnmetConditionError(KernalyseError):
     reason = "UNMET_CONDITION"
 
 
+def observing_error(hostname: str) -> UnmetConditionError:
+    """Return the error of a run that is wanted on a node which only observes."""
+    return UnmetConditionError(
+        f"node {hostname}",
+        found="a node that only observes (setting observe_only), so nothing is ever run on it",
+        expected="a node that measures",
+        remedy="Choose another node; in Kubernetes start the Job kernalyse-profiler, which requests a GPU, joins and measures on it.",
+    )
+
+
 class BackendUnavailableError(UnmetConditionError):
     """No device can run kernels with the requested backend."""
 

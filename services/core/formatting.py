@@ -72,15 +72,23 @@ def median_with_interval(median_ns: float, low_ns: float, high_ns: float) -> str
 MAX_NAMED_PROCESSES: Final = 3
 
 
+POD_PREFIX: Final = "pod "
+"""Before a user of a device that is a pod, "pod NAMESPACE/NAME", not a process."""
+
+
 def device_use(other_processes: Sequence[str] | None) -> str:
-    """Return who else uses a device: "used by 2 other processes (python 1234, python 77)", "free" or, for None, "unknown"."""
+    """Return who else uses a device: "used by 1 pod and 1 other process (pod team/a, python 77)", "free" or, for None, "unknown"."""
     if other_processes is None:
         return "unknown"
     if not other_processes:
         return "free"
     rest = ", …" if len(other_processes) > MAX_NAMED_PROCESSES else ""
     names = f"{', '.join(other_processes[:MAX_NAMED_PROCESSES])}{rest}"
-    return f"used by {len(other_processes)} other process{'es' if len(other_processes) > 1 else ''} ({names})"
+    pod_count = sum(name.startswith(POD_PREFIX) for name in other_processes)
+    process_count = len(other_processes) - pod_count
+    counts = [f"{pod_count} pod{'s' if pod_count > 1 else ''}"] if pod_count else []
+    counts += [f"{process_count} other process{'es' if process_count > 1 else ''}"] if process_count else []
+    return f"used by {' and '.join(counts)} ({names})"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

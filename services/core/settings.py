@@ -259,6 +259,13 @@ class ProfilerSettings(GrpcSettings):
     opencl_runtime: str | None = Field(
         None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs."
     )
+    observe_only: bool = Field(
+        False, description="Never run anything here: tell of the devices and their telemetry, and refuse every run with the remedy."
+    )
+    pod_resources_socket: Path = Field(
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+        description="Socket of kubelet's pod-resources API, asked for the pods that hold GPUs where it is there.",
+    )
     allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
     allow_commands: bool = Field(True, description="Accept commands to profile.")
     allowed_commands: tuple[str, ...] = Field(

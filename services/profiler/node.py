@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -26,6 +27,7 @@ from kernalyse.services.core.errors import InternalError
 from kernalyse.services.core.model import Device, ErrorCount, Node, NodePolicy, Telemetry
 from kernalyse.services.profiler.backends.discovery import read_probe
 from kernalyse.services.profiler.measuring.device_state import NvidiaUsers, open_nvml, read_power_watts, sees_all_processes
+from kernalyse.services.profiler.pod_resources import PodDevices
 
 PROBE_TIME_LIMIT_S: Final = 60.0
 """A driver that has hung must not keep the service from starting; a healthy one answers in seconds."""
@@ -145,7 +147,12 @@ class HostReader:
 
 
 class NvmlReader:
-    """An NVIDIA device, through NVML. A metric that the device does not report is None."""
+    """An NVIDIA device, through NVML. A metric that the device does not report is None.
+
+    Args:
+        hear_xid: is told of each Xid error: the device's id and the error's number.
+        holders: returns the pods that hold the device; None: not known.
+    """
 
     def __init__(
         self,
@@ -154,7 +161,9 @@ class NvmlReader:
         device_id: str,
         clock_s: Callable[[], float] = time.monotonic,
         hear_xid: Callable[[str, int], None] = lambda _device_id, _number: None,
+        holders: Callable[[], tuple[str, ...] | None] = lambda: None,
     ) -> None:
+        self._holders = holders
         self._device_id = device_id
         self._hear_xid = hear_xid
         self._users = NvidiaUsers(nvml, handle, can_tell=sees_all_processes())
@@ -192,8 +201,13 @@ class NvmlReader:
             power_watts=read_power_watts(nvml, handle),
             throttle_reasons=None if reasons is None else self._names(int(reasons)),
             error_counts=self._counted_errors(),
-            other_processes=self._users.names(),
+            other_processes=self._other_users(),
         )
+
+    def _other_users(self) -> tuple[str, ...] | None:
+        """Return pods and processes; None: NVML cannot tell, and no pod holds the device, which a program outside pods may use."""
+        pods, processes = self._holders() or (), self._users.names()
+        return (*pods, *(processes or ())) if pods or processes is not None else None
 
     def _counted_errors(self) -> tuple[ErrorCount, ...]:
         """Return the counters of errors, at most some seconds old: they are dozens of questions to the driver."""
@@ -265,11 +279,13 @@ def open_readers(
     devices: Sequence[Device],
     open_nvml: Callable[[], Any] = open_nvml,
     hear_xid: Callable[[str, int], None] = lambda _device_id, _number: None,
+    pods: PodDevices | None = None,
 ) -> tuple[TelemetryReader, ...]:
     """Return readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA.
 
     Args:
         hear_xid: is told, from another thread, of each Xid error: the device's id and the error's number.
+        pods: tells which pods hold the devices.
     """
     host = HostReader()
     nvidia = [device for device in devices if device.device_id.startswith("cuda:") and device.uuid is not None]
@@ -280,11 +296,17 @@ def open_readers(
         logger.warning("No telemetry of the NVIDIA devices: NVML is missing.")
         return (host,)
     try:
-        found = ((nvml.nvmlDeviceGetHandleByUUID(device.uuid), device.device_id) for device in nvidia)
-        return (host, *(NvmlReader(nvml, handle, device_id, hear_xid=hear_xid) for handle, device_id in found))
+        return (host, *(_open_reader(nvml, device, hear_xid, pods) for device in nvidia))
     except nvml.NVMLError as error:
         logger.warning("No telemetry of the NVIDIA devices: %s", error)
         return (host,)
+
+
+def _open_reader(nvml: Any, device: Device, hear_xid: Callable[[str, int], None], pods: PodDevices | None) -> NvmlReader:
+    """Return the reader of one device. Raises NVMLError."""
+    handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
+    holders = (lambda: None) if pods is None else partial(pods.holders, device.uuid or "")
+    return NvmlReader(nvml, handle, device.device_id, hear_xid=hear_xid, holders=holders)
 
 
 class TelemetrySampler:

@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from kernalyse.discovery import config_directory, runtime_directory
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.access import require, require_for_run
-from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, KernalyseError, ShuttingDownError
+from kernalyse.services.core.errors import ForbiddenError, InvalidRequestError, KernalyseError, ShuttingDownError, observing_error
 from kernalyse.services.core.identity import Identities, Scope
 from kernalyse.services.core.metrics import Metrics, device_metrics, served
 from kernalyse.services.core.model import Device, KernelSource, Node, NodePolicy, Run, RunSpec
@@ -30,6 +30,7 @@ from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_directory, load_catalog, source_kernels
 from kernalyse.services.profiler.node import TelemetrySampler, describe_node, open_readers, probe_devices, with_state
+from kernalyse.services.profiler.pod_resources import PodDevices
 from kernalyse.services.profiler.processes.sandbox import Sandbox, open_sandbox
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
 from kernalyse.services.profiler.runs.device_watch import DeviceWatch
@@ -185,7 +186,7 @@ async def _open_service(
         probed = await probe_devices(probe_command)
         for notice in probed.notices:
             logger.info(notice)
-        policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only)
+        policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only, settings.observe_only)
         sandbox = _open_sandbox(settings)
         node = describe_node(settings.data_directory, journal.journal_id, probed, policy, settings.node_name)
         node = replace(node, sandbox=sandbox.explanation)
@@ -204,7 +205,9 @@ async def _open_service(
             int(settings.run_time_limit_s * 1_000_000_000), settings.run_memory_limit_bytes, settings.max_configuration_count
         )
         watch = DeviceWatch(node.devices, partial(_probed, probe_command))
-        admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands, watch)
+        admission = Admission(
+            policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands, watch, node.hostname
+        )
         settings.caches_directory.mkdir(exist_ok=True)
         runs_settings = RunsSettings(
             sandbox,
@@ -216,8 +219,10 @@ async def _open_service(
             settings.command_grace_s,
         )
         runs = Runs(runs_settings, journal, admission, node, watch)
+        pods = PodDevices(settings.pod_resources_socket)
+        stack.callback(pods.close)
         telemetry = TelemetrySampler(
-            open_readers(node.devices, hear_xid=watch.hear_xid),
+            open_readers(node.devices, hear_xid=watch.hear_xid, pods=pods),
             interval_s=settings.telemetry_interval_s,
             idle_interval_s=settings.idle_telemetry_interval_s,
             running=lambda: bool(runs.running_run_ids),
@@ -414,6 +419,8 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def UploadBundle(self, requests: AsyncIterator[Any], context: Any) -> messages.ProfilerServiceUploadBundleResponse:
         """Store an uploaded archive, and return its digest."""
         policy = self._node.policy
+        if policy.observe_only:
+            raise observing_error(self._node.hostname)
         if policy.allow_catalog_only or not (policy.allow_inline_source or policy.allow_commands):
             raise ForbiddenError("bundles", found="switched off on this node", remedy="Ask its owner, or use another node.")
         bundle = await self._bundles.receive(request.chunk async for request in requests)

@@ -216,7 +216,7 @@ class FaultMachine(RuleBasedStateMachine):
             self._submit(one.title, request_id)
         for one in self.submitted.values():
             if one.title.startswith(("stream", "endless")):
-                carried_out(self._with_node(lambda calls, run_id=str(one.run_id): calls.cancel(run_id)))
+                carried_out(self._cancelled(str(one.run_id)))
         run_ids = [str(one.run_id) for one in self.submitted.values()]
         assert len(set(run_ids)) == len(run_ids)
         eventually(lambda: all(self._ended_on_node(run_id) for run_id in run_ids), "runs do not end on their node")
@@ -285,6 +285,10 @@ class FaultMachine(RuleBasedStateMachine):
         async with connected(self.analyzer.endpoint) as stub:
             with translated_errors():
                 return str((await stub.StartRun(request, timeout=30)).run.run_id)
+
+    async def _cancelled(self, run_id: str) -> None:
+        async with calls_to(self.node) as calls:
+            await calls.cancel(run_id)
 
     async def _with_node(self, work: Callable[[Calls], Coroutine[Any, Any, ResultT]]) -> ResultT:
         async with calls_to(self.node) as calls:

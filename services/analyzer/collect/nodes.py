@@ -268,7 +268,9 @@ class Nodes:
         return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
 
     async def client(self, node_id: str) -> NodeClient:
-        """Return the client of a node; for an empty node_id, of the first that serves. Wait for a node that is just being connected to.
+        """Return the client of a node; for an empty node_id, of the first that serves and does not only observe.
+
+        Waits for a node that is just being connected to.
 
         Raises:
             NodeNotFoundError: there is no such node, or none at all.
@@ -286,13 +288,15 @@ class Nodes:
                 expected="a node that this analyzer collects from",
                 remedy="Add the node first.",
             )
-        if (client := _serving(candidates)) is not None:
+        measuring = [collector for collector in candidates if not collector.status.observes_only] or candidates
+        if (client := _serving(measuring)) is not None:
             return client
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_TIMEOUT_S):
                 for collector in candidates:
                     await collector.first_attempt_done.wait()
-        if (client := _serving(candidates)) is not None:
+        # Where only such nodes serve as observe, one of them says so itself, with the remedy.
+        if (client := _serving(measuring) or _serving(candidates)) is not None:
             return client
         status = candidates[0].status
         raise unreachable_error(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")

@@ -150,11 +150,15 @@ class Peers:
             UnavailableError: nobody follows it at present.
         """
         own = self._nodes.own_statuses()
-        if any(status.health is NodeHealth.SERVING if not node_id else _is_of(status, node_id) for status in own):
-            return None
-        for status in self._nodes.elsewhere.values():
-            if status.health is NodeHealth.SERVING if not node_id else _is_of(status, node_id):
-                return await self.of_address(status.address)
+        wanted: tuple[Callable[[NodeStatus], bool], ...] = (lambda status: _is_of(status, node_id),)
+        if not node_id:  # a node that only observes comes last: it says so itself
+            wanted = (lambda status: status.is_running_work, lambda status: status.health is NodeHealth.SERVING)
+        for is_wanted in wanted:
+            if any(map(is_wanted, own)):
+                return None
+            for status in self._nodes.elsewhere.values():
+                if is_wanted(status):
+                    return await self.of_address(status.address)
         return None
 
     async def of_address(self, address: str) -> Peer | None:

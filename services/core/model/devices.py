@@ -91,6 +91,7 @@ class NodePolicy:
     allow_inline_source: bool = True
     allow_commands: bool = True
     allow_catalog_only: bool = False
+    observe_only: bool = False  # nothing is ever run there
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Telemetry:
     throttle_reasons: tuple[str, ...] | None = None
     load_average: float | None = None  # host, 1 minute
     error_counts: tuple[ErrorCount, ...] = ()  # counters that the device does not have are left out
-    other_processes: tuple[str, ...] | None = None  # "python 1234", those of the node's own runs left out; None: not known
+    other_processes: tuple[str, ...] | None = None  # "python 1234" or "pod team/train-0", the node's own left out; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,16 @@ class NodeStatus:
     origin: NodeOrigin = NodeOrigin.ADDED
     unreachable_since_time: datetime | None = None  # None: it answers, or has not been tried
     version_note: str = ""  # of a node whose minor version is another than the analyzer's, one sentence with the remedy
+
+    @property
+    def is_running_work(self) -> bool:
+        """Return whether runs can be started on it: it answers, and does not only observe."""
+        return self.health is NodeHealth.SERVING and not self.observes_only
+
+    @property
+    def observes_only(self) -> bool:
+        """Return whether nothing is ever run on it, as it last said of itself."""
+        return self.node is not None and self.node.policy.observe_only
 
     @property
     def collecting_problem(self) -> str:

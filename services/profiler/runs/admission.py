@@ -15,6 +15,7 @@ from kernalyse.services.core.errors import (
     ForbiddenError,
     InvalidParameterError,
     NotBuiltYetError,
+    observing_error,
 )
 from kernalyse.services.core.model import (
     BackendName,
@@ -75,11 +76,13 @@ class Admission:
     bundles: BundleStore
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
     watch: DeviceWatch | None = None  # of devices that are set aside; None: none ever is
+    node_name: str = "of this service"
 
     def check(self, spec: RunSpec) -> Placement:
         """Check all of a spec that can be checked without running it, and return its placement.
 
         Raises:
+            UnmetConditionError: the node only observes.
             ForbiddenError: the node's policy does not allow it.
             InvalidRequestError: the sweep or a limit cannot be used as written.
             UnknownKernelError, UnknownModelError: not one that this node has.
@@ -87,6 +90,7 @@ class Admission:
             DeviceSetAsideError: the device has failed.
             NotBuiltYetError: this version cannot run it.
         """
+        self.check_runs_anything()
         self._check_policy(spec)
         configuration_count = None
         if isinstance(spec.work, KernelSweep):
@@ -99,8 +103,14 @@ class Admission:
             _check_block_count(spec.work.block_count)
         return replace(self.place(spec), configuration_count=configuration_count)
 
+    def check_runs_anything(self) -> None:
+        """Raise UnmetConditionError on a node that only observes."""
+        if self.policy.observe_only:
+            raise observing_error(self.node_name)
+
     def place(self, spec: RunSpec) -> Placement:
-        """Return the placement of an admitted spec on the node's present devices."""
+        """Return the placement of an admitted spec on the node's present devices. Raises UnmetConditionError: it only observes."""
+        self.check_runs_anything()  # of a run that waited when the setting was changed, too
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)

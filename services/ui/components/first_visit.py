@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import panel as pn
 
-from kernalyse.services.core.model import NodeHealth
 from kernalyse.services.ui.components.base import Component, Text, card, flow, html
 from kernalyse.services.ui.data.runs import is_active_demo, start_demo
 
@@ -153,7 +152,7 @@ class FirstVisit(Component):
         running = next(filter(is_active_demo, overview.runs), None)
         is_running = self._is_running()
         label = "Starting the demo sweep…" if self._is_starting else "The demo sweep runs" if is_running else "Start the demo sweep"
-        is_served = any(status.health is NodeHealth.SERVING for status in overview.nodes)
+        is_served = any(status.is_running_work for status in overview.nodes)
         self._start.param.update(label=label, disabled=self._is_starting or is_running, visible=is_served)
         note = "" if not offer.has_demo else NO_NODE if not is_served else html(RUNNING, running.run_id) if running is not None else ""
         self._note.show(note)

@@ -254,7 +254,7 @@ class FleetTable(PagedRows):
             html('<a href="/nodes?{}">{}</a>', to_query(self.context.view, node=row.status.address), row.node_name),
             html('{} <span class="note">{}</span>', row.device.device_id, row.device.name),
             html('<span title="{0}">{0}</span>', findings),
-            self._run(row.run),
+            self._run(row),
             theme.percent(reading.utilization_ratio) if reading else theme.UNKNOWN,
             theme.memory(reading.memory_used_bytes) if reading else theme.UNKNOWN,
             theme.temperature(reading.temperature_celsius) if reading else theme.UNKNOWN,
@@ -262,9 +262,10 @@ class FleetTable(PagedRows):
             "never" if age_s is None else f"{_age(age_s)} ago",
         )
 
-    def _run(self, run: Run | None) -> Markup:
+    def _run(self, row: FleetDevice) -> Markup:
+        run = row.run
         if run is None:
-            return Markup()
+            return html('<span class="note">{}</span>', "only observes") if row.status.observes_only else Markup()
         return html('<a href="/live?{}" title="{}">{}</a>', to_query(self.context.view, runs=[run.run_id]), run.title, run.title)
 
 

@@ -244,6 +244,12 @@ class NodeFacts(NodePart):
         self._notices.show(html("<details><summary>{}</summary><ul>{}</ul></details>", count, items) if notices else "")
 
 
+OBSERVES: Final = (
+    "This node only observes (observe_only): it tells of its devices, and runs are started on other nodes. "
+    "In Kubernetes a Job that requests a GPU joins and measures."
+)
+
+
 class NodeRuns(NodePart):
     """What the node runs now and what waits there."""
 
@@ -263,7 +269,9 @@ class NodeRuns(NodePart):
             href = f"/live?{to_query(View(theme=self.context.view.theme, runs=[told.run_id]))}"
             sub = " · ".join(part for part in (told.device_id, progress, doing) if part)
             rows.append(html(ROW, "", href, "", told.title, sub, told.state.lower(), told.state.lower()))
-        idle = html('<p class="empty">Idle: nothing runs here and nothing waits.</p>')
+        observes = node is not None and node.policy.observe_only
+        said = OBSERVES if observes else "Idle: nothing runs here and nothing waits."
+        idle = html('<p class="empty">{}</p>', said)
         self._list.show(html("<ul>{}</ul>", joined(rows)) if rows else idle)
 
 
@@ -274,6 +282,8 @@ def fact_list(facts: Sequence[tuple[str, object]]) -> Markup:
 
 def _forbidden(node: Node) -> list[str]:
     """What the node does not let its clients do."""
+    if node.policy.observe_only:
+        return ["only observes: nothing is ever run here"]
     rules = (
         (node.policy.allow_catalog_only, "kernels of its own catalogue only"),
         (not node.policy.allow_inline_source, "no kernel sources with a request"),

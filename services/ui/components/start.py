@@ -199,7 +199,8 @@ class FormCard(Component):
     # ------------------------------------------------------------ what the node says
 
     def _place(self) -> Place:
-        nodes: tuple[Node, ...] = tuple(status.node for status in self.context.overview.nodes if status.node is not None)
+        known = tuple(status.node for status in self.context.overview.nodes if status.node is not None)
+        nodes: tuple[Node, ...] = tuple(node for node in known if not node.policy.observe_only)
         files = self.context.uploads.files.found(self.form.files)
         source_file = _source_of(files)
         return Place(
@@ -208,6 +209,7 @@ class FormCard(Component):
             kernels=self._kernels.answer or (),
             source=None if source_file is None else self._source.answer_to((self.form.node, source_file)),
             files=files,
+            observers=tuple(node for node in known if node.policy.observe_only),
         )
 
     def _ask_for_kernels(self) -> None:

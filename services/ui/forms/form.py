@@ -109,6 +109,7 @@ class Place:
     kernels: tuple[KernelDefinition, ...] = ()  # of the node's catalogue
     source: SourceKernels | None = None
     files: tuple[GivenFile, ...] = ()
+    observers: tuple[Node, ...] = ()  # on which nothing is run
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,10 @@ class Form(param.Parameterized):
         return str(getattr(self.param[name], "placeholder", ""))
 
     def hint_of(self, name: str, place: Place) -> str:
-        """Return what to write into the field."""
+        """Return what to write into the field; of the node which ones are not offered, and why."""
+        if name == "node" and place.observers:
+            names = ", ".join(node.hostname for node in place.observers)
+            return f"Not offered, as nothing is run there (observe_only): {names}."
         return str(getattr(self.param[name], "hint", ""))
 
     def text(self, name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from kernalyse.services.cli.doctor import CheckState, check_fleet, is_fleet_whole
 from kernalyse.services.cli.nodes import known_nodes
-from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodeStatus
+from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodePolicy, NodeStatus
 
 H100 = Device("cuda:0", "NVIDIA H100", DeviceKind.GPU, (BackendName.NVCC,))
 NODE = Node("id", "gpu1", "1.0", "j", datetime.now(UTC), (H100, replace(H100, device_id="cuda:1")))
@@ -51,4 +51,11 @@ def test_another_version_is_told_and_no_fault() -> None:
     checks = check_fleet([replace(SERVING, version_note="gpu1 has kernalyse 1.0: install the same version on both.")])
     assert checks[0].found == "2 x NVIDIA H100; kernalyse 1.0"
     assert "install the same version" in checks[0].remedy
+    assert is_fleet_whole(checks)
+
+
+def test_a_node_that_only_observes_is_told_and_no_fault() -> None:
+    [check] = checks = check_fleet([replace(SERVING, node=replace(NODE, policy=NodePolicy(observe_only=True)))])
+    assert check.found == "2 x NVIDIA H100; only observes"
+    assert "measure on another node" in check.remedy
     assert is_fleet_whole(checks)

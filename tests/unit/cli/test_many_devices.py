@@ -10,9 +10,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kernalyse.services.cli.many_devices import compare_devices, difference_lines, targets_of, use_lines
-from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError
-from kernalyse.services.core.model import BackendName, Device, DeviceKind, Node, NodeHealth, NodeStatus, NodeTelemetry, Telemetry
+from kernalyse.services.cli.many_devices import compare_devices, difference_lines, left_out_lines, targets_of, use_lines
+from kernalyse.services.core.errors import DeviceNotFoundError, InvalidRequestError, UnmetConditionError
+from kernalyse.services.core.model import (
+    BackendName,
+    Device,
+    DeviceKind,
+    Node,
+    NodeHealth,
+    NodePolicy,
+    NodeStatus,
+    NodeTelemetry,
+    Telemetry,
+)
 from kernalyse.services.profiler.backends.cuda.driver import device_settings
 
 H100 = Device(
@@ -48,6 +58,21 @@ def test_gpus_and_of_nodes_without_one_their_choice(which: str, labels: list[str
 def test_what_means_no_device_is_refused(which: str) -> None:
     with pytest.raises(DeviceNotFoundError, match="kernalyse devices lists them"):
         targets_of([*NODES, node("e", H100, health=NodeHealth.UNREACHABLE)], which, None)
+
+
+def test_nodes_that_only_observe_are_left_out_and_named() -> None:
+    watching = node("w", H100)
+    assert watching.node is not None
+    watching = replace(watching, node=replace(watching.node, policy=NodePolicy(observe_only=True)))
+    nodes = [*NODES, watching]
+    assert targets_of(nodes, "all", None) == targets_of(NODES, "all", None)
+    assert targets_of(nodes, "h100", None) == targets_of(NODES, "h100", None)
+    assert left_out_lines(nodes, "all") == ["Left out, as nothing is run there: w (observe_only)."]
+    assert left_out_lines(NODES, "all") == left_out_lines(nodes, "a,b") == []
+    with pytest.raises(UnmetConditionError, match="node w: found a node that only observes"):
+        targets_of(nodes, "a,w", None)
+    with pytest.raises(DeviceNotFoundError, match=r"w \(only observes\)"):
+        targets_of([watching], "all", None)
 
 
 def test_what_differs_between_devices_of_one_name_is_told_and_what_is_unknown_is_not_taken_for_equal() -> None:

@@ -62,7 +62,14 @@ def other_commands() -> Iterator[tuple[str, list[str]]]:
 def test_services_are_started_with_options_that_they_have() -> None:
     found = list(service_commands())
     assert {words[0] for _, words in found} == set(SERVICES)
-    assert {name for name, _ in found} >= {"compose.yaml", "profiler.yaml", "dashboard.yaml", "profiler.sbatch", "kernalyse-ui.service"}
+    assert {name for name, _ in found} >= {
+        "compose.yaml",
+        "profiler.yaml",
+        "observer.yaml",
+        "dashboard.yaml",
+        "profiler.sbatch",
+        "kernalyse-ui.service",
+    }
     for name, (service, *arguments) in found:
         try:
             flag_parser(SERVICES[service]).parse_args(arguments)
@@ -112,7 +119,10 @@ def test_the_dockerfile_copies_what_is_there_and_compose_builds_its_stages() -> 
     assert needed <= set(taken)
 
 
-@pytest.mark.parametrize(("lock", "extras"), [("dashboard.lock", ("analyzer", "ui")), ("profiler.lock", ("profiler", "opencl", "cuda"))])
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [("dashboard.lock", ("analyzer", "ui", "postgresql", "s3", "cluster")), ("profiler.lock", ("profiler", "opencl", "cuda"))],
+)
 def test_images_install_what_the_project_is_tested_with(lock: str, extras: tuple[str, ...]) -> None:
     def pins(path: Path) -> dict[str, str]:
         return dict(re.findall(r"^([\w.-]+)==(\S+)", path.read_text(), re.MULTILINE))
@@ -126,41 +136,6 @@ def test_images_install_what_the_project_is_tested_with(lock: str, extras: tuple
     assert {name: version for name, version in found.items() if tested.get(name) != version} == {}
     blocks = re.split(r"\n(?=\S)", (DEPLOY / lock).read_text())
     assert [block.splitlines()[0] for block in blocks if "==" in block.splitlines()[0] and "--hash=sha256:" not in block] == []
-
-
-def kubernetes_objects() -> list[dict[str, Any]]:
-    return [manifest for path in DEPLOY.glob("kubernetes/*.yaml") for manifest in yaml.safe_load_all(path.read_text())]
-
-
-def pods() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return each object that makes pods, with the template of its pods."""
-    return [(manifest, manifest["spec"]["template"]) for manifest in kubernetes_objects() if "template" in manifest["spec"]]
-
-
-def test_kubernetes_objects_refer_to_what_they_have() -> None:
-    for manifest, template in pods():
-        if manifest["kind"] != "Job":  # the cluster makes the selector of a Job
-            assert manifest["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
-        for container in (*template["spec"].get("initContainers", []), *template["spec"]["containers"]):
-            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, container["name"]
-    for service in (manifest for manifest in kubernetes_objects() if manifest["kind"] == "Service"):
-        selector = service["spec"]["selector"].items()
-        assert any(selector <= template["metadata"]["labels"].items() for _, template in pods()), service["metadata"]["name"]
-
-
-def test_what_requests_a_gpu_gives_it_back_by_itself() -> None:
-    """A Deployment or DaemonSet would hold the GPUs of its nodes for ever; a Job with a deadline ends."""
-    holders = [
-        manifest
-        for manifest, template in pods()
-        for container in template["spec"]["containers"]
-        if "nvidia.com/gpu" in {**container["resources"].get("requests", {}), **container["resources"].get("limits", {})}
-    ]
-    assert [manifest["metadata"]["name"] for manifest in holders] == ["kernalyse-profiler"]
-    for manifest in holders:
-        assert manifest["kind"] == "Job"
-        assert manifest["spec"]["activeDeadlineSeconds"] <= 24 * 3600
 
 
 def test_the_batch_script_is_bash(tmp_path: Path) -> None:

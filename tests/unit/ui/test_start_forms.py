@@ -213,6 +213,15 @@ def test_a_node_that_takes_no_commands_says_so() -> None:
     assert "gpu-7 takes no commands" in build(CommandForm(), {"command": "./a"}, Place((closed,), closed)).notices[0]
 
 
+def test_a_node_that_only_observes_is_not_offered_and_named() -> None:
+    watching = Node("n1", "gpu-7", "1", "j", datetime.now(UTC), policy=NodePolicy(observe_only=True))
+    place = Place((NODE,), NODE, observers=(watching,))
+    assert [value for value, _ in SweepForm().choices(place)["node"]] == ["", NODE.node_id]
+    for form in (SweepForm(), CommandForm(), ModelForm()):
+        assert form.hint_of("node", place) == "Not offered, as nothing is run there (observe_only): gpu-7."
+        assert "gpu-7" not in form.hint_of("node", Place((NODE,), NODE))
+
+
 def test_a_model_is_one_of_the_built_in_ones_or_a_file_that_was_given() -> None:
     work = work_of(ModelForm(), {"model": "gpt-tile-small", "variants": "baseline,fused", "batch_size": "2"})
     assert isinstance(work, ModelRun)

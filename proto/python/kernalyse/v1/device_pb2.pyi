@@ -94,14 +94,16 @@ class Device(_message.Message):
     def __init__(self, device_id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[DeviceKind, str]] = ..., backends: _Optional[_Iterable[_Union[Backend, str]]] = ..., runtime: _Optional[str] = ..., driver_version: _Optional[str] = ..., toolkit_version: _Optional[str] = ..., uuid: _Optional[str] = ..., compute_capability: _Optional[str] = ..., compute_unit_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., l2_cache_bytes: _Optional[int] = ..., max_clock_hz: _Optional[int] = ..., max_threads_per_block: _Optional[int] = ..., max_block: _Optional[_Union[Dim3, _Mapping]] = ..., max_grid: _Optional[_Union[Dim3, _Mapping]] = ..., max_shared_memory_bytes: _Optional[int] = ..., max_buffer_bytes: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class NodePolicy(_message.Message):
-    __slots__ = ("allow_inline_source", "allow_commands", "allow_catalog_only")
+    __slots__ = ("allow_inline_source", "allow_commands", "allow_catalog_only", "observe_only")
     ALLOW_INLINE_SOURCE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_COMMANDS_FIELD_NUMBER: _ClassVar[int]
     ALLOW_CATALOG_ONLY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVE_ONLY_FIELD_NUMBER: _ClassVar[int]
     allow_inline_source: bool
     allow_commands: bool
     allow_catalog_only: bool
-    def __init__(self, allow_inline_source: _Optional[bool] = ..., allow_commands: _Optional[bool] = ..., allow_catalog_only: _Optional[bool] = ...) -> None: ...
+    observe_only: bool
+    def __init__(self, allow_inline_source: _Optional[bool] = ..., allow_commands: _Optional[bool] = ..., allow_catalog_only: _Optional[bool] = ..., observe_only: _Optional[bool] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("node_id", "hostname", "version", "journal_id", "start_time", "devices", "operating_system", "cpu_model", "cpu_count", "memory_bytes", "python_version", "policy", "running_run_ids", "queued_run_ids", "notices", "storage_problem", "sandbox")

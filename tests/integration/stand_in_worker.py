@@ -123,7 +123,9 @@ def main() -> None:
         lock_clocks(spec.work.clock_mode, DEVICE, arguments.clock_lock_file)
     stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.directory, argument)
     stand_in.begin()
-    behaviour: Callable[[], None] = getattr(stand_in, title)
+    behaviour: Callable[[], None] | None = getattr(stand_in, title, None) if title.isidentifier() and not title.startswith("_") else None
+    if behaviour is None:
+        sys.exit("a title that says nothing")
     behaviour()
 
 

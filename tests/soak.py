@@ -63,6 +63,10 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         )
         for reader in READERS
     }
+    found["fuzz-rpcs"] = Part(
+        f"Hostile requests to each service, {minutes:g} minutes each",
+        (sys.executable, "-m", "tests.fuzzing.rpcs", "--minutes", str(minutes)),
+    )
     found["properties"] = Part(
         f"Properties with {EXAMPLES_FACTOR} times the examples",
         (*pytest, "--numprocesses", "2", "tests/unit"),

@@ -56,6 +56,8 @@ MAX_GROWTH_BYTES: Final = 30_000
 
 MIN_SLOPE_CASES: Final = 2_000
 MAX_MORE_FILES, MAX_MORE_THREADS = 64, 48
+IDLE_S: Final = 15.0
+"""Before the last look: the threads in which polars and gRPC wait for files and connections end after ten seconds."""
 
 SETTINGS: Final = {"run_time_limit_s": 5.0, "max_queued_run_count": 20, "configuration_time_limit_s": 3.0, "bundles_max_bytes": 2**24}
 SOURCE: Final = 'extern "C" __global__ void own(int N, const float* a, float* b) { int i = threadIdx.x; if (i < N) b[i] = a[i]; }'
@@ -91,14 +93,20 @@ class Fuzzed:
         """Note memory, files and threads now and then."""
         self.case_count += 1
         if self.case_count % LOOK_EVERY == 0:
-            process = psutil.Process(self.process_id)
-            self.reports.append((self.case_count, process.memory_info().rss, process.num_fds(), process.num_threads()))
+            self._note()
+
+    def _note(self) -> None:
+        process = psutil.Process(self.process_id)
+        self.reports.append((self.case_count, process.memory_info().rss, process.num_fds(), process.num_threads()))
 
     def growth(self) -> str:
         """A line on what has grown. Raises AssertionError: too much."""
         late = [report for report in self.reports if report[0] > WARM_UP_COUNT]
         if len(late) < 3:
             return f"{self.name}: {self.case_count} cases, too few to see growth"
+        time.sleep(IDLE_S)
+        self._note()
+        late.append(self.reports[-1])
         cases, memory, files, threads = zip(*late, strict=True)
         slope = statistics.linear_regression(cases, memory).slope
         text = (

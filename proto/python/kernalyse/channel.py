@@ -212,6 +212,8 @@ class _AsyncCall:
 def _check_connection(endpoint: Endpoint) -> None:
     """Raise AioRpcError, like an error of the service, where gRPC would connect elsewhere or fail without the reason.
 
+    The address, the token and what TLS needs are looked at.
+
     Raises:
         OSError: nothing responds at the address.
     """
@@ -223,6 +225,15 @@ def _check_connection(endpoint: Endpoint) -> None:
             found="no port from 1 to 65535",
             expected="host:port or unix:PATH",
             remedy="Correct the address.",
+        )
+    if not (endpoint.token.isascii() and endpoint.token.isprintable()):
+        raise local_failure(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "INVALID_REQUEST",
+            f"token for {endpoint.address}",
+            found="characters that no header can carry",
+            expected="one line of ASCII letters, digits and signs",
+            remedy="Copy it again from the service's token file.",
         )
     certificates = endpoint.ca_certificate, endpoint.client_certificate, endpoint.client_key
     problem = connection_problem(endpoint.address, *certificates, endpoint.server_name)

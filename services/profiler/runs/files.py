@@ -109,8 +109,7 @@ class RunDirectory:
     def artifact(self, artifact_name: str) -> Path:
         """Return a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the directory."""
         path = self._artifacts / artifact_name
-        top = self._artifacts.resolve()
-        if "\0" in artifact_name or not path.resolve().is_relative_to(top) or not path.is_file():
+        if not self._has(path):
             names = ", ".join(sorted(str(file.relative_to(self._artifacts)) for file in self._artifacts.rglob("*") if file.is_file()))
             raise ArtifactNotFoundError(
                 f"artifact {artifact_name} of run {self._run_id}",
@@ -119,6 +118,13 @@ class RunDirectory:
                 remedy="Events of type ArtifactStored name them.",
             )
         return path
+
+    def _has(self, path: Path) -> bool:
+        """Return whether the path leads to a file of the run."""
+        try:
+            return "\0" not in str(path) and path.resolve().is_relative_to(self._artifacts.resolve()) and path.is_file()
+        except OSError:  # a name that is too long for the file system
+            return False
 
 
 # ---------------------------------------------------------------- bundles

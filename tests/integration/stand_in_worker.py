@@ -55,6 +55,12 @@ class StandIn:
             self.write_samples(place)
         self._writer.write(Progress(1, 0, 1, ""))
 
+    def paced(self) -> None:
+        for place in range(1, int(self._argument)):
+            time.sleep(0.05)
+            self.write_samples(place)
+        self._writer.write(Progress(1, 0, 1, ""))
+
     def stream(self) -> None:
         place = 1
         while True:

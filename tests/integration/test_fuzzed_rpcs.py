@@ -56,13 +56,18 @@ def test_a_time_that_is_none_is_refused_by_name(stub: Any, seconds: int, nanos: 
     request = messages.JoinRequest(address="127.0.0.1:1")
     request.node.node_id = request.node.hostname = "n"
     request.node.start_time.seconds, request.node.start_time.nanos = seconds, nanos
-    with pytest.raises(InvalidRequestError, match=r"Node\.start_time: found .* expected a time of the years 1 to 9999"), translated_errors():
+    with (
+        pytest.raises(InvalidRequestError, match=r"Node\.start_time: found .* expected a time of the years 1 to 9999"),
+        translated_errors(),
+    ):
         stub.Join(request)
 
 
 @pytest.mark.parametrize(("offset", "limit"), [(2**64 - 1, 5), (2**63, 0), (0, 2**64 - 1), (2**33, 2**33)])
 @pytest.mark.parametrize("table", ["measurements", "runs", "kernel_launches", "history", "timeline_matches"])
-def test_a_page_beyond_every_table_is_empty_or_all_of_it(services: dict[str, Fuzzed], stub: Any, table: str, offset: int, limit: int) -> None:
+def test_a_page_beyond_every_table_is_empty_or_all_of_it(
+    services: dict[str, Fuzzed], stub: Any, table: str, offset: int, limit: int
+) -> None:
     request = messages.GetTableRequest(table_name=table, offset=offset, limit=limit, run_ids=[services["analyzer"].ids[3]])
     assert list(stub.GetTable(request))
 

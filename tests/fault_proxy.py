@@ -61,6 +61,10 @@ class FaultProxy:
         for connection in list(self._open):
             self._end(connection)
 
+    def strand(self) -> None:
+        """Have all connections lose what is sent from now on, and never end; new ones pass."""
+        self._losing |= self._open
+
     def close(self) -> None:
         self.is_down = True
         self._listener.close()

@@ -84,7 +84,7 @@ class Dashboard:
     def _upload(self, random: Random) -> dict[str, Any]:
         said: Any = {"files": [{"name": "a.json", "size": 10, "modified": 1}], "upload_id": random.choice(("", *self._uploads))}
         files = said["files"]
-        values = (None, -1, 0, 1e400, 10**40, "x", [], {}, "a" * 5000, True, "../x", "a\0b", "\ud800", 5)
+        values: tuple[Any, ...] = (None, -1, 0, 1e400, 10**40, "x", [], {}, "a" * 5000, True, "../x", "a\0b", "\ud800", 5)
         for _ in range(random.randrange(3)):
             match random.randrange(4):
                 case 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -119,11 +119,11 @@ def mutated(random: Random, message: Message, ids: Sequence[str]) -> Message:
         if not below or random.random() < 0.3:
             break
         place, depth = random.choice(below), depth + 1
-    fields = place.DESCRIPTOR.fields
+    fields: Sequence[Any] = list(place.DESCRIPTOR.fields)
     if not fields:
         return copy
-    present = [field for field, _ in place.ListFields()]
-    field = random.choice(present if present and random.random() < 0.7 else fields)
+    present: list[Any] = [field for field, _ in place.ListFields()]
+    field: Any = random.choice(present if present and random.random() < 0.7 else fields)
     if random.random() < 0.2:
         place.ClearField(field.name)
     elif field.is_repeated and len(getattr(place, field.name)) and random.random() < 0.3 and field in present:
@@ -178,7 +178,7 @@ def disturbed(random: Random, stream: Sequence[Message], ids: Sequence[str]) -> 
             case 3:
                 del messages[place:]
             case 4:
-                messages[place] = random_message(random, messages[place].DESCRIPTOR, ids)
+                messages[place] = random_message(random, cast(Any, messages[place].DESCRIPTOR), ids)
             case _:
                 messages[place] = mutated(random, messages[place], ids)
     return messages

@@ -59,7 +59,12 @@ MAX_MORE_FILES, MAX_MORE_THREADS = 64, 48
 IDLE_S: Final = 15.0
 """Before the last look: the threads in which polars and gRPC wait for files and connections end after ten seconds."""
 
-SETTINGS: Final = {"run_time_limit_s": 5.0, "max_queued_run_count": 20, "configuration_time_limit_s": 3.0, "bundles_max_bytes": 2**24}
+SETTINGS: Final[dict[str, Any]] = {
+    "run_time_limit_s": 5.0,
+    "max_queued_run_count": 20,
+    "configuration_time_limit_s": 3.0,
+    "bundles_max_bytes": 2**24,
+}
 SOURCE: Final = 'extern "C" __global__ void own(int N, const float* a, float* b) { int i = threadIdx.x; if (i < N) b[i] = a[i]; }'
 TRACE: Final = json.dumps({"schemaVersion": 1, "traceEvents": WRITTEN_EVENTS}).encode()
 
@@ -110,8 +115,8 @@ class Fuzzed:
         cases, memory, files, threads = zip(*late, strict=True)
         slope = statistics.linear_regression(cases, memory).slope
         text = (
-            f"{self.name}: {self.case_count} cases; memory {memory[0] / 2**20:.0f} to {memory[-1] / 2**20:.0f} MiB, {slope / 1024:+.2f} KiB a "
-            f"case; files {files[0]} to {files[-1]}; threads {threads[0]} to {threads[-1]}"
+            f"{self.name}: {self.case_count} cases; memory {memory[0] / 2**20:.0f} to {memory[-1] / 2**20:.0f} MiB, "
+            f"{slope / 1024:+.2f} KiB a case; files {files[0]} to {files[-1]}; threads {threads[0]} to {threads[-1]}"
         )
         assert files[-1] <= files[0] + MAX_MORE_FILES, text
         assert threads[-1] <= threads[0] + MAX_MORE_THREADS, text
@@ -285,7 +290,7 @@ def analyzer_seeds(ids: Sequence[str]) -> dict[str, list[list[Message]]]:
         analyzer.TunnelRequest(join=analyzer.JoinRequest(node=node, token="none")),
         *(analyzer.TunnelRequest(bytes=analyzer.TunnelBytes(connection=1, data=data)) for data in (b"HTTP/2", b"more", b"")),
     ]
-    streams = {"ImportTrace": uploads, "UploadBundle": [node_bundle], "Tunnel": [tunnel]}
+    streams: dict[str, list[list[Any]]] = {"ImportTrace": uploads, "UploadBundle": [node_bundle], "Tunnel": [tunnel]}
     return {**{name: [[message] for message in messages] for name, messages in single.items()}, **streams}
 
 

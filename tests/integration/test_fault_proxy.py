@@ -64,7 +64,10 @@ def healed(proxy: FaultProxy) -> None:
 
 @dataclass(slots=True)
 class Lines:
-    """All services, each line between two of them through a proxy. endpoint: of the analyzer, undisturbed; nodes: ids, by proxy."""
+    """All services, each line between two of them through a proxy.
+
+    endpoint: of the analyzer, undisturbed. called, tunnelled: ids of nodes.
+    """
 
     endpoint: Endpoint
     to_analyzer: FaultProxy
@@ -102,10 +105,9 @@ def lines() -> Iterator[Lines]:
             within(LIMIT_S, lambda: len(serving_nodes(client)) == 2, far.log)
             found = serving_nodes(client)
         ui = services.start("ui", "--analyzer-address", proxies[1].address)
-        yield Lines(
-            *(analyzer.endpoint, *proxies[:2], to_profiler, proxies[2], to_database),
-            *(found[to_profiler.address], found["tunnel:far"], ui),
-        )
+        to_analyzer, ui_to_analyzer, tunnel = proxies
+        called, tunnelled = found[to_profiler.address], found["tunnel:far"]
+        yield Lines(analyzer.endpoint, to_analyzer, ui_to_analyzer, to_profiler, tunnel, to_database, called, tunnelled, ui)
 
 
 def made(directory: Path) -> Path:
@@ -208,3 +210,17 @@ def test_a_dashboard_behind_a_disturbed_line_answers_and_comes_back(lines: Lines
         healed(lines.ui_to_analyzer)
         within(LIMIT_S, lambda: is_whole(client, run_id), lambda: client.run(run_id))
         within(LIMIT_S, lambda: ask(f"http://{address}/export/{run_id}.text", Cookie=cookie).status == 200)
+
+
+# ---------------------------------------------------------------- the other end vanishes, and nothing ever says so
+
+VANISHED_LIMIT_S = 50.0
+"""Keepalive finds a connection dead after 30 s; then the node is tried again."""
+
+
+@pytest.mark.parametrize("line", ["to_profiler", "tunnel", "to_database"])
+def test_connections_that_nobody_ends_are_found_dead(lines: Lines, line: str) -> None:
+    with Client(lines.endpoint) as client:
+        run_id = started(client, lines.tunnelled if line == "tunnel" else lines.called)
+        getattr(lines, line).strand()
+        within(VANISHED_LIMIT_S, lambda: is_answered_whole(client, run_id))

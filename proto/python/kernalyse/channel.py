@@ -26,6 +26,10 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 KEEPALIVE_INTERVAL_MS: Final = 20_000
 """Detects a vanished peer within half a minute; below 10 s servers close connections with too_many_pings."""
 
+PING_TIMEOUT_MS: Final = 30_000
+"""For any ping, also those by which gRPC measures a line; its own minute would go before the timeout of keepalive. Much shorter, and a
+narrow line that is busy with a chunk would be cut."""
+
 RETURN_TIMEOUT_S: Final = 30.0
 """The time for a connection to be restored, after a restart or a change of network. If longer, a watching client seems to hang."""
 
@@ -35,6 +39,7 @@ MAX_PORT: Final = 65_535
 CONNECTION_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )

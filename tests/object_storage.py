@@ -1,13 +1,11 @@
-"""A real service of S3's kind on this machine, from the package moto, and a line to it that can be slow, cut or gone."""
+"""A real service of S3's kind on this machine, from the package moto."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -23,7 +21,6 @@ from obstore.store import S3Store
 from tests.service_processes import free_port
 
 START_TIMEOUT_S: Final = 60.0
-BLOCK_BYTES: Final = 65_536
 KEYS: Final = {"AWS_ACCESS_KEY_ID": "kernalyse", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -84,76 +81,3 @@ def running_object_storage() -> Iterator[ObjectStorage]:
     finally:
         process.kill()
         process.wait()
-
-
-class Line:
-    """A TCP proxy before a service.
-
-    delay_s: before each block that is passed on. cut_at: bytes in what the client sends at which the connection is cut.
-    is_down: nothing is passed on, and all connections are cut.
-    """
-
-    def __init__(self, endpoint: str) -> None:
-        host, _, port = endpoint.removeprefix("http://").partition(":")
-        self._target = host, int(port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.delay_s = 0.0
-        self.cut_at: bytes | None = None
-        self.cut_count = 0
-        self._is_down = False
-        self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def is_down(self) -> bool:
-        return self._is_down
-
-    @is_down.setter
-    def is_down(self, value: bool) -> None:
-        self._is_down = value
-        for connection in list(self._open) if value else ():
-            self._cut(connection)
-
-    def close(self) -> None:
-        self.is_down = True
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                if self._is_down:
-                    client.close()
-                    continue
-                server = socket.create_connection(self._target)
-                self._open |= {client, server}
-                for source, target in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass_on, args=(source, target, source is client), daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket, is_from_client: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(BLOCK_BYTES):
-                if is_from_client and self.cut_at is not None and self.cut_at in data:
-                    self.cut_count += 1
-                    break
-                time.sleep(self.delay_s)
-                target.sendall(data)
-        for connection in (source, target):
-            self._cut(connection)
-
-    def _cut(self, connection: socket.socket) -> None:
-        self._open.discard(connection)
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-        connection.close()
-
-
-@contextmanager
-def line_to(storage: ObjectStorage) -> Iterator[Line]:
-    """A line that can be disturbed."""
-    line = Line(storage.endpoint)
-    try:
-        yield line
-    finally:
-        line.close()

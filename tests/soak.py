@@ -64,6 +64,15 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         )
         for reader in READERS
     }
+    found["fuzz-rpcs"] = Part(
+        f"Hostile requests to each service, {minutes:g} minutes each",
+        (sys.executable, "-m", "tests.fuzzing.rpcs", "--minutes", str(minutes)),
+    )
+    found["vanished-lines"] = Part(
+        "Connections whose other end vanishes and never says so",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_fault_proxy.py", "-k", "found_dead"),
+        (("VANISHED_LINES", "1"),),
+    )
     found["properties"] = Part(
         f"Properties with {EXAMPLES_FACTOR} times the examples",
         (*pytest, "--numprocesses", "2", "tests/unit"),

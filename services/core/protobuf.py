@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from datetime import UTC
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -194,7 +194,7 @@ def _decoder(field: dataclasses.Field[Any], hint: Any, descriptor: Any) -> Decod
     if proto.is_repeated:
         return _repeated_decoder(name, inner, proto, descriptor)
     if proto.message_type is not None and proto.message_type.full_name == Timestamp.DESCRIPTOR.full_name:
-        read: Decoder = lambda message: getattr(message, name).ToDatetime(tzinfo=UTC)  # noqa: E731
+        read: Decoder = lambda message: _datetime(getattr(message, name), f"{descriptor.name}.{name}")  # noqa: E731
     elif proto.message_type is not None:
         read = lambda message: decode(getattr(message, name), inner)  # noqa: E731
     elif proto.enum_type is not None:
@@ -204,6 +204,18 @@ def _decoder(field: dataclasses.Field[Any], hint: Any, descriptor: Any) -> Decod
     if not proto.has_presence:
         return read
     return lambda message: read(message) if message.HasField(name) else _default(field, hint, descriptor)
+
+
+def _datetime(stamp: Timestamp, subject: str) -> datetime:
+    try:
+        return stamp.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequestError(
+            subject,
+            found=f"{stamp.seconds} s and {stamp.nanos} ns",
+            expected="a time of the years 1 to 9999",
+            remedy="Correct the time, or leave it unset.",
+        ) from error
 
 
 def _oneof_decoder(name: str, hint: Any, descriptor: Any) -> Decoder:

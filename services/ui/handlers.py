@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -139,8 +140,15 @@ class _LinkHandler(RequestHandler):
 
     def get(self) -> None:
         address = self.get_query_argument("address", "")
-        days = min(max(float(self.get_query_argument("days", "7")), 0.0), MAX_LINK_DAYS)
-        if not address.startswith(LINK_PATHS) or len(address) > MAX_LINK_LENGTH:
+        try:
+            days = min(max(float(self.get_query_argument("days", "7")), 0.0), MAX_LINK_DAYS)
+        except ValueError:
+            days = math.nan
+        if math.isnan(days):
+            self.set_status(400)
+            self.finish(f"A link lasts for a number of days, 0 to {MAX_LINK_DAYS}: set days, or leave it out for 7.\n")
+            return
+        if not address.startswith(LINK_PATHS) or len(address) > MAX_LINK_LENGTH or not address.isprintable():
             self.set_status(400)
             self.finish(f"A link leads to a chart, {LINK_PATHS}NAME?…, with an address of at most {MAX_LINK_LENGTH} letters.\n")
             return

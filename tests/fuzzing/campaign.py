@@ -45,9 +45,13 @@ def campaign(attempt: Callable[[Random], tuple[bytes, str]], check: Callable[[by
     return findings
 
 
-def options(description: str | None) -> argparse.Namespace:
+def parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the first file; the next ones count on from it")
     parser.add_argument("--findings", type=Path, default=Path("build") / "findings", help="directory for files that were not survived")
-    return parser.parse_args()
+    return parser
+
+
+def options(description: str | None) -> argparse.Namespace:
+    return parser(description).parse_args()

@@ -55,6 +55,12 @@ class StandIn:
             self.write_samples(place)
         self._writer.write(Progress(1, 0, 1, ""))
 
+    def paced(self) -> None:
+        for place in range(1, int(self._argument)):
+            time.sleep(0.05)
+            self.write_samples(place)
+        self._writer.write(Progress(1, 0, 1, ""))
+
     def stream(self) -> None:
         place = 1
         while True:
@@ -123,7 +129,9 @@ def main() -> None:
         lock_clocks(spec.work.clock_mode, DEVICE, arguments.clock_lock_file)
     stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.directory, argument)
     stand_in.begin()
-    behaviour: Callable[[], None] = getattr(stand_in, title)
+    behaviour: Callable[[], None] | None = getattr(stand_in, title, None) if title.isidentifier() and not title.startswith("_") else None
+    if behaviour is None:
+        sys.exit("a title that says nothing")
     behaviour()
 
 

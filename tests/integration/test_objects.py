@@ -14,6 +14,7 @@ from kernalyse.services.analyzer.collect import trace_fetcher
 from kernalyse.services.core.errors import RunNotFoundError
 from kernalyse.services.core.model import TraceStored
 from tests.command import kernalyse
+from tests.fault_proxy import FaultProxy, fault_proxy
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, running_analyzer, serving
 from tests.integration.profiler_stand_in import standing_in
 from tests.integration.test_full_disk import SWEEP, FollowedSweep, wait_for
@@ -21,7 +22,7 @@ from tests.integration.test_left_traces import KERNELS, RUN_ID, kernels, kineto_
 from tests.integration.test_postgresql import listed, measurements, started_pair
 from tests.integration.test_python_api import needs_opencl
 from tests.integration.test_store_upkeep import imported, trace_file
-from tests.object_storage import KEYS, Line, ObjectStorage, line_to, running_object_storage
+from tests.object_storage import KEYS, ObjectStorage, running_object_storage
 from tests.service_processes import ServiceProcesses
 
 pytestmark = pytest.mark.slow
@@ -34,13 +35,13 @@ def storage() -> Iterator[ObjectStorage]:
 
 
 @pytest.fixture
-def line(storage: ObjectStorage) -> Iterator[Line]:
-    with line_to(storage) as line:
+def line(storage: ObjectStorage) -> Iterator[FaultProxy]:
+    with fault_proxy(storage.endpoint) as line:
         yield line
 
 
 @pytest.fixture
-def url(storage: ObjectStorage, line: Line, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(storage: ObjectStorage, line: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> str:
     url = storage.new_bucket()
     settings = {"KERNALYSE_ANALYZER_OBJECTS": url, "KERNALYSE_ANALYZER_OBJECTS_ENDPOINT": line.endpoint}
     for name, value in (settings | KEYS).items():
@@ -99,7 +100,7 @@ def test_a_sweep_is_answered_from_objects_after_a_restart_with_an_empty_cache(
 
 @needs_opencl
 def test_a_storage_that_goes_away_during_a_sweep_loses_nothing(
-    services: ServiceProcesses, storage: ObjectStorage, url: str, line: Line
+    services: ServiceProcesses, storage: ObjectStorage, url: str, line: FaultProxy
 ) -> None:
     analyzer, server = started_pair(services)
     sweep = FollowedSweep(analyzer, services.directory, "N=1024..10240:1024")
@@ -129,7 +130,7 @@ def test_a_storage_that_goes_away_during_a_sweep_loses_nothing(
 
 @needs_opencl
 def test_an_analyzer_that_is_killed_while_it_puts_a_run_puts_it_anew(
-    services: ServiceProcesses, storage: ObjectStorage, url: str, line: Line
+    services: ServiceProcesses, storage: ObjectStorage, url: str, line: FaultProxy
 ) -> None:
     analyzer, server = started_pair(services)
     line.cut_at = b"/digests.json"  # the last of its objects
@@ -160,7 +161,7 @@ def test_an_analyzer_whose_keys_are_refused_says_so_and_ends(services: ServicePr
 
 
 async def test_traces_that_a_run_left_wait_for_a_storage_that_is_away(
-    private_directories: Path, tmp_path: Path, storage: ObjectStorage, url: str, line: Line, monkeypatch: pytest.MonkeyPatch
+    private_directories: Path, tmp_path: Path, storage: ObjectStorage, url: str, line: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_fetcher, "RETRY_S", 0.5)
 
@@ -185,7 +186,7 @@ async def test_traces_that_a_run_left_wait_for_a_storage_that_is_away(
 
 
 def test_an_import_that_the_storage_does_not_take_is_refused_and_can_be_repeated(
-    private_directories: Path, tmp_path: Path, storage: ObjectStorage, url: str, line: Line
+    private_directories: Path, tmp_path: Path, storage: ObjectStorage, url: str, line: FaultProxy
 ) -> None:
     file = trace_file(tmp_path, "gemm")
     with running_analyzer():
@@ -202,7 +203,7 @@ def test_an_import_that_the_storage_does_not_take_is_refused_and_can_be_repeated
 
 
 def test_the_files_of_a_store_move_into_objects(
-    private_directories: Path, tmp_path: Path, storage: ObjectStorage, url: str, line: Line, monkeypatch: pytest.MonkeyPatch
+    private_directories: Path, tmp_path: Path, storage: ObjectStorage, url: str, line: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as without:
         without.delenv("KERNALYSE_ANALYZER_OBJECTS")

@@ -26,6 +26,10 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 KEEPALIVE_INTERVAL_MS: Final = 20_000
 """Detects a vanished peer within half a minute; below 10 s servers close connections with too_many_pings."""
 
+PING_TIMEOUT_MS: Final = 30_000
+"""For any ping, also those by which gRPC measures a line; its own minute would go before the timeout of keepalive. Much shorter, and a
+narrow line that is busy with a chunk would be cut."""
+
 RETURN_TIMEOUT_S: Final = 30.0
 """The time for a connection to be restored, after a restart or a change of network. If longer, a watching client seems to hang."""
 
@@ -35,6 +39,7 @@ MAX_PORT: Final = 65_535
 CONNECTION_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -212,6 +217,8 @@ class _AsyncCall:
 def _check_connection(endpoint: Endpoint) -> None:
     """Raise AioRpcError, like an error of the service, where gRPC would connect elsewhere or fail without the reason.
 
+    The address, the token and what TLS needs are looked at.
+
     Raises:
         OSError: nothing responds at the address.
     """
@@ -223,6 +230,15 @@ def _check_connection(endpoint: Endpoint) -> None:
             found="no port from 1 to 65535",
             expected="host:port or unix:PATH",
             remedy="Correct the address.",
+        )
+    if not (endpoint.token.isascii() and endpoint.token.isprintable()):
+        raise local_failure(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "INVALID_REQUEST",
+            f"token for {endpoint.address}",
+            found="characters that no header can carry",
+            expected="one line of ASCII letters, digits and signs",
+            remedy="Copy it again from the service's token file.",
         )
     certificates = endpoint.ca_certificate, endpoint.client_certificate, endpoint.client_key
     problem = connection_problem(endpoint.address, *certificates, endpoint.server_name)

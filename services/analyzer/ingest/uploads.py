@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -219,8 +220,7 @@ class UploadSession:
     def complete_traces(self) -> tuple[UploadedTrace, ...]:
         """Return the traces of all complete files; more files may follow that belong to the last one."""
         starts = [number for number, file in enumerate(self._files) if number == 0 or file.is_further_trace]
-        ends = [*starts[1:], len(self._files)]
-        return tuple(UploadedTrace(tuple(self._files[start:end])) for start, end in zip(starts, ends, strict=True))
+        return tuple(UploadedTrace(tuple(self._files[start:end])) for start, end in pairwise([*starts, len(self._files)]))
 
     def pause(self) -> None:
         """Close the file that an interrupted stream was sending. Raises OSError when buffered bytes cannot be written."""

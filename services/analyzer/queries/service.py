@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -39,6 +39,9 @@ MIN_HELD_ROWS: Final = 300_000
 MAX_HELD_ANSWER_ROWS: Final = 100_000
 """Above it most of a table is wanted, which the store reads in one go."""
 
+MAX_PAGE_ROWS: Final = 2**31
+"""No table has more rows: polars numbers them with 32 bits, and fails on an offset or limit beyond its own types."""
+
 ROW_NUMBER: Final = pl.UInt32
 
 
@@ -61,6 +64,7 @@ class TableAnswers:
             StoredRunDamagedError: a file of one of the runs cannot be read.
             What resolve_table raises.
         """
+        query = replace(query, offset=min(query.offset, MAX_PAGE_ROWS), limit=min(query.limit, MAX_PAGE_ROWS))
         try:
             return self._answer(table, run_ids, query, allowed_differences)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):

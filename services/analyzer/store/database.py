@@ -43,6 +43,10 @@ DISK_FULL: Final = "53100"  # of PostgreSQL's error codes
 KEEPALIVES: Final = {"idle": 30, "interval": 10, "count": 3}
 """Seconds and probes after which a dead peer is given up: a session of a machine that was switched off must not hold the lock."""
 
+USER_TIMEOUT_MS: Final = 60_000
+"""For bytes that were sent to be acknowledged. While some are on their way no keepalive is sent: without it, a statement to a machine that
+was switched off would hang for a quarter of an hour, as long as the kernel sends it again."""
+
 
 class Database:
     """The open catalogue: one writer at a time and any number of readers, from any thread.
@@ -177,6 +181,7 @@ def _postgresql_engines(url: URL, subject: str, is_shared: bool) -> tuple[Engine
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": f"kernalyse on {socket.gethostname()}, process {os.getpid()}",
         **{f"keepalives_{name}": value for name, value in KEEPALIVES.items()},
+        "tcp_user_timeout": USER_TIMEOUT_MS,
         "options": " ".join(f"-c tcp_keepalives_{name}={value}" for name, value in KEEPALIVES.items()),
     }
     # A process that was stopped in a transaction must not keep the others from theirs.

@@ -141,6 +141,14 @@ def test_a_definition_keeps_expressions_apart() -> None:
     assert protobuf.decode_bytes(protobuf.encode_bytes(selection), KernelSelection) == selection
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [(2**63 - 1, 0), (-(2**63), 0), (0, 2**31 - 1), (0, -1)])
+def test_a_time_that_is_none_is_refused_by_name(seconds: int, nanos: int) -> None:
+    message = device_pb2.Node(node_id="n", hostname="h")
+    message.start_time.seconds, message.start_time.nanos = seconds, nanos
+    with pytest.raises(InvalidRequestError, match=r"Node\.start_time"):
+        protobuf.decode(message, Node)
+
+
 def test_times_are_aware_utc() -> None:
     node = Node("n", "host", "0.1.0", "j", datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC))
     assert protobuf.decode_bytes(protobuf.encode_bytes(node), Node).start_time == node.start_time

@@ -32,7 +32,8 @@ from kernalyse.services.core.errors import (
     UnmetConditionError,
 )
 from kernalyse.services.core.model import ImportedTrace, Run, RunSpec, RunState, TableQuery
-from tests.object_storage import KEYS, Line, ObjectStorage, line_to, running_object_storage
+from tests.fault_proxy import FaultProxy, fault_proxy
+from tests.object_storage import KEYS, ObjectStorage, running_object_storage
 from tests.postgresql import PostgresqlServer
 from tests.unit.analyzer.queries.test_history import add_runs
 
@@ -44,8 +45,8 @@ def storage() -> Iterator[ObjectStorage]:
 
 
 @pytest.fixture
-def line(storage: ObjectStorage) -> Iterator[Line]:
-    with line_to(storage) as line:
+def line(storage: ObjectStorage) -> Iterator[FaultProxy]:
+    with fault_proxy(storage.endpoint) as line:
         yield line
 
 
@@ -74,7 +75,7 @@ class Place:
 
 
 @pytest.fixture
-def place(storage: ObjectStorage, line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(storage: ObjectStorage, line: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(objects, "PAUSE_S", 0.0)  # a test asks again at once
@@ -250,7 +251,7 @@ def test_a_small_cache_is_used_again_after_a_restart(place: Place) -> None:
 # ---------------------------------------------------------------- deleted
 
 
-def test_a_deleted_run_leaves_no_objects_and_an_outage_only_delays_that(place: Place, store: Store, line: Line) -> None:
+def test_a_deleted_run_leaves_no_objects_and_an_outage_only_delays_that(place: Place, store: Store, line: FaultProxy) -> None:
     add_runs(store, [100.0, 101.0])
     store.delete_run("run-000")
     assert place.object_keys("runs/run-000") == []
@@ -388,7 +389,7 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 def test_runs_that_end_in_an_outage_stay_in_the_database_and_are_put_when_it_is_over(
-    place: Place, store: Store, line: Line, caplog: pytest.LogCaptureFixture
+    place: Place, store: Store, line: FaultProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_runs(store, [100.0])
     line.is_down = True
@@ -410,7 +411,9 @@ def test_runs_that_end_in_an_outage_stay_in_the_database_and_are_put_when_it_is_
     assert medians(store) == before
 
 
-def test_a_run_whose_files_cannot_be_fetched_is_unavailable_and_what_is_local_is_answered(place: Place, store: Store, line: Line) -> None:
+def test_a_run_whose_files_cannot_be_fetched_is_unavailable_and_what_is_local_is_answered(
+    place: Place, store: Store, line: FaultProxy
+) -> None:
     add_runs(store, [100.0, 101.0])
     shutil.rmtree(next((place.directory / "runs").glob("run-000-*")))
     line.is_down = True
@@ -423,7 +426,7 @@ def test_a_run_whose_files_cannot_be_fetched_is_unavailable_and_what_is_local_is
     assert len(medians(store)) == 4
 
 
-def test_a_storage_that_is_away_at_the_start_is_named(place: Place, line: Line) -> None:
+def test_a_storage_that_is_away_at_the_start_is_named(place: Place, line: FaultProxy) -> None:
     line.is_down = True
     with pytest.raises(ObjectsUnavailableError, match=f"objects {place.url}"):
         place.open()
@@ -431,7 +434,7 @@ def test_a_storage_that_is_away_at_the_start_is_named(place: Place, line: Line) 
     place.open().close()
 
 
-def test_an_upload_in_parts_that_is_cut_is_invisible_and_deleted(place: Place, store: Store, line: Line) -> None:
+def test_an_upload_in_parts_that_is_cut_is_invisible_and_deleted(place: Place, store: Store, line: FaultProxy) -> None:
     line.cut_at = b"partNumber=2"
     with pytest.raises(ObjectsUnavailableError, match=r"object .*/runs/large-\w+/samples\.parquet"):
         add_large(store)
@@ -446,7 +449,7 @@ def test_an_upload_in_parts_that_is_cut_is_invisible_and_deleted(place: Place, s
     assert store.read(SAMPLES, ["large"]).collect()["duration_ns"].to_list() == random_rows(2_000_000)["samples"]["duration_ns"].to_list()
 
 
-def test_a_fetch_that_is_cut_leaves_nothing_and_the_next_one_is_whole(place: Place, store: Store, line: Line) -> None:
+def test_a_fetch_that_is_cut_leaves_nothing_and_the_next_one_is_whole(place: Place, store: Store, line: FaultProxy) -> None:
     directory = add_large(store)
     shutil.rmtree(directory)
     line.cut_at = b"bytes=10485760-"  # of its third request
@@ -457,14 +460,14 @@ def test_a_fetch_that_is_cut_leaves_nothing_and_the_next_one_is_whole(place: Pla
     assert store.read(SAMPLES, ["large"]).collect().height == 2_000_000
 
 
-def test_a_slow_line_only_takes_longer(place: Place, store: Store, line: Line) -> None:
+def test_a_slow_line_only_takes_longer(place: Place, store: Store, line: FaultProxy) -> None:
     line.delay_s = 0.1
     add_runs(store, [100.0])
     place.empty_cache()
     assert len(medians(store)) == 2
 
 
-def test_after_a_failure_questions_fail_at_once(place: Place, store: Store, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_questions_fail_at_once(place: Place, store: Store, line: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     add_runs(store, [100.0])
     place.empty_cache()
     monkeypatch.setattr(objects, "PAUSE_S", 60.0)
@@ -520,7 +523,7 @@ def test_a_backup_fetches_what_is_not_local_and_is_put_back_into_the_objects(pla
         assert medians(store) == before
 
 
-def test_a_directory_moves_into_objects_and_goes_on_where_it_broke_off(place: Place, line: Line) -> None:
+def test_a_directory_moves_into_objects_and_goes_on_where_it_broke_off(place: Place, line: FaultProxy) -> None:
     with closing(Store(place.directory)) as store:
         add_runs(store, [100.0, 101.0])
         before = medians(store)

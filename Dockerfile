@@ -1,48 +1,73 @@
-# Two images of this checkout:
+# Images of this checkout:
 #
-#   docker build -t kernalyse-nsys .                    the profiler, with CUDA, Nsight Systems and Nsight Compute
-#   docker build -t kernalyse --target dashboard .      analyzer and dashboard, without any of them
+#   docker build -t kernalyse-nsys .                                          the profiler, with CUDA, Nsight Systems and Nsight Compute
+#   docker build -t kernalyse-opencl --build-arg PROFILER_BASE=plain .        the profiler without them: OpenCL
+#   docker build -t kernalyse --target dashboard .                            analyzer and dashboard
 #
 # deploy/README.md says how to run them; deploy/compose.yaml does it for one machine.
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu24.04
+ARG PROFILER_BASE=cuda
 
-FROM ${PYTHON_IMAGE} AS wheel
+FROM ${PYTHON_IMAGE} AS plain
+
+FROM plain AS wheel
 WORKDIR /source
 COPY . .
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist . ./compat
+RUN --mount=type=cache,target=/root/.cache/pip python3 -m venv /build && /build/bin/pip wheel --no-deps --wheel-dir /dist . ./compat
 
-FROM ${PYTHON_IMAGE} AS dashboard
-COPY deploy/dashboard.lock /tmp/dashboard.lock
-RUN python3 -m venv /opt/kernalyse \
- && /opt/kernalyse/bin/pip install --no-cache-dir --no-deps --require-hashes -r /tmp/dashboard.lock
-COPY --from=wheel /dist /dist
-RUN /opt/kernalyse/bin/pip install --no-cache-dir --no-deps /dist/*.whl
-RUN groupadd --gid 10001 kernalyse \
+# The root is read-only where it runs. So the bytecode of what services load is made here: without it they start slowly, and that of all
+# packages, with their tests, takes 200 MB more.
+FROM plain AS dashboard
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy \
+    python3 -m venv /opt/kernalyse \
+ && /opt/kernalyse/bin/pip install --no-compile --no-deps --require-hashes -r /deploy/dashboard.lock \
+ && find /opt/kernalyse -type d \( -name tests -o -name test \) -prune -exec rm -r {} +
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy --mount=type=bind,from=wheel,source=/dist,target=/dist \
+    /opt/kernalyse/bin/pip install --no-deps /dist/*.whl \
+ && /opt/kernalyse/bin/python -c 'import kernalyse.services.analyzer.server, kernalyse.services.ui.app' \
+ && python3 -m venv /tmp/sbom \
+ && /tmp/sbom/bin/pip install --no-deps --require-hashes -r /deploy/sbom.lock \
+ && /tmp/sbom/bin/cyclonedx-py environment --output-file /opt/kernalyse/sbom.cdx.json /opt/kernalyse \
+ && rm -r /tmp/sbom \
+ && groupadd --gid 10001 kernalyse \
  && useradd --uid 10001 --gid kernalyse --home-dir /var/lib/kernalyse --create-home kernalyse \
- && install -d -o kernalyse -g kernalyse /run/kernalyse
+ && install -d -m 700 -o kernalyse -g kernalyse /run/kernalyse
 ENV PATH=/opt/kernalyse/bin:$PATH XDG_CONFIG_HOME=/var/lib/kernalyse/config XDG_DATA_HOME=/var/lib/kernalyse/data XDG_RUNTIME_DIR=/run/kernalyse
 USER kernalyse
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "kernalyse.health"]
 ENTRYPOINT ["kernalyse"]
 CMD ["analyzer"]
 
-FROM ${CUDA_IMAGE} AS profiler
+# All of NVIDIA's that a profiler uses. PyCUDA is built here, against the image's toolkit.
+FROM ${CUDA_IMAGE} AS cuda
 ARG NSIGHT=12-8
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
       python3 python3-dev python3-venv cuda-nsight-systems-${NSIGHT} cuda-nsight-compute-${NSIGHT} \
  && rm -rf /var/lib/apt/lists/*
-COPY deploy/profiler.lock /tmp/profiler.lock
-# PyCUDA is built here, against the image's toolkit.
-RUN python3 -m venv /opt/kernalyse \
- && /opt/kernalyse/bin/pip install --no-cache-dir --no-deps --require-hashes -r /tmp/profiler.lock
-COPY --from=wheel /dist /dist
-RUN /opt/kernalyse/bin/pip install --no-cache-dir --no-deps /dist/*.whl
-RUN groupadd --gid 10001 kernalyse \
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=requirements-cuda.lock,target=/cuda.lock \
+    python3 -m venv /opt/kernalyse \
+ && /opt/kernalyse/bin/pip install --no-deps --require-hashes -r /cuda.lock
+
+FROM ${PROFILER_BASE} AS profiler
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy \
+    python3 -m venv /opt/kernalyse \
+ && /opt/kernalyse/bin/pip install --no-compile --no-deps --require-hashes -r /deploy/profiler.lock \
+ && find /opt/kernalyse -type d \( -name tests -o -name test \) -prune -exec rm -r {} +
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy --mount=type=bind,from=wheel,source=/dist,target=/dist \
+    /opt/kernalyse/bin/pip install --no-deps /dist/*.whl \
+ && /opt/kernalyse/bin/python -c 'import kernalyse.services.profiler.server, kernalyse.services.profiler.worker' \
+ && python3 -m venv /tmp/sbom \
+ && /tmp/sbom/bin/pip install --no-deps --require-hashes -r /deploy/sbom.lock \
+ && /tmp/sbom/bin/cyclonedx-py environment --output-file /opt/kernalyse/sbom.cdx.json /opt/kernalyse \
+ && rm -r /tmp/sbom \
+ && groupadd --gid 10001 kernalyse \
  && useradd --uid 10001 --gid kernalyse --home-dir /var/lib/kernalyse --create-home kernalyse \
- && install -d -o kernalyse -g kernalyse /run/kernalyse
+ && install -d -m 700 -o kernalyse -g kernalyse /run/kernalyse
 ENV PATH=/opt/kernalyse/bin:$PATH XDG_CONFIG_HOME=/var/lib/kernalyse/config XDG_DATA_HOME=/var/lib/kernalyse/data XDG_RUNTIME_DIR=/run/kernalyse
 USER kernalyse
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "kernalyse.health"]
 ENTRYPOINT ["kernalyse"]
 CMD ["profiler"]

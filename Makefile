@@ -73,8 +73,8 @@ lock: $(INSTALLED)
 	$(UV_COMPILE) --group bench --constraint requirements.lock --output-file requirements-bench.lock pyproject.toml
 	$(UV_COMPILE) --extra analyzer --extra ui --extra postgresql --extra s3 --extra cluster --extra otel --constraint requirements.lock \
 	  --output-file deploy/dashboard.lock pyproject.toml
-	$(UV_COMPILE) --extra profiler --extra opencl --extra cuda --extra otel --constraint requirements.lock --constraint requirements-cuda.lock \
-	  --output-file deploy/profiler.lock pyproject.toml
+	$(UV_COMPILE) --extra profiler --extra opencl --extra otel --constraint requirements.lock --output-file deploy/profiler.lock pyproject.toml
+	$(UV_COMPILE) --group sbom --constraint requirements.lock --output-file deploy/sbom.lock
 
 clean:
 	rm -rf $(VENV) .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -43,6 +43,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileByF
     return FileByFile(config, log)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Figures that tests have recorded under the name `told` are shown, although the tests have passed."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    for text in (value for report in reports if report.when == "call" for name, value in report.user_properties if name == "told"):
+        terminalreporter.write_line(str(text))
+
+
 @pytest.fixture(scope="session")
 def ceilings_file() -> Path:
     """Ceilings of this machine's devices, as a profiler keeps them."""

@@ -104,9 +104,13 @@ def test_the_dockerfile_copies_what_is_there_and_compose_builds_its_stages() -> 
     taken = [line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for pattern in taken:
         assert list(ROOT.glob(pattern)), pattern
-    for stage, source in re.findall(r"^COPY (?:--from=(\w+) )?(\S+) \S+$", text, re.MULTILINE):
-        is_sent = source == "." or any(Path(source).match(pattern) for pattern in taken)
+    copied = re.findall(r"^COPY (?:--from=(\w+) )?(\S+) \S+$", text, re.MULTILINE)
+    mounted = re.findall(r"--mount=type=bind,(?:from=(\w+),)?source=([^,\s]+)", text)
+    for stage, source in (*copied, *mounted):
+        is_sent = source in (".", "deploy") or any(Path(source).match(pattern) for pattern in taken)
         assert stage in stages if stage else is_sent, source
+    for lock in re.findall(r"/deploy/([\w.]+)", text):
+        assert (DEPLOY / lock).is_file(), lock
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     for name, service in compose["services"].items():
         assert service["build"]["target"] in stages, name
@@ -119,9 +123,21 @@ def test_the_dockerfile_copies_what_is_there_and_compose_builds_its_stages() -> 
     assert needed <= set(taken)
 
 
+def test_all_of_nvidia_is_in_one_stage_that_can_be_left_out() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    instructions = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
+    stages = {block.partition("\n")[0]: block for block in re.split(r"^FROM ", instructions, flags=re.MULTILINE)[1:]}
+    assert [stage for stage, block in stages.items() if re.search("cuda|nsight", block, re.IGNORECASE)] == ["${CUDA_IMAGE} AS cuda"]
+    assert "${PROFILER_BASE} AS profiler" in stages
+    assert "ARG PROFILER_BASE=cuda\n" in text
+    for name in ("${PROFILER_BASE} AS profiler", "plain AS dashboard"):
+        assert "\nUSER kernalyse\n" in stages[name]
+        assert "\nHEALTHCHECK " in stages[name]
+
+
 @pytest.mark.parametrize(
     ("lock", "extras"),
-    [("dashboard.lock", ("analyzer", "ui", "postgresql", "s3", "cluster")), ("profiler.lock", ("profiler", "opencl", "cuda"))],
+    [("dashboard.lock", ("analyzer", "ui", "postgresql", "s3", "cluster")), ("profiler.lock", ("profiler", "opencl"))],
 )
 def test_images_install_what_the_project_is_tested_with(lock: str, extras: tuple[str, ...]) -> None:
     def pins(path: Path) -> dict[str, str]:

@@ -40,22 +40,22 @@ def environment(python: str) -> dict[str, str]:
     }
 
 
-def lock_options() -> dict[str, tuple[list[str], list[str]]]:
-    """Return the extras and dependency groups that `make lock` resolves into each file."""
+def lock_options() -> dict[str, tuple[list[str], list[str], bool]]:
+    """Return the extras and dependency groups that `make lock` resolves into each file, and whether with the project's dependencies."""
     text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     found = {}
     for line in re.findall(r"^\t\$\(UV_COMPILE\) (.*)$", text, re.MULTILINE):
         words = shlex.split(line)
         valued = list(pairwise(words))
         file_name = next(value for option, value in valued if option == "--output-file")
-        found[file_name] = ([v for o, v in valued if o == "--extra"], [v for o, v in valued if o == "--group"])
+        found[file_name] = ([v for o, v in valued if o == "--extra"], [v for o, v in valued if o == "--group"], "pyproject.toml" in words)
     return found
 
 
-def asked_for(extras: list[str], groups: list[str]) -> list[Requirement]:
+def asked_for(extras: list[str], groups: list[str], has_project: bool) -> list[Requirement]:
     """Return what pyproject.toml asks for, with the extras that its extras name."""
     document = project()
-    texts = list(document["project"]["dependencies"])
+    texts = list(document["project"]["dependencies"]) if has_project else []
     for group in groups:
         texts += document["dependency-groups"][group]
     waiting = list(extras)
@@ -84,7 +84,9 @@ def locked(file_name: str, python: str) -> dict[str, Version]:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize(("file_name", "options"), lock_options().items(), ids=lambda value: value if isinstance(value, str) else "")
-def test_locked_versions_lie_within_the_ranges_of_pyproject(file_name: str, options: tuple[list[str], list[str]], python: str) -> None:
+def test_locked_versions_lie_within_the_ranges_of_pyproject(
+    file_name: str, options: tuple[list[str], list[str], bool], python: str
+) -> None:
     versions = locked(file_name, python)
     wrong = []
     for requirement in asked_for(*options):

@@ -1,0 +1,285 @@
+"""The images built from the Dockerfile by buildah on a bare Debian, and run without rights on a root that nobody can write to."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+from packaging.markers import Marker
+from packaging.utils import canonicalize_name
+
+from tests.kept import alone_with
+from tests.service_processes import free_port
+
+ROOT = Path(__file__).parents[2]
+DISTRIBUTION: Final = "trixie"
+LEFT_OUT: Final = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
+BASE: Final = "localhost/kernalyse-test-base"
+CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
+USER_ID: Final = 10001
+START_TIMEOUT_S: Final = 60.0
+STAGES: Final = {"dashboard": "kernalyse", "profiler": "kernalyse-opencl"}
+MOST_BYTES: Final = {"dashboard": (400e6, 1.0e9), "profiler": (500e6, 1.5e9)}
+"""Compressed and unpacked. A profiler without CUDA has two OpenCL runtimes, each with a compiler."""
+
+GZIP_LEVEL: Final = 1  # a third of the time of level 6, and some percent more bytes: what registries keep is less
+
+PROGRAMS: Final = ("buildah", "debootstrap", "bwrap", "setpriv")
+MISSING: Final = [program for program in PROGRAMS if shutil.which(program) is None]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),  # of which downloads take most; with what earlier runs have kept it is five minutes
+    pytest.mark.skipif(not (ROOT / "Dockerfile").is_file(), reason="needs the checkout"),
+    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the base of an image"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image, mounted. root: its file system; configuration: as Docker knows it; origin: how it was built."""
+
+    root: Path
+    configuration: dict[str, Any]
+    origin: str
+
+    def command(self, state: Path, sockets: Path, *words: str) -> list[str]:
+        """Return the words as a command in the image, as its user, on a root that is read-only; only the two volumes take files."""
+        volumes = ("--bind", str(state), "/var/lib/kernalyse", "--bind", str(sockets), "/run/kernalyse")
+        temporary = ("--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/dev/shm")
+        environment = ["--clearenv", "--setenv", "HOME", "/var/lib/kernalyse"]
+        for variable in self.configuration["Env"]:
+            environment += ["--setenv", *variable.split("=", 1)]
+        rights = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")  # for setpriv, which gives them up
+        box = ("bwrap", "--die-with-parent", "--ro-bind", str(self.root), "/", "--dev", "/dev", "--proc", "/proc")
+        user = ("setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups", "--bounding-set=-all", "--no-new-privs")
+        return [*box, *temporary, *volumes, *environment, *rights, "--chdir", "/", *user, *words]
+
+
+@dataclass(slots=True)
+class Containers:
+    """Runs commands in images over volumes that they share, and ends what still runs."""
+
+    images: dict[str, Image]
+    directory: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for volume in (self.state, self.sockets):
+            volume.mkdir(mode=0o700)
+            os.chown(volume, USER_ID, USER_ID)
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def sockets(self) -> Path:
+        return self.directory / "run"
+
+    def run(self, stage: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = self.images[stage].command(self.state, self.sockets, *words)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    def start(self, stage: str, *arguments: str) -> None:
+        """Start the image's entry point with the arguments, or with its own."""
+        configuration = self.images[stage].configuration
+        words = [*configuration["Entrypoint"], *(arguments or configuration["Cmd"])]
+        with (self.directory / f"{words[1]}.log").open("wb") as log:
+            command = self.images[stage].command(self.state, self.sockets, *words)
+            self.started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def wait_until_healthy(self, stage: str, *services: str) -> None:
+        """Wait until the services have said where they serve and the image's health check has the status 0."""
+        _, *check = self.images[stage].configuration["Healthcheck"]["Test"]
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            have_announced = all((self.sockets / "kernalyse" / f"{service}.json").exists() for service in services)
+            done = self.run(stage, *check)
+            if have_announced and done.returncode == 0:
+                return
+            logs = "\n".join(path.read_text() for path in self.directory.glob("*.log"))
+            assert time.monotonic() < deadline, f"{done.stderr}\n{logs}"
+            time.sleep(0.2)
+
+    def stop(self) -> list[int]:
+        """Send SIGTERM to all services, and return their exit statuses."""
+        for box in self.started:
+            for process in psutil.Process(box.pid).children() if box.poll() is None else ():
+                process.terminate()
+        statuses = [box.wait(60) for box in self.started]
+        self.started.clear()
+        return statuses
+
+
+def buildah(directory: Path, *words: str) -> str:
+    command = ["buildah", "--storage-driver", "vfs", "--root", str(directory / "store"), "--runroot", str(directory / "run"), *words]
+    with alone_with("image-build") as kept:  # buildah keeps there what pip has downloaded
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(kept)})
+    assert done.returncode == 0, f"{' '.join(words)}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout.strip()
+
+
+def pip_options(directory: Path) -> list[str]:
+    """Return options of a build by which pip in it uses the index, proxy and certificates of pip here."""
+    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    here = {name.rpartition(".")[2]: value for name, value in re.findall(r"^(\S+?)='(.*)'$", listed, re.MULTILINE)}
+    options = []
+    told = configparser.RawConfigParser()
+    told["global"] = {name: here[name] for name in ("index-url", "proxy", "trusted-host", "timeout") if name in here}
+    if Path(certificates := here.get("cert", CERTIFICATES)).is_file():
+        told["global"]["cert"] = CERTIFICATES
+        options += ["--volume", f"{certificates}:{CERTIFICATES}:ro"]
+    with (directory / "pip.conf").open("w") as file:
+        told.write(file)
+    return [*options, "--volume", f"{directory / 'pip.conf'}:/etc/pip.conf:ro"]
+
+
+def debian() -> Path:
+    """Return an archive of a bare Debian with Python, without what its images for containers lack as well; it is kept for later runs."""
+    with alone_with(f"image-base-{DISTRIBUTION}") as kept:
+        archive = kept / "base.tar"
+        if not archive.exists():
+            with tempfile.TemporaryDirectory(prefix="kernalyse-base-") as name:
+                directory = Path(name) / "root"
+                command = ["debootstrap", "--variant=minbase", "--include=python3-venv", DISTRIBUTION, str(directory)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    pytest.skip(f"debootstrap has no {DISTRIBUTION}: {done.stdout[-300:]}{done.stderr[-300:]}")
+                left_out = [f"--exclude=./{name}/*" for name in LEFT_OUT]
+                part = kept / "part.tar"
+                subprocess.run(["tar", "--create", "--file", str(part), *left_out, "--directory", str(directory), "."], check=True)
+                part.rename(archive)
+        return archive
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[dict[str, Image]]:
+    with tempfile.TemporaryDirectory(prefix="kernalyse-image-") as name:
+        directory = Path(name)
+        begun_s = time.monotonic()
+        container = buildah(directory, "from", "scratch")
+        buildah(directory, "add", "--quiet", container, str(debian()), "/")
+        buildah(directory, "commit", "--quiet", "--rm", container, BASE)
+        based_s = time.monotonic()
+        users = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+        origin = f"on Debian {DISTRIBUTION} by debootstrap, made in {based_s - begun_s:.0f} s (users: on {users[0]})"
+        built = {}
+        for stage, image in STAGES.items():
+            begun_s = time.monotonic()
+            arguments = ("--build-arg", f"PYTHON_IMAGE={BASE}", "--build-arg", "PROFILER_BASE=plain", "--target", stage)
+            settings = ("--quiet", "--pull-never", "--isolation", "chroot", "--format", "docker", *pip_options(directory))
+            buildah(directory, "build", *settings, *arguments, "--tag", f"localhost/{image}", str(ROOT))
+            container = buildah(directory, "from", "--pull-never", f"localhost/{image}")
+            root = Path(buildah(directory, "mount", container))
+            configuration = json.loads(buildah(directory, "inspect", "--type", "image", f"localhost/{image}"))["Docker"]["config"]
+            took = (
+                f"{image}: built in {time.monotonic() - begun_s:.0f} s {origin}; the stage cuda (CUDA, PyCUDA, nsys, ncu) is not built here"
+            )
+            built[stage] = Image(root, configuration, took)
+        yield built
+        buildah(directory, "umount", "--all")
+
+
+@pytest.fixture
+def containers(images: dict[str, Image]) -> Iterator[Containers]:
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as directory:
+        boxes = Containers(images, Path(directory))
+        yield boxes
+        boxes.stop()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_image_says_how_it_runs_and_has_no_root(
+    images: dict[str, Image], containers: Containers, stage: str, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("told", images[stage].origin)
+    configuration = images[stage].configuration
+    assert configuration["User"] == "kernalyse"
+    assert configuration["Entrypoint"] == ["kernalyse"]
+    assert configuration["Healthcheck"]["Test"][0] == "CMD"
+    written = "touch /x; touch /opt/kernalyse/x; touch /etc/x; touch /var/lib/kernalyse/x && echo volume takes files"
+    done = containers.run(stage, "sh", "-c", f"id --user; id --user kernalyse; grep CapBnd /proc/self/status; {written}")
+    told = [str(USER_ID), str(USER_ID), "CapBnd:\t0000000000000000", "volume takes files"]
+    assert done.stdout.splitlines() == told, done.stderr
+    assert done.stderr.count("Read-only file system") == 3
+    done = containers.run(stage, *configuration["Healthcheck"]["Test"][1:])
+    assert (done.returncode, done.stderr) == (1, "No service of this user runs here.\n")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_image_is_small(images: dict[str, Image], stage: str, record_property: Callable[[str, object], None]) -> None:
+    root = images[stage].root
+    sizes = {(status.st_dev, status.st_ino): status.st_size for status in (path.lstat() for path in root.rglob("*"))}
+    unpacked = sum(sizes.values())
+
+    pipeline = f"tar --create --directory {shlex.quote(str(root))} . | gzip -{GZIP_LEVEL} | wc --bytes"
+    compressed = int(subprocess.run(("bash", "-o", "pipefail", "-c", pipeline), capture_output=True, check=True).stdout)
+    sizes_told = f"{unpacked / 1e6:.0f} MB unpacked, {compressed / 1e6:.0f} MB as a tar file compressed by gzip -{GZIP_LEVEL}"
+    record_property("told", f"{STAGES[stage]}: {sizes_told}, with the base")
+    assert compressed <= MOST_BYTES[stage][0]
+    assert unpacked <= MOST_BYTES[stage][1]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_bill_of_materials_lists_every_package_of_the_lock(images: dict[str, Image], containers: Containers, stage: str) -> None:
+    done = containers.run(stage, "cat", "/opt/kernalyse/sbom.cdx.json")
+    bill = json.loads(done.stdout)
+    assert bill["bomFormat"] == "CycloneDX"
+    listed = {(canonicalize_name(one["name"]), one["version"]) for one in bill["components"]}
+    version = containers.run(stage, "python", "-c", "import platform; print(platform.python_version())").stdout.strip()
+    environment = {"python_full_version": version, "python_version": version.rpartition(".")[0]}
+    pins = re.findall(r"^([\w.-]+)==([^\s;]+)(?: ; ([^\\\n]+))?", (ROOT / "deploy" / f"{stage}.lock").read_text(), re.MULTILINE)
+    locked = {(canonicalize_name(name), pin) for name, pin, marker in pins if not marker or Marker(marker.strip()).evaluate(environment)}
+    assert locked - listed == set()
+    assert {name for name, _ in listed - locked} == {"kernalyse", "kernalyse-compat", "pip"}
+
+
+def test_services_serve_measure_and_end_on_a_root_that_is_read_only(containers: Containers) -> None:
+    address = {service: f"unix:/run/kernalyse/{service}.sock" for service in ("profiler", "analyzer")}
+    containers.start("profiler", "profiler", "--address", address["profiler"], "--token-file", "/var/lib/kernalyse/token")
+    containers.wait_until_healthy("profiler", "profiler")
+    containers.start("dashboard", "analyzer", "--address", address["analyzer"], "--token-file", "/var/lib/kernalyse/token")
+    containers.wait_until_healthy("dashboard", "analyzer")
+    arguments = ("--address", f"127.0.0.1:{free_port()}", "--token-file", "/var/lib/kernalyse/token")
+    containers.start("dashboard", "ui", *arguments, "--analyzer-address", address["analyzer"])
+    containers.wait_until_healthy("dashboard", "ui")
+
+    server = ("--server", address["analyzer"], "--token-file", "/var/lib/kernalyse/token")
+    node_token = ("--node-token-file", "/var/lib/kernalyse/token")
+    added = containers.run("dashboard", "kernalyse", "nodes", "add", address["profiler"], *node_token, *server)
+    assert added.returncode == 0, added.stderr
+    results = containers.directory / "results.json"
+    outside = ("--server", f"unix:{containers.sockets}/analyzer.sock", "--token-file", str(containers.state / "token"))
+    sweep = ("bench", "saxpy", "-p", "N=1024,4096", "--max-time", "0.2", "--json", str(results), *outside)
+    done = subprocess.run(
+        [sys.executable, "-m", "kernalyse.services.cli.main", *sweep], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    measured = json.loads(results.read_text())["measurements"]
+    assert [one["verification_state"] for one in measured] == ["PASSED", "PASSED"]
+    containers.wait_until_healthy("dashboard", "analyzer", "profiler", "ui")
+    assert containers.stop() == [0, 0, 0]
+
+
+def test_the_doctor_says_what_the_profilers_image_has(containers: Containers, record_property: Callable[[str, object], None]) -> None:
+    done = containers.run("profiler", "kernalyse", "doctor")
+    record_property("told", f"{STAGES['profiler']}: kernalyse doctor, status {done.returncode}\n{done.stdout}")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"not needed +CUDA toolkit", done.stdout)
+    assert "opencl:pocl:0" in done.stdout

@@ -52,6 +52,9 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=requirem
  && /opt/kernalyse/bin/pip install --no-deps --require-hashes -r /cuda.lock
 
 FROM ${PROFILER_BASE} AS profiler
+# What keeps runs from the rest of the container, where its host lets containers make namespaces.
+RUN command -v bwrap \
+ || { apt-get update && apt-get install --yes --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*; }
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy \
     python3 -m venv /opt/kernalyse \
  && /opt/kernalyse/bin/pip install --no-compile --no-deps --require-hashes -r /deploy/profiler.lock \

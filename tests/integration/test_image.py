@@ -157,7 +157,7 @@ def debian() -> Path:
         if not archive.exists():
             with tempfile.TemporaryDirectory(prefix="kernalyse-base-") as name:
                 directory = Path(name) / "root"
-                command = ["debootstrap", "--variant=minbase", "--include=python3-venv", DISTRIBUTION, str(directory)]
+                command = ["debootstrap", "--variant=minbase", "--include=python3-venv,bubblewrap", DISTRIBUTION, str(directory)]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     pytest.skip(f"debootstrap has no {DISTRIBUTION}: {done.stdout[-300:]}{done.stderr[-300:]}")

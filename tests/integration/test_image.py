@@ -43,7 +43,7 @@ MISSING: Final = [program for program in PROGRAMS if shutil.which(program) is No
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1500),  # of which downloads take most; with what earlier runs have kept it is five minutes
+    pytest.mark.timeout(1500),  # five to eight minutes on two cores, most of them for downloading and installing packages
     pytest.mark.skipif(not (ROOT / "Dockerfile").is_file(), reason="needs the checkout"),
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the base of an image"),
@@ -129,7 +129,7 @@ class Containers:
 
 def buildah(directory: Path, *words: str) -> str:
     command = ["buildah", "--storage-driver", "vfs", "--root", str(directory / "store"), "--runroot", str(directory / "run"), *words]
-    with alone_with("image-build") as kept:  # buildah keeps there what pip has downloaded
+    with alone_with("image-build") as kept:  # one build at a time, whose cache mounts lie there
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(kept)})
     assert done.returncode == 0, f"{' '.join(words)}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout.strip()

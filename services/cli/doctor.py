@@ -270,7 +270,10 @@ def check_sandbox(settings: ProfilerSettings) -> Check:
     found = open_sandbox(settings.sandbox, is_required=False, user_name=settings.sandbox_user)
     if found.program:
         return Check(name, CheckState.OK, found.explanation)
-    return Check(name, CheckState.MISSING, found.explanation, "Install it where others measure too: apt-get install bubblewrap")
+    remedy = "Install it where others measure too: apt-get install bubblewrap"
+    if shutil.which("bwrap") is not None:
+        remedy = "Let the service make namespaces of users where others measure too; container engines and some systems forbid it by default."
+    return Check(name, CheckState.MISSING, found.explanation, remedy)
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:

@@ -272,7 +272,7 @@ def check_sandbox(settings: ProfilerSettings) -> Check:
         return Check(name, CheckState.OK, found.explanation)
     remedy = "Install it where others measure too: apt-get install bubblewrap"
     if shutil.which("bwrap") is not None:
-        remedy = "Let the service make namespaces of users where others measure too; container engines and some systems forbid it by default."
+        remedy = "Let the service make namespaces where others measure too; container engines and some systems forbid it by default."
     return Check(name, CheckState.MISSING, found.explanation, remedy)
 
 

@@ -313,8 +313,10 @@ async def test_one_that_hangs_and_comes_back_stores_nothing_twice(analyzers: lis
         hung = analyzers[1].process
         assert hung is not None
         hung.send_signal(signal.SIGSTOP)
-        await within(TAKEOVER_S, lambda: is_followed(stubs[0], far))
-        hung.send_signal(signal.SIGCONT)
+        try:
+            await within(TAKEOVER_S, lambda: is_followed(stubs[0], far))
+        finally:
+            hung.send_signal(signal.SIGCONT)  # in any case: nothing that waits for it would end
         await eventually(lambda: are_shared(stubs))
         end.set()
         count = await writing

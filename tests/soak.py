@@ -56,7 +56,7 @@ class Part:
 
 
 def parts(minutes: float, rounds: int) -> dict[str, Part]:
-    pytest = (sys.executable, "-m", "pytest", "--quiet", "--timeout", "3600")
+    pytest = (sys.executable, "-m", "pytest", "--quiet", "--timeout", "3600", "-o", "faulthandler_timeout=7200")
     found = {
         f"fuzz-{reader}": Part(
             f"Damaged files of reader {reader}, {minutes:g} minutes",

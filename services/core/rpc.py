@@ -287,13 +287,17 @@ def is_cancelled() -> bool:
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[object]) -> None:
-    """Cancel the tasks and wait until they have ended, even if this is cancelled meanwhile: they are cancelled once and clean up whole."""
+    """Cancel the tasks and wait until they have ended, even if this is cancelled meanwhile: they are cancelled once and clean up whole.
+
+    What they raise is not raised here.
+    """
+    ended = asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
         task.cancel()
-    pending, interruption = set(tasks), None
-    while pending:
+    interruption = None
+    while not ended.done():
         try:
-            _, pending = await asyncio.wait(pending)
+            await asyncio.wait({ended})  # unlike a gather that is awaited, it cancels nothing a second time
         except asyncio.CancelledError as error:
             interruption = error
     if interruption is not None:

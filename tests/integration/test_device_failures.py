@@ -47,6 +47,15 @@ async def test_a_device_that_a_crash_has_left_there_goes_on() -> None:
     assert driver.look_count == 1
 
 
+async def test_a_search_that_cannot_be_started_says_nothing_about_the_device() -> None:
+    async def probe() -> tuple[tuple[Device, ...], tuple[str, ...]]:
+        raise OSError("Cannot allocate memory")
+
+    watch = DeviceWatch(GPUS, probe)
+    await watch.look_after("cuda:0", "r1", CRASHED)
+    assert not watch.notices
+
+
 async def test_a_device_that_its_driver_has_lost_is_set_aside_until_it_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_watch, "LOOK_INTERVAL_S", 0.01)
     driver = Driver(GPUS[1])

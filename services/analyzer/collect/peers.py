@@ -152,7 +152,7 @@ class Peers:
         own = self._nodes.own_statuses()
         wanted: tuple[Callable[[NodeStatus], bool], ...] = (lambda status: _is_of(status, node_id),)
         if not node_id:  # a node that only observes comes last: it says so itself
-            wanted = (lambda status: status.is_running_work, lambda status: status.health is NodeHealth.SERVING)
+            wanted = (lambda status: status.can_take_runs, lambda status: status.health is NodeHealth.SERVING)
         for is_wanted in wanted:
             if any(map(is_wanted, own)):
                 return None

@@ -207,7 +207,7 @@ class NodeStatus:
     version_note: str = ""  # of a node whose minor version is another than the analyzer's, one sentence with the remedy
 
     @property
-    def is_running_work(self) -> bool:
+    def can_take_runs(self) -> bool:
         """Return whether runs can be started on it: it answers, and does not only observe."""
         return self.health is NodeHealth.SERVING and not self.observes_only
 

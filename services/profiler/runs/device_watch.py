@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL_S: Final = 30.0
 """Between looks at devices that are set aside. Each opens the drivers in a process of its own, for a second."""
 
-NOT_OF_DEVICES: Final = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
-NOT_OF_DEVICES_EITHER: Final = frozenset({"COMPILE_FAILED", "VERIFICATION_FAILED", "COLLECTOR_UNAVAILABLE", "COMMAND_FAILED"})
+CODES_OF_REQUESTS: Final = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
+REASONS_OF_PROGRAMS: Final = frozenset({"COMPILE_FAILED", "VERIFICATION_FAILED", "COLLECTOR_UNAVAILABLE", "COMMAND_FAILED"})
 """Codes and reasons of errors after which nobody looks whether the device is still there."""
 
 FATAL_XIDS: Final = {
@@ -102,11 +102,15 @@ class DeviceWatch:
 
     async def look_after(self, device_id: str | None, run_id: str, error: RunError | None) -> None:
         """Look whether the device of a run that has failed is still there."""
-        if error is None or error.code in NOT_OF_DEVICES or error.reason in NOT_OF_DEVICES_EITHER:
+        if error is None or error.code in CODES_OF_REQUESTS or error.reason in REASONS_OF_PROGRAMS:
             return
         device = next((device for device in self._devices if device.device_id == device_id and device.kind is not DeviceKind.CPU), None)
         if device is not None and device.device_id not in self._failures:
-            missing = await self._missing(device)
+            try:
+                missing = await self._missing(device)
+            except OSError as problem:  # no process could be started: that says nothing about the device
+                logger.warning("Whether device %s is still there is not known: %s", device.device_id, problem)
+                return
             if missing is not None:
                 self.set_aside(device.device_id, f"its driver does not find it since run {run_id} has failed{missing}", _at_once)
 
@@ -118,13 +122,17 @@ class DeviceWatch:
                 failure = self._failures.get(device.device_id)
                 if failure is None or failure.has_ended is None or not await failure.has_ended():
                     continue
-                if await self._missing(device) is None:
+                try:
+                    is_there = await self._missing(device) is None
+                except OSError:  # no process could be started: next time
+                    continue
+                if is_there:
                     logger.info("Device %s answers again.", device.device_id)
                     del self._failures[device.device_id]
                     notify()
 
     async def _missing(self, device: Device) -> str | None:
-        """Return what the search for devices says, where it does not find this one."""
+        """Return what the search for devices says where it does not find this one; None: it is there. Raises OSError."""
         found, notices = await self._probe()
         if any(one.device_id == device.device_id and one.uuid == device.uuid for one in found):
             return None

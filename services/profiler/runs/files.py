@@ -34,6 +34,15 @@ CLOCK_LOCK_NAME: Final = "clock_lock"
 """File in the directory of a run that has locked the clocks of its device, as long as they are."""
 
 
+@contextlib.contextmanager
+def storage_errors(subject: str) -> Iterator[None]:
+    """Raise StorageFullError for an OSError of the block, which writes. subject: what it writes to, for users."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFullError(subject, found=str(error), expected="room to write", remedy="Free space on that disk.") from error
+
+
 class RunDirectory:
     """The directory of one run, below the directory of all."""
 
@@ -51,26 +60,23 @@ class RunDirectory:
 
         Raises StorageFullError where there is no room for it.
         """
-        try:
-            self._make(spec, bundles)
-        except OSError as error:
-            raise StorageFullError(
-                f"directory of run {self._run_id}", found=str(error), expected="room to write", remedy="Free space on that disk."
-            ) from error
-
-    def _make(self, spec: RunSpec, bundles: dict[str, Path]) -> None:
-        self._directory.mkdir(parents=True, mode=0o700)
-        self.spec_file.write_bytes(protobuf.encode_bytes(spec))
-        for directory in (self.temporary_directory, self._artifacts):
-            directory.mkdir(parents=True)
-        for digest, path in bundles.items():
-            link = self.working_directory / "bundles" / digest.removeprefix("sha256:")
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(path, target_is_directory=True)
+        with storage_errors(f"directory of run {self._run_id}"):
+            self._directory.mkdir(parents=True, mode=0o700)
+            self.spec_file.write_bytes(protobuf.encode_bytes(spec))
+            for directory in (self.temporary_directory, self._artifacts):
+                directory.mkdir(parents=True)
+            for digest, path in bundles.items():
+                link = self.working_directory / "bundles" / digest.removeprefix("sha256:")
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(path, target_is_directory=True)
 
     def lock(self) -> int:
-        """Return a locked descriptor for the run's processes to inherit: the lock is released when the last of them has ended."""
-        lock_file = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        """Return a locked descriptor for the run's processes to inherit: the lock is released when the last of them has ended.
+
+        Raises StorageFullError where there is no room for its file.
+        """
+        with storage_errors(f"directory of run {self._run_id}"):
+            lock_file = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         return lock_file
 
@@ -219,16 +225,12 @@ class BundleStore:
             BundleTooLargeError: it is over a limit; names the limit.
             StorageFullError: there is no room for it.
         """
-        try:
+        with storage_errors(f"directory of bundles {self._directory}"):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryDirectory(dir=self._directory, prefix=".arriving-") as name:
                 archive = Path(name) / "bundle.tar.gz"
                 digest, size_bytes = await self._save(chunks, archive)
                 file_count = await asyncio.to_thread(self._unpack, archive, Path(name) / "content", digest)
-        except OSError as error:
-            raise StorageFullError(
-                f"directory of bundles {self._directory}", found=str(error), expected="room to write", remedy="Free space on that disk."
-            ) from error
         return Bundle(digest, size_bytes, file_count)
 
     def path(self, digest: str) -> Path:

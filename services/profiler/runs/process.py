@@ -57,10 +57,6 @@ class ProcessLimits:
     cancel_grace_s: float = 0.0  # for the worker of a cancelled run, to end by itself what it has started
 
 
-STUCK: Final = b'"stuck"'
-"""Of a status that the supervisor tells before its end."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The final state of a run, and why."""
@@ -146,27 +142,32 @@ class RunProcess:
         self._last_event_time = time.monotonic()
         self._send_cause()
         silence = asyncio.create_task(self._watch_silence())
-        ending = asyncio.gather(
-            self._pass_events(events_fd),
-            self._pass_log(process.stdout, OutputLines(), LogLevel.INFO, "program"),
-            self._pass_log(process.stderr, self._stderr, LogLevel.WARNING, "worker"),
-            process.wait(),
-        )
+        ending = asyncio.create_task(self._follow(process, events_fd))
+        telling = asyncio.create_task(_read_line(status_fd))
         try:
-            status_line = await _read_line(status_fd)
-            if is_stuck := STUCK in status_line:
-                ending.cancel()  # what processes that do not end hold open has no end either
-            with contextlib.suppress(*((asyncio.CancelledError,) if is_stuck else ())):
+            await asyncio.wait({telling, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not telling.done() or not _is_stuck(telling.result()):  # what processes that do not end hold open has no end either
                 await ending
+            status_line = await telling
         finally:
-            ending.cancel()
             silence.cancel()
+            telling.cancel()
+            ending.cancel()
             self._control_fd = None
             os.close(control_fd)
         outcome = self._outcome(status_line)
         if outcome.is_over_configuration and outcome.error is not None:
             await self._report_failed(outcome.error)
         return outcome
+
+    async def _follow(self, process: asyncio.subprocess.Process, events_fd: int) -> None:
+        """Pass on all that the run says, until its supervisor has ended."""
+        await asyncio.gather(
+            self._pass_events(events_fd),
+            self._pass_log(process.stdout, OutputLines(), LogLevel.INFO, "program"),
+            self._pass_log(process.stderr, self._stderr, LogLevel.WARNING, "worker"),
+            process.wait(),
+        )
 
     def _send_cause(self) -> None:
         if self._control_fd is not None and self._cause_to_send is not None:
@@ -348,6 +349,11 @@ async def _open_reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTrans
     reader = asyncio.StreamReader(limit=1024 * 1024)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb"))
     return reader, transport
+
+
+def _is_stuck(status_line: bytes) -> bool:
+    """Return whether the supervisor has told of processes that do not end, before its own end."""
+    return bool(status_line) and "stuck" in json.loads(status_line)
 
 
 async def _read_line(fd: int) -> bytes:

@@ -52,7 +52,7 @@ from kernalyse.services.profiler.processes.event_pipe import event_message
 from kernalyse.services.profiler.processes.sandbox import RunPlaces, Sandbox
 from kernalyse.services.profiler.runs.admission import Admission, Placement
 from kernalyse.services.profiler.runs.device_watch import DeviceWatch
-from kernalyse.services.profiler.runs.files import CLOCK_LOCK_NAME, RunDirectory
+from kernalyse.services.profiler.runs.files import CLOCK_LOCK_NAME, RunDirectory, storage_errors
 from kernalyse.services.profiler.runs.process import CANCELLED, Outcome, ProcessLimits, RunProcess, inherited_environment, withheld_notice
 from kernalyse.trace_context import current_traceparent, trace_environment
 from kernalyse.v1 import run_pb2
@@ -383,7 +383,8 @@ class Runs:
         environment = self._environment(placement.spec, directory)
         is_sandboxed = self._settings.sandbox.is_for(active.run.owner)
         if is_sandboxed:
-            caches = await asyncio.to_thread(self._settings.sandbox.hand_over, directory.working_directory, active.run.owner)
+            with storage_errors(f"caches of {active.run.owner or 'the owner'}"):
+                caches = await asyncio.to_thread(self._settings.sandbox.hand_over, directory.working_directory, active.run.owner)
             places = RunPlaces(directory.working_directory, directory.spec_file, tuple(placement.bundles.values()), caches)
             worker = self._settings.sandbox.command(placement.spec, worker, places, environment)
         process = active.process = RunProcess(

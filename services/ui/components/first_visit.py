@@ -152,7 +152,7 @@ class FirstVisit(Component):
         running = next(filter(is_active_demo, overview.runs), None)
         is_running = self._is_running()
         label = "Starting the demo sweep…" if self._is_starting else "The demo sweep runs" if is_running else "Start the demo sweep"
-        is_served = any(status.is_running_work for status in overview.nodes)
+        is_served = any(status.can_take_runs for status in overview.nodes)
         self._start.param.update(label=label, disabled=self._is_starting or is_running, visible=is_served)
         note = "" if not offer.has_demo else NO_NODE if not is_served else html(RUNNING, running.run_id) if running is not None else ""
         self._note.show(note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import shutil
 import struct
@@ -530,3 +531,16 @@ async def test_tasks_that_are_cancelled_clean_up_whole_although_who_waits_is_can
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert cleaned == ["all of it"]
+
+
+async def test_what_cancelled_tasks_raise_is_neither_raised_nor_complained_about(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("of the task")
+
+    failed = asyncio.create_task(fail())
+    await asyncio.sleep(0)
+    await cancel_and_wait(failed)
+    await cancel_and_wait()
+    del failed
+    gc.collect()
+    assert caplog.text == ""

@@ -1,6 +1,6 @@
 """What takes too long for every change: fuzzing, hundreds of kills, large stores. `python -m tests.soak [--minutes M] [PART...]`
 
-Each part is a process of its own. The last whole run is kept in docs/soak.md, with the commit that it tested.
+Each part is a process of its own. docs/soak.md keeps what each part said when it last ran, with the commit that it tested.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ RUN_COUNT, CONFIGURATION_COUNT = 2000, 1000
 """Of a large store: two million measurements."""
 
 TAIL_LINES: Final = 12
+TITLE: Final = "# Soak"
+HEADING: Final = "## "
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +109,18 @@ class Outcome:
     status: int
     rounds: int
     duration_s: float
+    commit: str
     tail: Sequence[str]
 
     def as_markdown(self) -> str:
         verdict = "passed" if self.status == 0 else f"failed with status {self.status}"
         rounds = f", {self.rounds} of {self.part.rounds} rounds" if self.part.rounds > 1 else ""
+        machine = f"{cpu_model()}, {os.cpu_count()} cores, Python {platform.python_version()}"
         return "\n".join(
             [
-                f"## {self.part.title}",
+                f"{HEADING}{self.part.title}",
                 "",
-                f"`{self.name}`: {verdict}{rounds}, {self.duration_s:.0f} s",
+                f"`{self.name}`: {verdict}{rounds}, {self.duration_s:.0f} s. Commit {self.commit}, {datetime.now(UTC):%Y-%m-%d}, {machine}",
                 "",
                 "```text",
                 *self.tail,
@@ -129,6 +133,7 @@ class Outcome:
 def run(name: str, part: Part) -> Outcome:
     sys.stdout.write(f"{name}: {part.title}\n")
     start = time.monotonic()
+    tested = commit()
     tail: list[str] = []
     status = completed = 0
     while completed < part.rounds and status == 0:
@@ -141,7 +146,7 @@ def run(name: str, part: Part) -> Outcome:
             tail = [*tail, line.rstrip().replace(f"{ROOT.parent}/", "../")][-TAIL_LINES:]
         status = command.wait()
         completed += status == 0
-    return Outcome(name, part, status, completed, time.monotonic() - start, tail)
+    return Outcome(name, part, status, completed, time.monotonic() - start, tested, tail)
 
 
 def commit() -> str:
@@ -151,14 +156,21 @@ def commit() -> str:
     return described.stdout.strip() or "unknown"
 
 
+def write_report(outcomes: Sequence[Outcome], known: Sequence[str]) -> None:
+    """Put each outcome in the place of what its part said before; parts that no longer exist go."""
+    _, *before = REPORT.read_text().split(f"\n{HEADING}") if REPORT.exists() else [""]
+    sections = {section.split("`")[1]: f"{HEADING}{section.rstrip()}\n" for section in before}
+    sections |= {outcome.name: outcome.as_markdown() for outcome in outcomes}
+    head = f"{TITLE}\n\nWhat each part of `make soak` said when it last ran.\n"
+    REPORT.write_text("\n".join([head, *(sections[name] for name in known if name in sections)]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="of fuzzing, each reader")
     parser.add_argument("--rounds", type=int, default=KILL_ROUNDS, help="of kills")
     parser.add_argument("--jobs", type=int, default=1, help="parts that run at the same time")
-    parser.add_argument(
-        "names", nargs="*", metavar="PART", help=f"some of {', '.join(parts(0, 0))}; none: all, and docs/soak.md is written"
-    )
+    parser.add_argument("names", nargs="*", metavar="PART", help=f"some of {', '.join(parts(0, 0))}; none: all")
     options = parser.parse_args()
     known = parts(options.minutes, options.rounds)
     unknown = [name for name in options.names if name not in known]
@@ -166,10 +178,7 @@ def main() -> int:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(known)}")
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda name: run(name, known[name]), options.names or known))
-    if not options.names:
-        machine = f"{cpu_model()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        head = ["# Soak", "", f"The last output of `make soak`: commit {commit()}, {datetime.now(UTC):%Y-%m-%d}, {machine}.", ""]
-        REPORT.write_text("\n".join([*head, *(outcome.as_markdown() for outcome in outcomes)]))
+    write_report(outcomes, list(known))
     return int(any(outcome.status for outcome in outcomes))
 
 

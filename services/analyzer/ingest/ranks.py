@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ import numpy as np
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from kernalyse.services.analyzer.analysis.traces.collectives import COLLECTIVES_INPUT, rank_clocks
 from kernalyse.services.analyzer.numeric.correlation import Indexes, find_stretches, merged_order
 from kernalyse.services.analyzer.readers.kineto.decompress import unpacked_head
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
@@ -34,6 +36,7 @@ from kernalyse.services.analyzer.tables.traces import (
     TRACE_TABLES,
 )
 from kernalyse.services.core.errors import KernalyseError
+from kernalyse.services.core.kernel_categories import COMMUNICATION
 
 # ---------------------------------------------------------------- joining
 
@@ -107,8 +110,9 @@ class JoinedTrace:
 def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
     """Join traces into one with all their rows.
 
-    Times count from the earliest start of a session; unless every trace tells its start, they stay as they are. Of processes
-    that share an id, those of later traces get another one. The rows of no table are in memory as a whole.
+    Times count from the earliest start of a session, unless a trace does not tell its start, and are those of the first rank's
+    clock where collective operations tell how far apart the clocks are. What a clock drifts is left: durations stay as they were
+    measured. Of processes that share an id, those of later traces get another one. The rows of no table are in memory as a whole.
     """
     starts = [part.session_start_unix_ns for part in parts]
     known = [start for start in starts if start is not None]
@@ -120,29 +124,35 @@ def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
         for part, ids, shift_ns, rank in zip(parts, _unique_process_ids(parts), shifts_ns, ranks, strict=True)
     ]
     names, names_map = _merge_names(parts)
+    members = _by_one_clock(members, names, names_map)
     row_maps = _RowMaps(members, names_map)
     frames = {
         table.table_name: names.lazy() if table is TRACE_NAMES else _joined_rows(table, members, row_maps)
         for table in (*TRACE_TABLES, COUNTERS)
         if row_maps.row_count(table)
     }
-    return JoinedTrace(frames, (_clock_note(origin_ns), *rank_notes))
+    return JoinedTrace(frames, (_clock_note(members), *rank_notes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A trace within a joined one. process_ids: new by old. origin_ns: of all times; None: each trace has its own."""
+    """A trace within a joined one.
+
+    process_ids: new by old. origin_ns: of all times; None: each trace has its own. clock_offset_ns: of shift_ns, how far its
+    clock was ahead of the first rank's; None: not known, or it is that clock.
+    """
 
     trace: RankTrace
     process_ids: Mapping[int | None, int | None]
     shift_ns: int
     rank_index: int | None
     origin_ns: int | None
+    clock_offset_ns: int | None = None
 
     def rows(self, table: Table) -> pl.LazyFrame:
         """Return the rows of a table with unique process ids and times from the common origin; processes with file and rank."""
         rows = _disambiguate(self.trace.rows(table), table, self.process_ids, self.shift_ns)
-        return _describe_processes(rows, self.trace, self.rank_index, self.origin_ns) if table is TRACE_PROCESSES else rows
+        return _describe_processes(rows, self) if table is TRACE_PROCESSES else rows
 
 
 # ---------------------------------------------------------------- row numbers
@@ -302,14 +312,36 @@ def _disambiguate(rows: pl.LazyFrame, table: Table, process_ids: Mapping[int | N
     return rows.with_columns(pl.col(name) + shift_ns for name in TIMES if name in table.column_names) if shift_ns else rows
 
 
-def _describe_processes(rows: pl.LazyFrame, part: RankTrace, rank_index: int | None, origin_ns: int | None) -> pl.LazyFrame:
-    """Return the processes with file, rank and session start."""
-    rank = pl.lit(rank_index, dtype=INDEX)
+def _describe_processes(rows: pl.LazyFrame, member: _Member) -> pl.LazyFrame:
+    """Return the processes with file, rank, session start, and what was taken off their times."""
+    origin_ns = member.origin_ns
     return rows.with_columns(
-        file_name=pl.lit(part.file_name),
-        rank_index=pl.coalesce("rank_index", rank),
+        file_name=pl.lit(member.trace.file_name),
+        rank_index=pl.coalesce("rank_index", pl.lit(member.rank_index, dtype=INDEX)),
         session_start_unix_ns=pl.col("session_start_unix_ns") if origin_ns is None else pl.lit(origin_ns, dtype=COUNT),
+        clock_offset_ns=pl.lit(member.clock_offset_ns, dtype=COUNT),
     )
+
+
+def _by_one_clock(members: Sequence[_Member], names: pl.DataFrame, names_map: _RowMap) -> list[_Member]:
+    """Return the traces with their times by the clock of the first rank, where collective operations tell how far apart the clocks are."""
+    communicating = names.lazy().filter(pl.col("name").str.contains(COMMUNICATION))
+    launches, processes = [], [member.rows(TRACE_PROCESSES).select(COLLECTIVES_INPUT["trace_processes"]) for member in members]
+    for number, member in enumerate(members):
+        rows = member.rows(KERNEL_LAUNCHES).select(COLLECTIVES_INPUT["kernel_launches"])
+        joined = partial(names_map.mapped, number)
+        launches.append(
+            rows.with_columns(pl.col("name_index").map_batches(joined, return_dtype=INDEX)).join(communicating, on="name_index", how="semi")
+        )
+    clocks = rank_clocks(pl.concat(pl.collect_all(launches)).lazy(), names.lazy(), pl.concat(processes))
+    aligned = clocks.filter(pl.col("clock_source") == "collectives").select("file_name", "clock_offset_ns").collect()
+    offsets_ns: dict[str, int] = dict(aligned.rows())
+    return [
+        member
+        if (offset_ns := offsets_ns.get(member.trace.file_name)) is None
+        else replace(member, shift_ns=member.shift_ns - offset_ns, clock_offset_ns=offset_ns)
+        for member in members
+    ]
 
 
 def _ranks_from_names(parts: Sequence[RankTrace]) -> tuple[list[int | None], list[str]]:
@@ -333,10 +365,14 @@ def ranks_of_names(file_names: Sequence[str]) -> list[int] | None:
     return ranks if len(set(ranks)) == len(file_names) and max(ranks) < 2**31 else None
 
 
-def _clock_note(origin_ns: int | None) -> str:
-    if origin_ns is None:
+def _clock_note(members: Sequence[_Member]) -> str:
+    aligned = [member for member in members if member.clock_offset_ns is not None]
+    if aligned:
+        found = "Times of all files are" if len(aligned) == len(members) - 1 else f"Times of {len(aligned) + 1} of {len(members)} files are"
+        return f"{found} by one clock, aligned by collective operations: table rank_clocks has how far the clocks were apart."
+    if members[0].origin_ns is None:
         return "Not every file says when its session started: times of one file cannot be compared with those of another."
-    return "Times of all files count from the earliest session, by the clocks of their machines: table rank_clocks has their differences."
+    return "Times of all files count from the earliest session, by the clocks of their machines: they share no collective operations."
 
 
 # ---------------------------------------------------------------- jobs

@@ -62,6 +62,12 @@ TRACE_PROCESSES: Final = _table(
     HOST_NAME,
     FILE_NAME,
     Column("session_start_unix_ns", COUNT, "Origin of its times, nanoseconds since the Unix epoch by the clock of its machine."),
+    Column(
+        "clock_offset_ns",
+        COUNT,
+        "Taken off its times when the ranks of a job were joined: how far its clock was ahead of the first rank's in the middle of the "
+        "collective operations; null: nothing was.",
+    ),
 )
 
 TRACE_DEVICES: Final = _table(

@@ -19,7 +19,7 @@ RANK: Final = ("process_id", "device_index")
 COLLECTIVES_INPUT: Final = {
     "kernel_launches": (*RANK, "name_index", "process_group", "start_ns", "duration_ns"),
     "trace_names": ("name_index", "name"),
-    "trace_processes": ("process_id", "rank_index", "host_name", "file_name", "session_start_unix_ns"),
+    "trace_processes": ("process_id", "rank_index", "host_name", "file_name", "session_start_unix_ns", "clock_offset_ns"),
 }
 
 CALL: Final = ("name_index", "process_group", "ordinal")
@@ -76,10 +76,11 @@ def trace_ranks(
         straggler_count=pl.col("is_straggler").sum().cast(COUNT),
         clock_residual_ns=pl.col("end_spread_ns").median(),
     )
+    clocks = rank_clocks(launches, names, processes).select("process_id", "clock_source", "clock_offset_ns")
     return (
         breakdown.join(_ranked(processes), on="process_id", how="left", nulls_equal=True)
         .join(waits, on=RANK, how="left", nulls_equal=True)
-        .join(_clocks_of_processes(launches, names, processes), on="process_id", how="left", nulls_equal=True)
+        .join(clocks, on="process_id", how="left", nulls_equal=True)
         .sort("rank_index", *RANK, nulls_last=True)
         .select(
             *("rank_index", *RANK, "device_name", "host_name", "file_name", "span_ns", "busy_ns", "idle_ns", "compute_ns"),
@@ -163,6 +164,17 @@ def rank_clocks(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyF
     Args:
         launches, names, processes: as of trace_collectives.
     """
+    taken_off = processes.select("process_id", taken_off_ns=pl.col("clock_offset_ns").fill_null(0))
+    return (
+        _clocks(launches, names, processes)
+        .join(taken_off, on="process_id", how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.col("clock_offset_ns") + pl.col("taken_off_ns"))
+        .drop("taken_off_ns")
+    )
+
+
+def _clocks(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the columns of rank_clocks, the offset as it is in these times: without what was taken off when ranks were joined."""
     ranked = _ranked(processes).with_columns(file=pl.col("file_name").fill_null(""))
     first = ranked.select(first_file=pl.col("file").first(), first_host=pl.col("host_name").first())
     together = names.filter(~pl.col("name").str.contains(PAIRWISE))
@@ -256,9 +268,7 @@ def _corrected(time_ns: str, offset_ns: pl.Expr, drift_ratio: pl.Expr, middle_ns
 
 
 def _clocks_of_processes(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
-    return rank_clocks(launches, names, processes).select(
-        "process_id", "clock_source", "clock_offset_ns", "clock_drift_ratio", "clock_middle_ns"
-    )
+    return _clocks(launches, names, processes).select("process_id", "clock_offset_ns", "clock_drift_ratio", "clock_middle_ns")
 
 
 def _ranked(processes: pl.LazyFrame) -> pl.LazyFrame:

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from kernalyse.services.analyzer.ingest.ranks import RankTrace, join_traces
 from kernalyse.services.analyzer.queries.registry import Frames
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_PROCESSES, TRACE_TABLES
 from tests.unit.analyzer.analysis.test_trace_activity import GEMM, REDUCE, SENDRECV, answer, columns, job, process, rank
 
 STEP_COUNT: Final = 60
@@ -132,3 +134,40 @@ def test_operations_that_do_not_end_together_align_nothing() -> None:
     assert (clock["clock_source"], clock["clock_offset_ns"], clock["operation_count"]) == ("unmatched", None, STEP_COUNT)
     assert clock["residual_median_ns"] > 1_000_000
     assert answer("collectives", trace) == []
+
+
+def joined(*clocks: Clock) -> Frames:
+    """One trace of a file for each of these clocks, sessions a second apart."""
+    files = [
+        job([process(number, f"rank{number}", host_name=f"node{number}", session_start_unix_ns=number * 10**9)], steps(number, clock))
+        for number, clock in enumerate(clocks)
+    ]
+    whole = join_traces([RankTrace(f"rank{number}", trace) for number, trace in enumerate(files)])
+    assert "by one clock" in whole.notes[0]
+    return {table.table_name: table.conform(whole.frames.get(table.table_name, table.empty().lazy())) for table in TRACE_TABLES}
+
+
+def test_joined_files_are_in_the_time_of_the_first_rank() -> None:
+    """What is drawn side by side happened side by side, whatever the clocks showed; how far they were apart is still told."""
+
+    def since(second: int, offset_ns: int, drift_ratio: float = 0.0) -> Clock:
+        return lambda time_ns: ahead_by(offset_ns, drift_ratio)(time_ns) - second * 10**9
+
+    expected = joined(true, since(1, 0), since(2, 0))
+    shifted = joined(true, since(1, 3_000_000), since(2, -40_000_000, 80e-6))
+    ends = [
+        (trace[KERNEL_LAUNCHES.table_name].sort("process_id", "start_ns").select("process_id", "start_ns", "duration_ns").collect())
+        for trace in (expected, shifted)
+    ]
+    half_drift_ns = 80e-6 * STEP_COUNT * STEP_NS / 2
+    apart_ns = (ends[1]["start_ns"] - ends[0]["start_ns"]).abs()
+    assert apart_ns.filter(ends[0]["process_id"] == 1).max() == 0
+    assert 0 < int(str(apart_ns.max())) <= half_drift_ns + 10_000
+    assert columns(answer("rank_clocks", shifted), "clock_source") == [("shared",), ("collectives",), ("collectives",)]
+    _, second, third = answer("rank_clocks", shifted)
+    assert (second["clock_offset_ns"], second["clock_drift_ratio"]) == (3_000_000, 0.0)
+    assert third["clock_offset_ns"] == pytest.approx(-40_000_000 + 80e-6 * third["clock_middle_ns"], abs=200)
+    taken_off_ns = shifted[TRACE_PROCESSES.table_name].collect()["clock_offset_ns"].to_list()
+    assert taken_off_ns == [None, 3_000_000, third["clock_offset_ns"]]
+    assert columns(answer("ranks", shifted), "clock_offset_ns") == [(0,), (3_000_000,), (third["clock_offset_ns"],)]
+    assert cross_rank(shifted) == cross_rank(expected)

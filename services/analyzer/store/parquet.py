@@ -61,11 +61,11 @@ class RunFiles:
     # ------------------------------------------------------------ writing
 
     def reserve(self, run_id: str) -> Path:
-        """Return a directory that is not there yet, for `write_frames` to fill and `publishing` to make visible."""
+        """Return a directory that is not there yet, for `write_frames` to fill, then for `put` and `publishing`."""
         return self._root / f"{run_id}-{secrets.token_hex(TOKEN_BYTES)}"
 
     def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> Path:
-        """Write the tables that have rows to a directory of their own, and return it. Nobody sees it before `publishing`."""
+        """Write the tables that have rows to a directory of their own, and return it. Nobody sees it before `put` and `publishing`."""
         directory = self.reserve(run_id)
         directory.mkdir()
         try:
@@ -75,14 +75,24 @@ class RunFiles:
             raise
         return directory
 
+    def put(self, directory: Path) -> None:
+        """Put a written directory into the objects, where it has to be before a row names it. Without objects nothing is done.
+
+        An upload may take long: callers hold no lock. Raises ObjectsUnavailableError: they do not take it; the directory goes.
+        """
+        if self._cache is not None:
+            try:
+                self._cache.put(directory)
+            except BaseException:
+                self.discard(directory)
+                raise
+
     @contextmanager
     def publishing(self, run_id: str, directory: Path) -> Iterator[Connection]:
         """Yield a transaction at whose end a written directory is the run's visible one; where it fails, the directory goes.
 
         A directory that was visible before stays until the next one is replaced: a query that has begun finds its files to its end.
-        Raises ObjectsUnavailableError: the files cannot be put into the objects, where they are before a row names them.
         """
-        self._put(directory)
         try:
             sync(self._root)
             with self._database.writing() as connection:
@@ -93,11 +103,11 @@ class RunFiles:
         except UnavailableError:
             raise  # the database may have taken the row that names it: if not, the next start deletes it
         except BaseException:
-            self._delete_directory(directory)
+            self.discard(directory)
             raise
         earlier = self._replaced.pop(run_id, None)
         if earlier is not None:
-            self._delete_directory(earlier)
+            self.discard(earlier)
         if replaced is not None:
             self._replaced[run_id] = replaced
 
@@ -105,23 +115,16 @@ class RunFiles:
         """Delete the files of a run whose row is gone. directory: the one visible before that."""
         for path in (self._replaced.pop(run_id, None), directory):
             if path is not None:
-                self._delete_directory(path)
+                self.discard(path)
 
-    def _delete_directory(self, directory: Path) -> None:
+    def discard(self, directory: Path) -> None:
+        """Delete a directory that is not to be published, or no longer visible."""
         for path in [path for path in self._schemas.copy() if path.parent == directory]:
             self._schemas.pop(path, None)
         if self._cache is None:
             shutil.rmtree(directory, ignore_errors=True)
         else:
             self._cache.forget(directory)
-
-    def _put(self, directory: Path) -> None:
-        if self._cache is not None:
-            try:
-                self._cache.put(directory)
-            except BaseException:
-                self._delete_directory(directory)
-                raise
 
     def catch_up(self) -> None:
         """Do what an outage of the objects has prevented. Raises ObjectsUnavailableError."""

@@ -142,7 +142,7 @@ class Store:
         self._trace_files = RunFiles(files / "traces", self._database, "traces", self._cache, unnamed_s)
         self.history_directory = own / "history"  # metrics of all runs; can be computed anew
         self.summary_directory = own / "summary"  # kernels of all runs; can be computed anew
-        self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
+        self._files_lock = threading.Lock()  # of publishing and deleting: a run that is deleted meanwhile would leave files behind
         self.held = ColumnCache()  # of runs that never change
         # Two results of a large run at once would need twice the memory. Reentrant: a result may be computed from another.
         self._result_lock = threading.RLock()
@@ -296,14 +296,15 @@ class Store:
         Args:
             directory: from `reserve_rows`, filled by `parquet.write_frames`. The store owns it from here on.
         """
+        self._files.put(directory)
         with self._files_lock:
             if self.has_imported(run.run_id, run.imported_digest):
-                shutil.rmtree(directory)
+                self._files.discard(directory)
                 return False
             try:
                 stated = self._stated_overrides(run.run_id)
             except BaseException:
-                shutil.rmtree(directory)
+                self._files.discard(directory)
                 raise
             with self._files.publishing(run.run_id, directory) as connection:
                 insert_compacted_run(connection, run, next_event_index)
@@ -342,10 +343,12 @@ class Store:
             notes: text for users, appended to the run's notes.
             level: of the first line of notes, which goes to the log.
         """
+        if directory is not None:
+            self._trace_files.put(directory)
         with self._files_lock:
             if not self.runs.known([run_id]) or self.traces.read_run_ids([run_id]):  # or another analyzer has read them
                 if directory is not None:
-                    shutil.rmtree(directory)
+                    self._trace_files.discard(directory)
                 return None
             with self._database.writing() if directory is None else self._trace_files.publishing(run_id, directory) as connection:
                 record = read_run(connection, run_id)
@@ -471,17 +474,20 @@ class Store:
             RunNotFoundError: there is no such run.
             ObjectsUnavailableError: its files cannot be put into the objects. The rows stay in the database.
         """
+        if self._cache is not None:
+            self._cache.check()
+        record = self.runs.get(run_id)
+        if record.is_compacted:
+            return
+        end = record.next_event_index
+        frames = {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES}
+        directory = self._files.write(run_id, frames)
+        self._files.put(directory)
         with self._files_lock:
-            if self._cache is not None:
-                self._cache.check()
-            record = self.runs.get(run_id)
-            if record.is_compacted:
+            now = self.runs.of([run_id])
+            if not now or now[0].is_compacted:  # deleted, or compacted by another thread, while the files were being written
+                self._files.discard(directory)
                 return
-            end = record.next_event_index
-            directory = self._files.write(
-                run_id,
-                {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES},
-            )
             with self._files.publishing(run_id, directory) as connection:
                 for table in ROW_TABLES:
                     # Only what was written: a late event may have come in meanwhile.

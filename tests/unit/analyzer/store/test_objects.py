@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -424,6 +425,30 @@ def test_a_run_whose_files_cannot_be_fetched_is_unavailable_and_what_is_local_is
     assert len(medians(store, ["run-001"])) == 2
     line.is_down = False
     assert len(medians(store)) == 4
+
+
+@pytest.mark.slow
+def test_a_run_may_be_deleted_while_its_files_are_put_over_a_slow_line(place: Place, store: Store, line: FaultProxy) -> None:
+    """Nobody waits for an upload, and what nobody has a run for any more goes."""
+    add_runs(store, [100.0])
+    add_runs(store, [101.0, 102.0], first=1, is_compacted=False)
+    line.delay_s = 0.5
+    putting = threading.Thread(target=store.compact, args=("run-001",))
+    putting.start()
+    while not (directories := list((place.directory / "runs").glob("run-001-*"))):
+        time.sleep(0.001)
+    start = time.monotonic()
+    store.runs.delete("run-002")  # rows alone: what a deletion asks of the objects would go over the slow line, too
+    store.delete_run("run-001")
+    duration_s = time.monotonic() - start
+    assert putting.is_alive()
+    putting.join()
+    line.delay_s = 0.0
+    assert duration_s < 0.5
+    store.catch_up()
+    assert [record.run.run_id for record in store.runs.of(None)] == ["run-000"]
+    assert not directories[0].exists()
+    assert place.object_keys("runs/run-001") == []
 
 
 def test_a_storage_that_is_away_at_the_start_is_named(place: Place, line: FaultProxy) -> None:

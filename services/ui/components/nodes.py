@@ -87,7 +87,8 @@ class NodeList(NodePart):
         if node is not None:
             active_count = sum(not run.state.is_final and run.node_id == node.node_id for run in self.context.overview.runs)
             counts = ((len(node.devices), "device"), *(((active_count, "run"),) if active_count else ()))
-            sub = " · ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+            words = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts]
+            sub = " · ".join([*words, "only observes"] if node.policy.observe_only else words)
         return html(
             ROW,
             " selected" if is_shown else "",

@@ -307,6 +307,7 @@ class HeatmapChart(KernelChart):
             self.view.param.update(**{name: event.new})
 
     def show_figure(self, is_shown: bool) -> None:
+        super().show_figure(is_shown)
         self._walked.visible = is_shown
         self._axis_row.visible = is_shown or self._made is not None
 

@@ -80,9 +80,10 @@ async def test_bars_begin_with_the_best_and_a_click_on_one_chooses_it() -> None:
 
 async def test_without_rows_charts_say_why() -> None:
     context, view = context_of(), KernelsView()
-    chart = HeatmapChart(context, view)
-    await updated(updating(context, chart).__next__)
-    assert "No configuration of these runs matches the filters" in str(chart.card.note.object)
+    for chart in (HeatmapChart(context, view), PerformanceChart(context, view)):
+        await updated(updating(context, chart).__next__)
+        assert "No configuration of these runs matches the filters" in str(chart.card.note.object)
+        assert "Download" not in str(chart.layout[0].object)
 
 
 async def test_rows_lead_to_their_detail_and_names_are_escaped() -> None:

@@ -9,19 +9,22 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 import pytest
+from distributed import Client
 
 from kernalyse.channel import Endpoint
 from kernalyse.services.core import protobuf
@@ -33,12 +36,14 @@ from tests.integration.analyzer_under_test import connected, eventually, get_run
 from tests.integration.profiler_node import quick_sweep
 from tests.integration.test_hosts import Hosts, is_gone, name_of
 from tests.integration.test_joining import id_of, serves, until_nodes
+from tests.integration.test_reading_processes import joined
 from tests.service_processes import ServiceProcesses
+from tests.unit.rank_traces import write_rank
 
-SCRIPT: Final = Path(__file__).parents[2] / "deploy" / "slurm" / "profiler.sbatch"
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+SCRIPT, README = DEPLOY / "slurm" / "profiler.sbatch", DEPLOY / "README.md"
 PACKAGES: Final = ("munge", "slurmctld", "slurmd", "slurm-client")
 DAEMONS: Final = ("munged", "slurmctld", "slurmd", "sbatch")
-SUBNET: Final = "10.213.78"
 LOGIN, NODES = "login01", ("gpu1", "gpu2")
 SESSION: Final = "/proc/none"
 """A directory of the session at the login host, which the nodes lack, and where nobody can make one."""
@@ -76,6 +81,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=2048
 GresTypes=gpu
 SlurmdParameters=config_overrides
 {nodes}
@@ -153,7 +159,8 @@ class Cluster:
     def _wait(self, is_so: Any, what: str) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not is_so():
-            logs = "\n".join(path.read_text(errors="replace")[-4000:] for path in self.directory.glob("*.[ol][uo][tg]"))
+            paths = (path for path in sorted(self.directory.iterdir()) if path.suffix in (".log", ".out"))
+            logs = "\n".join(path.read_text(errors="replace")[-4000:] for path in paths)
             assert time.monotonic() < deadline, f"{what} does not come up:\n{logs}"
             time.sleep(0.2)
 
@@ -190,24 +197,28 @@ class Cluster:
         """Return the names of what jobs have in the temporary directory."""
         return sorted(path.name for path in (self.directory / "jobs").iterdir())
 
-    def process_ids(self) -> list[int]:
+    def processes(self) -> list[psutil.Process]:
         """Return the processes on all hosts."""
         names = [command[3] for command in self.commands.values()]
         listed = (subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout for name in names)
-        return [int(word) for text in listed for word in text.split()]
+        found = []
+        for process_id in (int(word) for text in listed for word in text.split()):
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                found.append(psutil.Process(process_id))
+        return found
 
     def end(self) -> None:
         """End the jobs, then the daemons, and fail when a process is left."""
-        self.on(LOGIN, "scancel", "--user=root", check=False)
-        deadline = time.monotonic() + JOB_TIMEOUT_S
-        while self.on(LOGIN, "squeue", "--noheader", check=False).strip() and time.monotonic() < deadline:
-            time.sleep(0.5)
+        if self.daemons:
+            self.on(LOGIN, "scancel", "--user=root", check=False)
+            deadline = time.monotonic() + JOB_TIMEOUT_S
+            while self.on(LOGIN, "squeue", "--noheader", check=False).strip() and time.monotonic() < deadline:
+                time.sleep(0.5)
         for daemon in reversed(self.daemons):
             daemon.terminate()
             with suppress(subprocess.TimeoutExpired):
                 daemon.wait(30)
-        left = [psutil.Process(process_id) for process_id in self.process_ids()]
-        _, alive = psutil.wait_procs(left, timeout=10)
+        _, alive = psutil.wait_procs(self.processes(), timeout=10)
         names = [" ".join(process.cmdline()) for process in alive]
         for process in alive:
             process.kill()
@@ -239,19 +250,19 @@ def installed() -> None:
 def cluster(installed: None) -> Iterator[Cluster]:
     if shutil.which("ip") is None:
         pytest.skip("needs ip (iproute2) for hosts of its own")
-    hosts = Hosts(SUBNET)
+    hosts = Hosts()
     try:
         hosts.begin()
     except subprocess.CalledProcessError as error:
         pytest.skip(f"needs the right to make network namespaces: {error.stderr.decode().strip()}")
     try:
-        made = Cluster(Path(tempfile.mkdtemp(prefix="kn-")), hosts)
-        try:
-            made.begin()
-            yield made
-        finally:
-            made.end()
-            shutil.rmtree(made.directory)
+        with tempfile.TemporaryDirectory(prefix="kn-") as directory:
+            made = Cluster(Path(directory), hosts)
+            try:
+                made.begin()
+                yield made
+            finally:
+                made.end()
     finally:
         hosts.end()
 
@@ -268,23 +279,30 @@ class Login:
         return self.cluster.on(LOGIN, "kernalyse", *words, *self.options)
 
 
-@pytest.fixture
-def login(cluster: Cluster, private_directories: Path) -> Iterator[Login]:
+@contextmanager
+def analyzer_on(cluster: Cluster, private_directories: Path, *options: str) -> Iterator[Login]:
     services = ServiceProcesses(private_directories)
     files = make_certificate(private_directories / "tls", LOGIN)
     try:
         analyzer = services.start(
             *("analyzer", "--certificate-file", str(files.certificate), "--key-file", str(files.key)),
+            *options,
             address="0.0.0.0:7002",
             host=cluster.commands[LOGIN],
         )
         token_file = private_directories / "admin-token"
         token_file.write_text(analyzer.token)
         token_file.chmod(0o600)
-        endpoint = Endpoint(f"{SUBNET}.1:7002", analyzer.token, files.certificate.read_bytes(), server_name="localhost")
+        endpoint = Endpoint(f"{cluster.hosts.subnet}.1:7002", analyzer.token, files.certificate.read_bytes(), server_name="localhost")
         yield Login(cluster, endpoint, ("--server", f"{LOGIN}:7002", "--token-file", str(token_file), "--ca-file", str(files.certificate)))
     finally:
         services.stop_all()
+
+
+@pytest.fixture
+def login(cluster: Cluster, private_directories: Path) -> Iterator[Login]:
+    with analyzer_on(cluster, private_directories) as login:
+        yield login
 
 
 MANY: Final = 20_000
@@ -334,7 +352,7 @@ async def test_jobs_join_measure_and_go_when_they_are_cancelled(cluster: Cluster
         assert {name: status.origin for name, status in found.items()} == dict.fromkeys(
             (f"gpu1-{first}", f"gpu2-{second}"), NodeOrigin.JOINED
         )
-        assert {status.address.rpartition(":")[0] for status in found.values()} == {f"{SUBNET}.2", f"{SUBNET}.3"}
+        assert {status.address.rpartition(":")[0] for status in found.values()} == {f"{cluster.hosts.subnet}.{number}" for number in (2, 3)}
 
         path = tmp_path / "devices.json"
         measuring = ("-p", "N=1024,2**14", "--timing", "single", "--max-time", "0.2", "--samples", "50")
@@ -360,31 +378,37 @@ async def test_jobs_join_measure_and_go_when_they_are_cancelled(cluster: Cluster
         assert cluster.directories() == [f"kernalyse-gpu1-{third}", f"kernalyse-gpu2-{second}"]
 
 
-async def test_a_job_that_nobody_can_call_ends_with_its_time_and_what_it_measured_stays(cluster: Cluster, login: Login) -> None:
+async def test_jobs_that_nobody_can_call_end_and_what_they_measured_stays(cluster: Cluster, login: Login) -> None:
     token_file = Path(os.environ["XDG_CONFIG_HOME"]) / "kernalyse" / "join-token"
     token_file.write_text(login.kernalyse("nodes", "join-token", "--uses", "0", "--hours", "720"))
     exports = f"--export=ALL,ANALYZER={LOGIN}:7002,TUNNEL=1"
     # Slurm looks every half minute whether the signal is due that the script asks for a minute before the end.
-    short, long = cluster.submit(exports, "--nodelist=gpu1", "--time=3"), cluster.submit(exports, "--nodelist=gpu1")
+    timed = cluster.submit(exports, "--nodelist=gpu1", "--time=3")
+    signalled, cancelled = cluster.submit(exports, "--nodelist=gpu1"), cluster.submit(exports, "--nodelist=gpu2")
+    names = {timed: f"gpu1-{timed}", signalled: f"gpu1-{signalled}", cancelled: f"gpu2-{cancelled}"}
     async with connected(login.endpoint) as stub:
-        found = by_name(await until_nodes(stub, serves(2)))
-        names = [f"gpu1-{job}" for job in (short, long)]
+        found = by_name(await until_nodes(stub, serves(3)))
         assert {name: (status.address, status.origin) for name, status in found.items()} == {
-            name: (f"tunnel:{name}", NodeOrigin.TUNNEL) for name in names
+            name: (f"tunnel:{name}", NodeOrigin.TUNNEL) for name in names.values()
         }
-        short_run_id, long_run_id = [await under_way(stub, found[name]) for name in names]
-        run = await recorded(stub, short_run_id)
-        assert run.state is RunState.CANCELLED
-        assert await cluster.ended(short) == "COMPLETED", cluster.log(short)
-        assert cluster.directories() == [f"kernalyse-{names[1]}"]
+        runs = {job: await under_way(stub, found[name]) for job, name in names.items()}
+
+        cluster.on(LOGIN, "scancel", cancelled)
+        assert (await recorded(stub, runs[cancelled])).state is RunState.CANCELLED
+        assert await cluster.ended(cancelled) == "CANCELLED"
+        assert cluster.directories() == [f"kernalyse-{names[job]}" for job in (timed, signalled)]
+
+        assert (await recorded(stub, runs[timed])).state is RunState.CANCELLED
+        assert await cluster.ended(timed) == "COMPLETED", cluster.log(timed)
+        assert "Waiting for 1 run(s), 10 s at most." in cluster.log(timed)  # the profiler heard of it in time
+        assert cluster.directories() == [f"kernalyse-{names[signalled]}"]
 
         for _ in range(2):  # as before the end of its time, and at the end
-            cluster.on(LOGIN, "scancel", "--signal=TERM", "--batch", long)
+            cluster.on(LOGIN, "scancel", "--signal=TERM", "--batch", signalled)
             await asyncio.sleep(1)
-        assert cluster.directories() == [f"kernalyse-{names[1]}"]  # the second came while the profiler let its run go on
-        run = await recorded(stub, long_run_id)
-        assert run.state is RunState.CANCELLED
-        assert await cluster.ended(long) == "COMPLETED", cluster.log(long)
+        assert cluster.directories() == [f"kernalyse-{names[signalled]}"]  # the second came while the profiler let its run go on
+        assert (await recorded(stub, runs[signalled])).state is RunState.CANCELLED
+        assert await cluster.ended(signalled) == "COMPLETED", cluster.log(signalled)
         await until_nodes(stub, lambda statuses: all(is_gone(status) for status in statuses))
         assert cluster.directories() == []
 
@@ -396,3 +420,28 @@ async def test_a_job_that_may_not_join_fails_and_says_why(cluster: Cluster, logi
     assert await cluster.ended(job) == "FAILED"
     assert "letters that are no join token" in " ".join(cluster.log(job).split())
     assert cluster.directories() == []
+
+
+async def test_the_workers_of_a_dask_cluster_are_the_tasks_of_a_job(cluster: Cluster, private_directories: Path, tmp_path: Path) -> None:
+    """The jobs are those of deploy/README.md, with fewer tasks on fewer nodes."""
+    text = README.read_text().replace("/shared", str(tmp_path)).replace("--nodes 4 --ntasks-per-node 16", "--nodes 2 --ntasks-per-node 2")
+    scheduler, workers = (tuple(shlex.split(line)) for line in re.findall(r"^\$ sbatch (.*--wrap .*)$", text, re.MULTILINE))
+    cluster.submit(job=scheduler)
+    file = tmp_path / "dask.json"
+    async with asyncio.timeout(JOB_TIMEOUT_S):
+        while not file.exists():
+            await asyncio.sleep(0.2)
+    address = json.loads(file.read_text())["address"]
+    job = cluster.submit(job=workers)
+    async with Client(address, asynchronous=True, set_as_default=False) as client:
+        await client.wait_for_workers(4, timeout=JOB_TIMEOUT_S)
+        assert sorted((await client.run(socket.gethostname)).values()) == ["gpu1", "gpu1", "gpu2", "gpu2"], cluster.log(job)
+        await client.get_task_stream()  # the scheduler remembers tasks from here on
+        with analyzer_on(cluster, private_directories, "--dask", address, "--data-directory", str(tmp_path / "store")) as login:
+            async with connected(login.endpoint) as stub:
+                answer = await joined(stub, [write_rank(tmp_path / f"rank{rank}.json", rank, world_size=8) for rank in range(8)])
+                found, _ = await get_table(stub, TableQuery("ranks", (answer.run.run_id,)))
+                assert found["rank_index"].to_list() == list(range(8))
+        tasks = await client.get_task_stream()
+        assert len(tasks) >= 8
+        assert len({task["worker"] for task in tasks}) > 1

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,10 +32,10 @@ from kernalyse.services.core.model import NodeOrigin, NodeStatus, Run, RunState,
 from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.certificates import make_certificate
-from tests.integration.analyzer_under_test import connected, eventually, get_run, get_table
+from tests.integration.analyzer_under_test import connected, get_run, get_table
 from tests.integration.profiler_node import quick_sweep
 from tests.integration.test_hosts import Hosts, is_gone, name_of
-from tests.integration.test_joining import id_of, serves, until_nodes
+from tests.integration.test_joining import id_of, serves, statuses
 from tests.integration.test_reading_processes import joined
 from tests.service_processes import ServiceProcesses
 from tests.unit.rank_traces import write_rank
@@ -49,11 +49,11 @@ SESSION: Final = "/proc/none"
 """A directory of the session at the login host, which the nodes lack, and where nobody can make one."""
 
 START_TIMEOUT_S: Final = 60.0
-JOB_TIMEOUT_S: Final = 180.0
+JOB_TIMEOUT_S: Final = 330.0  # one of the jobs lasts four minutes
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(os.environ.get("SLURM") != "1", reason="installs Slurm, and takes minutes: SLURM=1 runs it, as `make soak` does"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can run Slurm's daemons for hosts in network namespaces"),
     pytest.mark.skipif(not SCRIPT.is_file(), reason="needs the checkout"),
@@ -180,6 +180,14 @@ class Cluster:
         path = self.directory / f"job-{job}.out"
         return path.read_text() if path.exists() else ""
 
+    async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until it holds; fail after minutes with what the jobs have said."""
+        deadline = time.monotonic() + JOB_TIMEOUT_S
+        while not await is_so():
+            logs = "\n".join(f"{path.name}:\n{path.read_text()[-4000:]}" for path in sorted(self.directory.glob("job-*.out")))
+            assert time.monotonic() < deadline, f"{self.on(LOGIN, 'squeue')}\n{logs}"
+            await asyncio.sleep(0.2)
+
     def state(self, job: str) -> str:
         found = re.search(r"JobState=(\S+)", self.on(LOGIN, "scontrol", "show", "job", job))
         assert found is not None
@@ -187,11 +195,12 @@ class Cluster:
 
     async def ended(self, job: str) -> str:
         """Wait for the job's end and return its last state."""
-        deadline = time.monotonic() + JOB_TIMEOUT_S
-        while (state := self.state(job)) in ("PENDING", "RUNNING", "COMPLETING"):
-            assert time.monotonic() < deadline, self.log(job)
-            await asyncio.sleep(0.5)
-        return state
+
+        async def has_ended() -> bool:
+            return self.state(job) not in ("PENDING", "RUNNING", "COMPLETING")
+
+        await self.until(has_ended)
+        return self.state(job)
 
     def directories(self) -> list[str]:
         """Return the names of what jobs have in the temporary directory."""
@@ -309,7 +318,19 @@ MANY: Final = 20_000
 """Configurations of a run that is still going on when its job ends."""
 
 
-async def under_way(stub: Any, status: NodeStatus) -> str:
+async def nodes_until(cluster: Cluster, stub: Any, is_so: Callable[[list[NodeStatus]], bool]) -> dict[str, NodeStatus]:
+    """Wait until it holds of the nodes, and return them by name."""
+    found: list[NodeStatus] = []
+
+    async def check() -> bool:
+        found[:] = await statuses(stub)
+        return is_so(found)
+
+    await cluster.until(check)
+    return {name_of(status): status for status in found}
+
+
+async def under_way(cluster: Cluster, stub: Any, status: NodeStatus) -> str:
     """Start a run that takes many minutes and return its id once it has measured."""
     sweep = quick_sweep(values=range(1024, 1024 + MANY))
     with translated_errors():
@@ -319,15 +340,18 @@ async def under_way(stub: Any, status: NodeStatus) -> str:
     async def has_measured() -> bool:
         return (await get_run(stub, run_id)).completed_configuration_count >= 5
 
-    await eventually(has_measured)
+    await cluster.until(has_measured)
     return run_id
 
 
-async def recorded(stub: Any, run_id: str) -> Run:
+async def recorded(cluster: Cluster, stub: Any, run_id: str) -> Run:
     """Wait for the run's end, check that everything it measured is in the store, and return it."""
-    async with asyncio.timeout(JOB_TIMEOUT_S):
-        while not (run := await get_run(stub, run_id)).state.is_final:
-            await asyncio.sleep(0.2)
+
+    async def has_ended() -> bool:
+        return (await get_run(stub, run_id)).state.is_final
+
+    await cluster.until(has_ended)
+    run = await get_run(stub, run_id)
     count = run.completed_configuration_count
     assert 5 <= count < MANY
     rows, _ = await get_table(stub, TableQuery("measurements", (run_id,)))
@@ -338,17 +362,13 @@ async def recorded(stub: Any, run_id: str) -> Run:
     return run
 
 
-def by_name(statuses: list[NodeStatus]) -> dict[str, NodeStatus]:
-    return {name_of(status): status for status in statuses}
-
-
 async def test_jobs_join_measure_and_go_when_they_are_cancelled(cluster: Cluster, login: Login, tmp_path: Path) -> None:
     token_file = tmp_path / "join-token"
     token_file.write_text(login.kernalyse("nodes", "join-token", "--uses", "0", "--hours", "720"))
     exports = f"--export=ALL,ANALYZER={LOGIN}:7002,JOIN_TOKEN={token_file}"
     first, second = (cluster.submit(exports, f"--nodelist={node}") for node in NODES)
     async with connected(login.endpoint) as stub:
-        found = by_name(await until_nodes(stub, serves(2)))
+        found = await nodes_until(cluster, stub, serves(2))
         assert {name: status.origin for name, status in found.items()} == dict.fromkeys(
             (f"gpu1-{first}", f"gpu2-{second}"), NodeOrigin.JOINED
         )
@@ -364,17 +384,17 @@ async def test_jobs_join_measure_and_go_when_they_are_cancelled(cluster: Cluster
             assert rows.height == len(device["results"]["measurements"]) == 2
 
         third = cluster.submit(exports, "--nodelist=gpu1")  # on the other GPU of a node that has a profiler
-        found = by_name(await until_nodes(stub, serves(3)))
+        found = await nodes_until(cluster, stub, serves(3))
         name = f"gpu1-{first}"
-        run_id = await under_way(stub, found[name])
+        run_id = await under_way(cluster, stub, found[name])
         assert cluster.directories() == sorted(f"kernalyse-{name}" for name in found)
 
         cluster.on(LOGIN, "scancel", first)
-        run = await recorded(stub, run_id)
+        run = await recorded(cluster, stub, run_id)
         assert run.state is RunState.CANCELLED
         assert await cluster.ended(first) == "CANCELLED"
-        gone = await until_nodes(stub, lambda statuses: [name_of(status) for status in statuses if is_gone(status)] == [name])
-        assert by_name(gone)[name].unreachable_since_time is not None
+        gone = await nodes_until(cluster, stub, lambda found: [name_of(status) for status in found if is_gone(status)] == [name])
+        assert gone[name].unreachable_since_time is not None
         assert cluster.directories() == [f"kernalyse-gpu1-{third}", f"kernalyse-gpu2-{second}"]
 
 
@@ -383,22 +403,22 @@ async def test_jobs_that_nobody_can_call_end_and_what_they_measured_stays(cluste
     token_file.write_text(login.kernalyse("nodes", "join-token", "--uses", "0", "--hours", "720"))
     exports = f"--export=ALL,ANALYZER={LOGIN}:7002,TUNNEL=1"
     # Slurm looks every half minute whether the signal is due that the script asks for a minute before the end.
-    timed = cluster.submit(exports, "--nodelist=gpu1", "--time=3")
+    timed = cluster.submit(exports, "--nodelist=gpu1", "--time=5")
     signalled, cancelled = cluster.submit(exports, "--nodelist=gpu1"), cluster.submit(exports, "--nodelist=gpu2")
     names = {timed: f"gpu1-{timed}", signalled: f"gpu1-{signalled}", cancelled: f"gpu2-{cancelled}"}
     async with connected(login.endpoint) as stub:
-        found = by_name(await until_nodes(stub, serves(3)))
+        found = await nodes_until(cluster, stub, serves(3))
         assert {name: (status.address, status.origin) for name, status in found.items()} == {
             name: (f"tunnel:{name}", NodeOrigin.TUNNEL) for name in names.values()
         }
-        runs = {job: await under_way(stub, found[name]) for job, name in names.items()}
+        runs = {job: await under_way(cluster, stub, found[name]) for job, name in names.items()}
 
         cluster.on(LOGIN, "scancel", cancelled)
-        assert (await recorded(stub, runs[cancelled])).state is RunState.CANCELLED
+        assert (await recorded(cluster, stub, runs[cancelled])).state is RunState.CANCELLED
         assert await cluster.ended(cancelled) == "CANCELLED"
-        assert cluster.directories() == [f"kernalyse-{names[job]}" for job in (timed, signalled)]
+        assert f"kernalyse-{names[cancelled]}" not in cluster.directories()
 
-        assert (await recorded(stub, runs[timed])).state is RunState.CANCELLED
+        assert (await recorded(cluster, stub, runs[timed])).state is RunState.CANCELLED
         assert await cluster.ended(timed) == "COMPLETED", cluster.log(timed)
         assert "Waiting for 1 run(s), 10 s at most." in cluster.log(timed)  # the profiler heard of it in time
         assert cluster.directories() == [f"kernalyse-{names[signalled]}"]
@@ -407,9 +427,9 @@ async def test_jobs_that_nobody_can_call_end_and_what_they_measured_stays(cluste
             cluster.on(LOGIN, "scancel", "--signal=TERM", "--batch", signalled)
             await asyncio.sleep(1)
         assert cluster.directories() == [f"kernalyse-{names[signalled]}"]  # the second came while the profiler let its run go on
-        assert (await recorded(stub, runs[signalled])).state is RunState.CANCELLED
+        assert (await recorded(cluster, stub, runs[signalled])).state is RunState.CANCELLED
         assert await cluster.ended(signalled) == "COMPLETED", cluster.log(signalled)
-        await until_nodes(stub, lambda statuses: all(is_gone(status) for status in statuses))
+        await nodes_until(cluster, stub, lambda found: all(is_gone(status) for status in found))
         assert cluster.directories() == []
 
 
@@ -428,9 +448,11 @@ async def test_the_workers_of_a_dask_cluster_are_the_tasks_of_a_job(cluster: Clu
     scheduler, workers = (tuple(shlex.split(line)) for line in re.findall(r"^\$ sbatch (.*--wrap .*)$", text, re.MULTILINE))
     cluster.submit(job=scheduler)
     file = tmp_path / "dask.json"
-    async with asyncio.timeout(JOB_TIMEOUT_S):
-        while not file.exists():
-            await asyncio.sleep(0.2)
+
+    async def is_there() -> bool:
+        return file.exists()
+
+    await cluster.until(is_there)
     address = json.loads(file.read_text())["address"]
     job = cluster.submit(job=workers)
     async with Client(address, asynchronous=True, set_as_default=False) as client:

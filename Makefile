@@ -37,7 +37,7 @@ smoke:
 	@$(MAKE) --no-print-directory test SLOW=1 VENV=.venv-$$($(PYTHON) -c 'import platform; print(platform.python_version())') \
 	  ARGS="tests/smoke --numprocesses 0 $(ARGS)"
 
-# Fuzzing, hundreds of kills, large stores; writes what each part said to docs/soak.md. ARGS='--minutes 5 fuzz-kineto' picks parts.
+# Fuzzing, hundreds of kills, large stores, Slurm; writes what each part said to docs/soak.md. ARGS='--minutes 5 fuzz-kineto' picks parts.
 soak: $(INSTALLED)
 	$(BIN)/python -m tests.soak $(ARGS)
 

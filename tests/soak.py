@@ -1,4 +1,4 @@
-"""What takes too long for every change: fuzzing, hundreds of kills, large stores. `python -m tests.soak [--minutes M] [PART...]`
+"""What takes too long for every change: fuzzing, hundreds of kills, large stores, Slurm. `python -m tests.soak [--minutes M] [PART...]`
 
 Each part is a process of its own. docs/soak.md keeps what each part said when it last ran, with the commit that it tested.
 """
@@ -92,6 +92,11 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         f"Runs under faults in any order, {20 * FAULTS_FACTOR} times",
         (*pytest, "--numprocesses", "0", "tests/integration/test_fault_machine.py"),
         (("EXAMPLES_SHARE", str(FAULTS_FACTOR)),),
+    )
+    found["slurm"] = Part(
+        "Slurm's daemons on three hosts run the batch script",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_slurm.py"),
+        (("SLURM", "1"),),
     )
     found["large-store"] = Part(
         f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",

@@ -22,20 +22,19 @@ from tests.integration.profiler_node import quick_sweep
 from tests.integration.test_joining import id_of, join_token, serves, until_nodes
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
-SUBNET: Final = "10.213.77"
-
 
 class Hosts:
     """Network namespaces on one bridge; this process is on it too."""
 
     def __init__(self) -> None:
+        self.subnet = f"10.213.{os.getpid() % 250}"  # two that are there at the same time must have different ones
         self._bridge = f"kn{os.getpid() % 100_000}"
         self._names: list[str] = []
 
     def begin(self) -> None:
         """Raises CalledProcessError where this user may not."""
         _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("addr", "add", f"{SUBNET}.254/24", "dev", self._bridge)
+        _ip("addr", "add", f"{self.subnet}.254/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
 
     def add(self) -> tuple[list[str], str]:
@@ -46,7 +45,7 @@ class Hosts:
         _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
         _ip("link", "set", name, "master", self._bridge, "up")
         inside = ["ip", "netns", "exec", name]
-        address = f"{SUBNET}.{len(self._names)}"
+        address = f"{self.subnet}.{len(self._names)}"
         for words in (("addr", "add", f"{address}/24", "dev", "eth0"), ("link", "set", "eth0", "up"), ("link", "set", "lo", "up")):
             subprocess.run([*inside, "ip", *words], check=True, capture_output=True)
         return inside, address

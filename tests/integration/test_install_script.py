@@ -99,7 +99,8 @@ def serves_as_its_unit_says(machine: Machine) -> None:
     variables = dict(word.split("=", 1) for line in re.findall(r"^Environment=(.+)$", unit, re.MULTILINE) for word in line.split())
     (command,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
     (user,) = re.findall(r"^User=(.+)$", unit, re.MULTILINE)
-    machine.run("install", "-d", "-o", user, "/run/kernalyse")  # RuntimeDirectory
+    (mode,) = re.findall(r"^RuntimeDirectoryMode=(.+)$", unit, re.MULTILINE)
+    machine.run("install", "-d", "-o", user, "-m", mode, "/run/kernalyse")  # as systemd does, before each start
     rights = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--bounding-set=-all", "--no-new-privs")
     words = ("--unshare-net", "env", *(f"{name}={value}" for name, value in variables.items()), *rights, *shlex.split(command))
     with machine.path("/log").open("wb") as log:
@@ -114,8 +115,9 @@ def serves_as_its_unit_says(machine: Machine) -> None:
             child.terminate()
         assert process.wait(TIME_S) == 0, machine.path("/log").read_text()
     finally:
-        process.kill()
-        process.wait()
+        for child in psutil.Process(process.pid).children() if process.poll() is None else ():
+            child.kill()  # it has another user than bubblewrap and does not die with it
+        process.wait(TIME_S)
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,12 @@ from kernalyse.services.core.errors import InvalidSettingError, StorageFullError
 
 CATALOGUE: Final = "catalogue.sqlite"
 """Name of SQLite's file in the store's directory."""
+
+KEPT_CATALOGUE: Final = "catalogue.revision-{}.sqlite"
+"""Name of the copy of SQLite's file as it was before a migration, with the revision that it has."""
+
+UNVERSIONED: Final = "0000"
+"""In place of the revision of catalogues from before Alembic."""
 
 POSTGRESQL: Final = "postgresql"
 DRIVER: Final = "postgresql+psycopg"
@@ -47,6 +55,8 @@ USER_TIMEOUT_MS: Final = 60_000
 """For bytes that were sent to be acknowledged. While some are on their way no keepalive is sent: without it, a statement to a machine that
 was switched off would hang for a quarter of an hour, as long as the kernel sends it again."""
 
+logger = logging.getLogger(__name__)
+
 
 class Database:
     """The open catalogue: one writer at a time and any number of readers, from any thread.
@@ -56,6 +66,7 @@ class Database:
 
     Raises:
         InvalidSettingError: the URL is none of PostgreSQL.
+        StorageFullError: a catalogue of an earlier version cannot be copied.
         StoreLockedError: another analyzer writes to it.
         UnavailableError: its server does not answer.
         UnmetConditionError: a newer version has written it.
@@ -238,14 +249,16 @@ def _insert(connection: Connection, table: sa.Table) -> Any:
 
 
 def upgrade(connection: Connection, subject: str) -> None:
-    """Bring the catalogue to this version's tables; an empty one gets them all.
+    """Bring the catalogue to this version's tables; an empty one gets them all. SQLite's file is copied before.
+
+    Args:
+        connection: in a write transaction that has changed nothing yet.
 
     Raises:
+        StorageFullError: the copy cannot be written.
         UnmetConditionError: a newer version has written it.
     """
-    config = Config()
-    config.set_main_option("script_location", MIGRATIONS)
-    config.set_main_option("path_separator", "os")
+    config = _alembic_config()
     config.attributes["connection"] = connection
     known = [revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()]
     found = _version(connection)
@@ -254,13 +267,63 @@ def upgrade(connection: Connection, subject: str) -> None:
             subject,
             found=f"version {found} of its tables, which a newer kernalyse has written",
             expected=f"version {known[0]} or an older one",
-            remedy="Use that version of kernalyse or a newer one, or restore a backup.",
+            remedy="Use that version of kernalyse or a newer one, put back the catalogue.revision-….sqlite that it has kept"
+            " (deploy/README.md, Upgrades), or restore a backup.",
         )
     if found is None and not sa.inspect(connection).has_table("runs"):
         metadata.create_all(connection)
         command.stamp(config, "head")
     elif found != known[0]:
+        kept = _keep(connection, subject, found or UNVERSIONED)
+        way_back = "only a backup from before" if kept is None else f"{kept}, the catalogue as it was,"
+        told = "%s: its tables are brought from version %s to %s. For an earlier kernalyse %s can be put back: deploy/README.md, Upgrades."
+        logger.warning(told, subject, found or UNVERSIONED, known[0], way_back)
         command.upgrade(config, "head")
+
+
+def check_version(connection: Connection, subject: str) -> None:
+    """Check that the catalogue has this version's tables. Raises UnmetConditionError."""
+    expected, found = ScriptDirectory.from_config(_alembic_config()).get_current_head(), _version(connection) or UNVERSIONED
+    if found != expected:
+        raise UnmetConditionError(
+            subject,
+            found=f"version {found} of its tables",
+            expected=f"version {expected}, that of this kernalyse",
+            remedy="Use the kernalyse that has written it, or start this one's analyzer once: deploy/README.md, Upgrades.",
+        )
+
+
+def _alembic_config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", MIGRATIONS)
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _keep(connection: Connection, subject: str, revision: str) -> Path | None:
+    """Copy SQLite's file beside itself, and return where; None: the catalogue is on a server. Raises StorageFullError."""
+    if connection.dialect.name == POSTGRESQL:
+        return None
+    file = Path(connection.engine.url.database or "")
+    kept = file.with_name(KEPT_CATALOGUE.format(revision))
+    part = kept.with_suffix(".part")
+    try:
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        # By a connection of its own: SQLite copies nothing through one that holds the lock for writing.
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(part)) as target:
+            source.backup(target)
+        part.replace(kept)
+        os.sync()  # it must be there before the tables change
+    except (OSError, sqlite3.Error) as error:
+        part.unlink(missing_ok=True)
+        raise StorageFullError(
+            subject,
+            found=f"no copy of {file.name} could be written before its tables are changed: {error}",
+            expected=f"room for {file.stat().st_size:,} bytes in {file.parent}",
+            remedy="Free space on that disk and start again; the catalogue is as it was.",
+        ) from error
+    return kept
 
 
 def _version(connection: Connection) -> str | None:

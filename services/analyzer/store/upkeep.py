@@ -24,7 +24,7 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy.engine import URL, Connection
 
-from kernalyse.services.analyzer.store.database import CATALOGUE, POSTGRESQL, Database, catalogue_url, store_id
+from kernalyse.services.analyzer.store.database import CATALOGUE, POSTGRESQL, Database, catalogue_url, check_version, store_id
 from kernalyse.services.analyzer.store.object_cache import FETCHING, ORPHAN_AGE_S
 from kernalyse.services.analyzer.store.objects import ObjectStore, read_digests
 from kernalyse.services.analyzer.store.parquet import CACHED_RESULTS, sync
@@ -170,8 +170,7 @@ def _is_named(place: StorePlace, path: Path) -> bool:
 
 def check_objects(place: StorePlace, connection: Connection) -> None:
     """Check that the objects of a store are its own. Raises what ObjectStore.claim does."""
-    known = store_id(connection)
-    if place.objects is not None and known is not None:
+    if place.objects is not None and (known := store_id(connection)) is not None:
         has_files = connection.scalar(sa.select(parquet_prefixes.c.prefix).limit(1)) is not None
         place.objects.claim(known, has_files=has_files)
 
@@ -214,6 +213,7 @@ def backup(place: StorePlace, target: Path, version: str, progress: Progress = l
     Raises:
         NotFoundError: there is no store.
         InvalidSettingError: the target is there already, or the objects are not those of the store.
+        UnmetConditionError: another version has written its catalogue on PostgreSQL.
         ObjectsUnavailableError, StoredRunDamagedError: objects cannot be reached, or are not as they were put.
         OSError: the copy cannot be written.
     """
@@ -226,6 +226,7 @@ def backup(place: StorePlace, target: Path, version: str, progress: Progress = l
         (part / root).mkdir()
     with _reading(place) as source:
         if source.dialect.name == POSTGRESQL:
+            check_version(source, f"catalogue of the store {place.directory}")
             with closing(Database(copy.url)) as database, database.writing() as connection:
                 copy_catalogue(source, connection)
         else:
@@ -511,9 +512,15 @@ def _check_backup(source: Path, progress: Progress) -> None:
 
 
 def stored_runs(place: StorePlace) -> list[StoredRun]:
-    """Return the runs that have ended, oldest first. Raises NotFoundError: there is no store."""
+    """Return the runs that have ended, oldest first.
+
+    Raises:
+        NotFoundError: there is no store.
+        UnmetConditionError: its catalogue is of another version, which may not know their sizes.
+    """
     columns = (runs.c.run, runs.c.create_unix_ns, runs.c.stored_bytes)
     with _reading(place) as connection:
+        check_version(connection, f"store {place.directory}")
         rows = connection.execute(sa.select(*columns).where(runs.c.is_final).order_by(runs.c.create_unix_ns)).all()
     return [StoredRun(protobuf.decode_bytes(run, Run), create_ns / 1e9, size or 0) for run, create_ns, size in rows]
 

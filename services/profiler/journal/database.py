@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kernalyse.services.core import protobuf
-from kernalyse.services.core.errors import InternalError, StorageFullError
+from kernalyse.services.core.errors import InternalError, StorageFullError, UnmetConditionError
 from kernalyse.services.core.model import CeilingMeasurement, Run, RunSpec
 from kernalyse.v1 import run_pb2
 
@@ -27,6 +27,10 @@ _WAL_BYTES: Final = 16 * 1024 * 1024
 
 _RUNS_PAGE_BYTES: Final = 16 * 1024 * 1024
 """Of one answer to ListRuns, whose specs may carry sources."""
+
+_VERSION: Final = 0
+"""SQLite's user_version of journals with these tables, those of version 0.1 too. Whoever changes them raises it, and changes older journals
+in `open_for_writing`; a lower one lets an earlier kernalyse write to tables that it does not know."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS journal (
@@ -75,8 +79,22 @@ class RunsPage:
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Open the journal, creating it when there is none. Event indexes start at 1: 0 asks for the oldest."""
+    """Open the journal, creating it when there is none. Event indexes start at 1: 0 asks for the oldest.
+
+    Raises:
+        UnmetConditionError: a newer version has written it.
+    """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > _VERSION:
+        connection.close()
+        raise UnmetConditionError(
+            f"journal {path}",
+            found=f"version {version} of its tables, which a newer kernalyse has written",
+            expected=f"version {_VERSION} or an older one",
+            remedy="Use that version of kernalyse or a newer one on this node until the analyzer has collected its runs; then move the"
+            " journal away, and this version begins a new one.",
+        )
     connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")

@@ -95,6 +95,7 @@ class Journal:
         Raises:
             StoreLockedError: another service has it open.
             StorageFullError: there is no room to open it.
+            UnmetConditionError: a newer version has written it.
         """
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:

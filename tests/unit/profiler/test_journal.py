@@ -9,14 +9,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from kernalyse.services.core.errors import EventExpiredError, RunNotFoundError, StorageFullError, StoreLockedError
+from kernalyse.services.core.errors import EventExpiredError, RunNotFoundError, StorageFullError, StoreLockedError, UnmetConditionError
 from kernalyse.services.core.model import KernelSelection, KernelSweep, Run, RunSpec, RunState, SampleBatch, StateChanged
 from kernalyse.services.profiler.journal import journal as journal_module
 from kernalyse.services.profiler.journal import writer
@@ -239,6 +239,20 @@ async def test_one_service_a_directory(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(StoreLockedError, match="another profiler service"):
             await Journal.open(tmp_path, ROOMY, ChangeNotifier(), lambda run_id: None)
+
+
+async def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await create(journal, "run-1")
+    file = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    before = file.read_bytes()
+    told = r"version 7 of its tables, which a newer kernalyse has written; expected version \d or an older one. Use that version"
+    with pytest.raises(UnmetConditionError, match=told):
+        async with opened(tmp_path):
+            pass
+    assert file.read_bytes() == before
 
 
 # ---------------------------------------------------------------- crash

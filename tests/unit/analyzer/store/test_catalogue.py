@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,14 @@ from kernalyse.services.analyzer.store.schema import metadata
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.store.upkeep import StorePlace, backup, migrate, stored_runs, verify
 from kernalyse.services.analyzer.tables.runs import LOG_LINES, MEASUREMENTS, SAMPLES
-from kernalyse.services.core.errors import InvalidSettingError, NotFoundError, StoreLockedError, UnavailableError, UnmetConditionError
+from kernalyse.services.core.errors import (
+    InvalidSettingError,
+    NotFoundError,
+    StorageFullError,
+    StoreLockedError,
+    UnavailableError,
+    UnmetConditionError,
+)
 from kernalyse.services.core.model import LogLevel, LogLines, RunState, StateChanged
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
 from tests.postgresql import PostgresqlServer
@@ -97,6 +105,75 @@ def test_a_catalogue_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path
         UnmetConditionError, match=r"version 9999 of its tables, which a newer kernalyse has written; expected version \d{4}"
     ):
         Store(tmp_path, catalogue)
+    engine.dispose()
+
+
+def rows_of(catalogue: Path) -> list[str]:
+    with closing(sqlite3.connect(catalogue)) as connection:
+        return list(connection.iterdump())
+
+
+def test_before_a_migration_sqlites_file_is_copied_for_its_owner_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    catalogue = old_store(tmp_path / "store") / "catalogue.sqlite"
+    before = rows_of(catalogue)
+    Database(catalogue_url(catalogue.parent, "")).close()
+    kept = catalogue.with_name("catalogue.revision-0000.sqlite")
+    assert rows_of(kept) == before != rows_of(catalogue)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert f"{kept}, the catalogue as it was, can be put back: deploy/README.md, Upgrades." in caplog.text
+    assert {path.name for path in catalogue.parent.glob("catalogue*")} == {catalogue.name, kept.name}
+
+    with closing(sqlite3.connect(catalogue)) as connection:  # one migration back
+        connection.executescript("UPDATE alembic_version SET version_num = '0003'; DROP TABLE analyzers; DROP TABLE node_leases")
+    before = rows_of(catalogue)
+    Database(catalogue_url(catalogue.parent, "")).close()
+    assert rows_of(catalogue.with_name("catalogue.revision-0003.sqlite")) == before
+
+
+def test_a_catalogue_that_needs_no_migration_is_not_copied(tmp_path: Path) -> None:
+    for _ in range(2):
+        Store(tmp_path).close()
+    assert list(tmp_path.glob("catalogue*")) == [tmp_path / "catalogue.sqlite"]
+
+
+def test_the_copy_is_of_the_last_upgrade(tmp_path: Path) -> None:
+    catalogue = old_store(tmp_path / "store") / "catalogue.sqlite"
+    kept = catalogue.with_name("catalogue.revision-0000.sqlite")
+    for notes in ("first", "second"):
+        catalogue.unlink()
+        with closing(sqlite3.connect(catalogue)) as connection:
+            connection.executescript(OLD_CATALOGUE.read_text())
+            connection.execute("UPDATE nodes SET node_id = ?", (notes,))
+            connection.commit()
+        Database(catalogue_url(catalogue.parent, "")).close()
+        with closing(sqlite3.connect(kept)) as connection:
+            assert connection.execute("SELECT node_id FROM nodes").fetchall() == [(notes,)]
+
+
+def test_a_catalogue_that_cannot_be_copied_stays_as_it_is(tmp_path: Path) -> None:
+    catalogue = old_store(tmp_path / "store") / "catalogue.sqlite"
+    before = rows_of(catalogue)
+    (catalogue.parent / "catalogue.revision-0000.sqlite" / "in the way").mkdir(parents=True)
+    with pytest.raises(StorageFullError, match=r"no copy of catalogue.sqlite could be written.*room for [\d,]+ bytes"):
+        Database(catalogue_url(catalogue.parent, ""))
+    assert rows_of(catalogue) == before
+    assert list(catalogue.parent.glob("*.part")) == []
+
+
+def test_the_server_of_a_catalogue_is_not_copied_and_the_log_says_so(
+    postgresql: PostgresqlServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = catalogue_url(tmp_path, postgresql.new_database())
+    Database(url).close()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE analyzers, node_leases"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0003'"))
+    with pytest.raises(UnmetConditionError, match=r"found version 0003 of its tables; expected version \d{4}, that of this kernalyse"):
+        backup(StorePlace(tmp_path, url.render_as_string(hide_password=False)), tmp_path / "backup", "1")
+    Database(url).close()
+    assert "from version 0003" in caplog.text
+    assert "only a backup from before can be put back" in caplog.text
     engine.dispose()
 
 

@@ -98,6 +98,11 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         (*pytest, "--numprocesses", "0", "tests/integration/test_slurm.py"),
         (("SLURM", "1"),),
     )
+    found["install"] = Part(
+        "The install script for systemd on a bare Debian",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_install_script.py"),
+        (("INSTALL_SCRIPT", "1"),),
+    )
     found["large-store"] = Part(
         f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",
         (sys.executable, "-m", "tests.benchmarks.history_questions", str(RUN_COUNT), str(CONFIGURATION_COUNT)),

@@ -160,10 +160,15 @@ def run(name: str, part: Part) -> Outcome:
 
 
 def commit() -> str:
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    """Return the commit that is tested, marked where files other than the report differ from it."""
+    described, changed = (
+        subprocess.run(("git", *command), cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        for command in (
+            ("rev-parse", "--short=12", "HEAD"),
+            ("status", "--porcelain", "--untracked-files=no", "--", ":!docs/soak.md"),
+        )
     )
-    return described.stdout.strip() or "unknown"
+    return f"{described or 'unknown'}{'-dirty' if changed else ''}"
 
 
 def write_report(outcomes: Sequence[Outcome], known: Sequence[str]) -> None:

@@ -14,11 +14,12 @@ import hashlib
 import logging
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -32,7 +33,7 @@ from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
 from kernalyse.services.analyzer.store.column_cache import ColumnCache
 from kernalyse.services.analyzer.store.database import CATALOGUE, Database, catalogue_url, store_id
 from kernalyse.services.analyzer.store.leases import Leases
-from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
+from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events, span_ends
 from kernalyse.services.analyzer.store.node_secrets import NodeSecrets
 from kernalyse.services.analyzer.store.object_cache import ObjectCache, directory_bytes
 from kernalyse.services.analyzer.store.objects import OBJECTS, STORE_ID, ObjectStore
@@ -81,6 +82,10 @@ from kernalyse.services.core.settings import AnalyzerSettings
 
 PRIVATE_MODE = 0o700
 MAX_CACHE_BYTES: Final = 20 * 2**30
+
+COMPACTED_ROW_COUNT: Final = 1_000_000
+"""Samples that are in memory at a time when a run becomes files, some 100 MiB of them. Fewer write more parts of long runs, more of them
+take more than the machine may have: a run has any number."""
 
 PEERS: Final = "analyzers"
 SHARED_UNNAMED_S: Final = 86_400.0
@@ -158,6 +163,10 @@ class Store:
         self.traces = TraceRecords(self._database)
         self.hardware = HardwareRecords(self._database)
         self._delete_fetched_files(all_but=self.traces.unread_run_ids())
+
+    def abandon_catalogue(self) -> None:
+        """Have whoever waits for the catalogue's server told UnavailableError, and nothing begun there any more. Call `close` nevertheless."""
+        self._database.abandon()
 
     def close(self) -> None:
         """Close the database and the objects, and release the lock."""
@@ -478,16 +487,33 @@ class Store:
             if record.is_compacted:
                 return
             end = record.next_event_index
-            directory = self._files.write(
-                run_id,
-                {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES},
-            )
+            few = (table for table in STORED_TABLES if table is not SAMPLES)
+            frames = {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in few}
+            with self._samples_in_parts(run_id, end) as samples:
+                directory = self._files.write(run_id, {**frames, SAMPLES.table_name: samples})
             with self._files.publishing(run_id, directory) as connection:
                 for table in ROW_TABLES:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
                 mark_compacted(connection, run_id)
                 set_stored_bytes(connection, run_id, directory_bytes(directory))
+
+    @contextmanager
+    def _samples_in_parts(self, run_id: str, end: int) -> Iterator[pl.DataFrame | pl.LazyFrame]:
+        """Yield the samples of a run before an event, of a long run as a frame that is read from files a part at a time."""
+        counts = self._sample_counts(run_id, 0).filter(pl.col("event_index") < end).sort("event_index").collect()
+        with tempfile.TemporaryDirectory(dir=self.uploads_directory) as name:
+            paths: list[Path] = []
+            first = 0
+            for span_end in span_ends(counts, COMPACTED_ROW_COUNT, end):
+                part = concat_frames(SAMPLES, self._own_rows(SAMPLES, [run_id], first, span_end)).collect()
+                if span_end == end and not paths:
+                    yield part
+                    return
+                paths.append(Path(name) / f"{len(paths)}.parquet")
+                part.write_parquet(paths[-1])
+                first = span_end
+            yield pl.scan_parquet(list(paths))
 
     @property
     def has_objects(self) -> bool:

@@ -46,6 +46,7 @@ SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
 STOPPING_S: Final = 5.0
 """For calls in flight at the end."""
 
+IN_USE_INTERVAL_S: Final = 0.02
 CATALOGUE_STOPPING_S: Final = 10.0
 """For what is written to the catalogue at the end, and then once a second to cut what its server does not answer. Less, and what a slow one
 would still have committed is collected again; more, and systemd and Kubernetes kill the service, which then says nothing."""
@@ -229,6 +230,8 @@ async def _open_store(
                 await nodes.stop()
                 if peers is not None:
                     await peers.leave()
+                while store.is_catalogue_in_use:  # by threads whose tasks have been cancelled
+                    await asyncio.sleep(IN_USE_INTERVAL_S)
     finally:
         await asyncio.to_thread(store.close)
 

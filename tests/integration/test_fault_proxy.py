@@ -251,6 +251,7 @@ def test_an_analyzer_stops_although_its_catalogue_never_answers(
                 analyzer.start()
                 with Client(analyzer.endpoint) as client:
                     client.add_node(node.endpoint)
+                    within(LIMIT_S, lambda: len(serving_nodes(client)) == 1, client.nodes)
                     run_id = started(client, next(iter(serving_nodes(client).values())))
                     within(LIMIT_S, lambda: client.run(run_id).state == "RUNNING")
                     proxy.is_half_open = True

@@ -66,6 +66,8 @@ class Database:
         self._subject = f"store {Path(url.database or '').parent}" if is_sqlite else f"catalogue {url.render_as_string()}"
         self._connections: set[Any] = set()  # of the driver, open ones to PostgreSQL
         self._is_abandoned = False
+        self._use_count = 0
+        self._count_lock = threading.Lock()
         self._writer, self._reader = (
             _sqlite_engines(url) if is_sqlite else _postgresql_engines(url, self._subject, is_shared, self._connections)
         )
@@ -85,14 +87,29 @@ class Database:
             StorageFullError: the disk is full.
             UnavailableError: the database's server does not answer.
         """
-        with self._write_lock, self._translated(), self._begun(self._writer) as connection:
+        with self._counted(), self._write_lock, self._translated(), self._begun(self._writer) as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Yield a connection with one consistent view. Raises UnavailableError."""
-        with self._translated(), self._begun(self._reader) as connection:
+        with self._counted(), self._translated(), self._begun(self._reader) as connection:
             yield connection
+
+    @property
+    def is_in_use(self) -> bool:
+        """Return whether a thread is in a transaction, or waits for one."""
+        return self._use_count > 0
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._count_lock:
+            self._use_count += 1
+        try:
+            yield
+        finally:
+            with self._count_lock:
+                self._use_count -= 1
 
     @contextmanager
     def _begun(self, engine: Engine) -> Iterator[Connection]:

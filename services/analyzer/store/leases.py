@@ -62,7 +62,10 @@ class Leases:
         with self._database.writing() as connection:
             now_unix_ns = int(connection.scalar(sa.text("SELECT extract(epoch FROM clock_timestamp()) * 1e9")))
             connection.execute(sa.delete(analyzers).where(analyzers.c.end_unix_ns < now_unix_ns))
-            own = {"address": self._address, "analyzer_id": self.analyzer_id, "end_unix_ns": now_unix_ns + int(LEASE_S * 1e9)}
+            end_unix_ns = now_unix_ns + int(LEASE_S * 1e9)
+            # Longer ones are of before the server's clock was set back; of an analyzer that is gone they would last as long as that.
+            connection.execute(sa.update(analyzers).where(analyzers.c.end_unix_ns > end_unix_ns).values(end_unix_ns=end_unix_ns))
+            own = {"address": self._address, "analyzer_id": self.analyzer_id, "end_unix_ns": end_unix_ns}
             upsert(connection, analyzers, own)  # one of the same address that was killed has gone with it
             is_of_one_gone = node_leases.c.analyzer_id.not_in(sa.select(analyzers.c.analyzer_id))
             is_of_no_node = node_leases.c.node_address.not_in(sa.select(nodes.c.address))

@@ -164,6 +164,11 @@ class Store:
         self.hardware = HardwareRecords(self._database)
         self._delete_fetched_files(all_but=self.traces.unread_run_ids())
 
+    @property
+    def is_catalogue_in_use(self) -> bool:
+        """Return whether a thread reads or writes it, or waits for its server."""
+        return self._database.is_in_use
+
     def abandon_catalogue(self) -> None:
         """Have whoever waits for the catalogue's server told UnavailableError, and nothing begun there any more. Call `close` nevertheless."""
         self._database.abandon()

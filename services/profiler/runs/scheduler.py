@@ -253,8 +253,8 @@ class Runs:
         Returns the task that opens the device queues once no process of a lost run is left.
         """
         lost: list[str] = []
-        for run in await self._journal.unfinished():
-            self._journal.clocks.begin(run.run_id, run.start_time or run.create_time)
+        for run, last_event_unix_ns in await self._journal.unfinished():
+            self._journal.clocks.begin(run.run_id, last_event_unix_ns)
             if run.state is RunState.RUNNING:
                 lost.append(run.run_id)
                 error = RunLostError(

@@ -1,4 +1,4 @@
-"""What takes too long for every change: fuzzing, hundreds of kills, large stores. `python -m tests.soak [--minutes M] [PART...]`
+"""What takes too long for every change: fuzzing, hundreds of kills, load, large stores. `python -m tests.soak [--minutes M] [PART...]`
 
 Each part is a process of its own. The last whole run is kept in docs/soak.md, with the commit that it tested.
 """
@@ -42,7 +42,7 @@ KILL_TESTS: Final = (
 RUN_COUNT, CONFIGURATION_COUNT = 2000, 1000
 """Of a large store: two million measurements."""
 
-TAIL_LINES: Final = 12
+TAIL_LINES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,11 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         f"Runs under faults in any order, {20 * FAULTS_FACTOR} times",
         (*pytest, "--numprocesses", "0", "tests/integration/test_fault_machine.py"),
         (("EXAMPLES_SHARE", str(FAULTS_FACTOR)),),
+    )
+    found["load"] = Part(
+        "Slow watchers, ten thousand queued runs, a gigabyte of output",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_load.py"),
+        (("LOAD_SHARE", "1"),),
     )
     found["large-store"] = Part(
         f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",

@@ -230,7 +230,7 @@ async def _open_store(
                 await nodes.stop()
                 if peers is not None:
                     await peers.leave()
-                while store.is_catalogue_in_use:  # by threads whose tasks have been cancelled
+                while store.catalogue.is_in_use:  # by threads whose tasks have been cancelled
                     await asyncio.sleep(IN_USE_INTERVAL_S)
     finally:
         await asyncio.to_thread(store.close)
@@ -247,7 +247,7 @@ async def _catalogue_given_up(store: Store) -> AsyncIterator[None]:
             CATALOGUE_STOPPING_S,
         )
         while True:
-            store.abandon_catalogue()
+            store.catalogue.abandon()
             await asyncio.sleep(1.0)
 
     task = asyncio.create_task(give_up())

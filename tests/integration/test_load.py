@@ -21,12 +21,13 @@ import psutil
 import pytest
 
 from kernalyse.channel import Endpoint, open_channel
+from kernalyse.services.analyzer.store.objects import DIGESTS
 from kernalyse.services.core.errors import KernalyseError, ShuttingDownError, UnavailableError
 from kernalyse.services.core.model import Run, RunState, TableQuery
 from kernalyse.services.core.rpc import error_from_rpc
 from kernalyse.services.profiler.processes.children import MAX_LOG_BYTES
 from kernalyse.v1 import analyzer_service_pb2 as analyzer_messages
-from kernalyse.v1 import analyzer_service_pb2_grpc, profiler_service_pb2_grpc
+from kernalyse.v1 import analyzer_service_pb2_grpc, profiler_service_pb2_grpc, run_pb2
 from kernalyse.v1 import profiler_service_pb2 as messages
 from tests.integration.analyzer_under_test import AnalyzerProcess, add_node, connected, frame_of_bytes, get_run, get_table
 from tests.integration.profiler_node import Calls, ProfilerNode, behaving, calls_to, running_node
@@ -35,8 +36,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SHARE: Final = float(os.environ.get("LOAD_SHARE", "0.1"))
 EVENT_COUNT: Final = round(200_000 * SHARE)
-EVENT_BYTES: Final = 4_000
-"""Of an event of the stand-in worker, with 500 samples."""
+SAMPLES_OF_EVENT: Final = 500  # of the stand-in worker
+EVENT_BYTES: Final = 8 * SAMPLES_OF_EVENT
 
 RUN_COUNT: Final = round(10_000 * SHARE)
 OUTPUT_BYTES: Final = round(1_000_000_000 * SHARE)
@@ -45,9 +46,12 @@ MIB: Final = 2**20
 LOOK_S: Final = 0.1
 WAIT_S: Final = 1800.0
 MAX_GROWTH_BYTES: Final = 16 * MIB
-"""Within the second half of a load, beside MAX_GROWTH_RATIO of what has passed in it: allocators round up, and caches that have a limit fill."""
+"""Within the second half of a load, beside MAX_GROWTH_RATIO of what has passed in it: allocators round up, caches with a limit fill."""
 
 MAX_GROWTH_RATIO: Final = 0.02
+MAX_COMPACTING_BYTES: Final = 512 * MIB
+"""While a run becomes files. All of 100 million samples at once would take some ten GiB."""
+
 MAX_QUEUED_BYTES: Final = 16_384
 """Memory of a queued run, with its spec, its request and its place in a queue; each is a few kilobytes."""
 
@@ -243,6 +247,7 @@ def slow_watchers(services: Services, run_id: str) -> tuple[list[SlowWatcher], S
 async def test_memory_does_not_follow_a_run_that_watchers_cannot_keep_up_with(
     private_directories: Path, record_property: Callable[[str, object], None]
 ) -> None:
+    """Nor does that of the analyzer when the run becomes files."""
     async with both(private_directories) as (services, calls, stub):
         run_id = (await calls.start(behaving(f"succeed:{EVENT_COUNT}"))).run_id
         async with asyncio.timeout(WAIT_S):
@@ -254,6 +259,19 @@ async def test_memory_does_not_follow_a_run_that_watchers_cannot_keep_up_with(
         with Memory(services.process_ids) as memory:
             run = await stored(stub, run_id)
         assert run.state is RunState.SUCCEEDED
+        begin_s = time.monotonic()
+        with Memory(services.process_ids) as compacting:
+            async with asyncio.timeout(WAIT_S):
+                while not list((private_directories / "store" / "runs").glob(f"{run_id}-*/{DIGESTS}")):
+                    await asyncio.sleep(LOOK_S)
+        duration_s = time.monotonic() - begin_s
+        before, most = compacting.readings["analyzer"][0].resident_bytes, compacting.highest("analyzer")
+        record_property(
+            "told",
+            f"{EVENT_COUNT * SAMPLES_OF_EVENT} samples become files in {duration_s:.0f} s: analyzer {before / MIB:.0f} MiB, at most "
+            f"{most / MIB:.0f}; limit {MAX_COMPACTING_BYTES / MIB:.0f} more",
+        )
+        assert most - before < MAX_COMPACTING_BYTES
         assert all(watcher.is_alive() for watcher in watchers), [watcher.problem for watcher in watchers]
         assert_flat(memory, EVENT_COUNT * EVENT_BYTES, record_property)
         # Those that were behind get the rest, without a gap.
@@ -265,8 +283,8 @@ async def test_memory_does_not_follow_a_run_that_watchers_cannot_keep_up_with(
             assert not watcher.is_alive()
             assert watcher.problem is None
         assert seen.indexes == sorted(set(seen.indexes))
-        assert seen.batches == list(range(0, EVENT_COUNT * 500, 500))
-        assert sum(row_counts) == EVENT_COUNT * 500
+        assert seen.batches == list(range(0, EVENT_COUNT * SAMPLES_OF_EVENT, SAMPLES_OF_EVENT))
+        assert sum(row_counts) == EVENT_COUNT * SAMPLES_OF_EVENT
 
 
 async def is_known(stub: Any, run_id: str) -> bool:
@@ -299,8 +317,8 @@ async def test_thousands_of_runs_may_wait(private_directories: Path, record_prop
         begin_s = time.monotonic()
         await asyncio.to_thread(services.node.start)
         record_property("told", f"started again with {RUN_COUNT} queued runs in {time.monotonic() - begin_s:.2f} s")
-        async with calls_to(services.node) as calls:  # at the address of the new process
-            await ended_all(services, calls, run_ids, record_property)
+        async with calls_to(services.node) as calls_again:  # at the address of the new process
+            await ended_all(services, calls_again, run_ids, record_property)
 
 
 async def queued(services: Services, calls: Calls) -> tuple[list[str], str]:
@@ -346,9 +364,7 @@ async def all_stored(stub: Any, count: int) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def ended_all(
-    services: Services, calls: Calls, run_ids: list[str], record_property: Callable[[str, object], None]
-) -> None:
+async def ended_all(services: Services, calls: Calls, run_ids: list[str], record_property: Callable[[str, object], None]) -> None:
     """Cancel whatever still waits; each has ended then, once, and the service has let go of them."""
     assert services.node.process is not None
     watching = asyncio.create_task(counted_ends(calls))
@@ -381,8 +397,6 @@ async def counted_ends(calls: Calls) -> dict[str, int]:
 
 
 def state_name(event: Any) -> str:
-    from kernalyse.v1 import run_pb2
-
     return str(run_pb2.RunState.Name(event.state_changed.state).removeprefix("RUN_STATE_"))
 
 

@@ -44,8 +44,8 @@ from kernalyse.services.core.tracing import span
 from kernalyse.v1 import profiler_service_pb2 as messages
 
 PREFETCH_COUNT: Final = 16
-"""Most responses, of a MiB each at most, that wait for the commit before them. It bounds memory; beyond it, flow control holds the node back,
-whose next responses are larger then."""
+"""Most responses, of a MiB each at most, that wait for the commit before them. It bounds memory; beyond it, flow control holds the node
+back, whose next responses are larger then."""
 
 COMMIT_BYTES: Final = 1024 * 1024
 """Of events after which no further response joins a commit. In memory they take twenty times as much until they are stored, and again what

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -84,8 +85,7 @@ PRIVATE_MODE = 0o700
 MAX_CACHE_BYTES: Final = 20 * 2**30
 
 COMPACTED_ROW_COUNT: Final = 1_000_000
-"""Samples that are in memory at a time when a run becomes files, some 100 MiB of them. Fewer write more parts of long runs, more of them
-take more than the machine may have: a run has any number."""
+"""Samples in memory at a time when a run becomes files, some 100 MiB. Fewer write more parts; more take what the machine may not have."""
 
 PEERS: Final = "analyzers"
 SHARED_UNNAMED_S: Final = 86_400.0
@@ -130,7 +130,7 @@ class Store:
         own.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         self._lock = StoreLock(own / "store.lock")
         try:
-            self._database = Database(catalogue_url(directory, catalogue), is_shared=is_shared)
+            self._database = self.catalogue = Database(catalogue_url(directory, catalogue), is_shared=is_shared)
         except BaseException:
             self._lock.release()
             raise
@@ -163,15 +163,6 @@ class Store:
         self.traces = TraceRecords(self._database)
         self.hardware = HardwareRecords(self._database)
         self._delete_fetched_files(all_but=self.traces.unread_run_ids())
-
-    @property
-    def is_catalogue_in_use(self) -> bool:
-        """Return whether a thread reads or writes it, or waits for its server."""
-        return self._database.is_in_use
-
-    def abandon_catalogue(self) -> None:
-        """Have whoever waits for the catalogue's server told UnavailableError, and nothing begun there any more. Call `close` nevertheless."""
-        self._database.abandon()
 
     def close(self) -> None:
         """Close the database and the objects, and release the lock."""
@@ -506,18 +497,16 @@ class Store:
     @contextmanager
     def _samples_in_parts(self, run_id: str, end: int) -> Iterator[pl.DataFrame | pl.LazyFrame]:
         """Yield the samples of a run before an event, of a long run as a frame that is read from files a part at a time."""
-        counts = self._sample_counts(run_id, 0).filter(pl.col("event_index") < end).sort("event_index").collect()
+        counts = self._sample_counts(run_id, 0).sort("event_index").collect()
+        spans = list(pairwise([0, *span_ends(counts, COMPACTED_ROW_COUNT, end)]))
+        parts = (concat_frames(SAMPLES, self._own_rows(SAMPLES, [run_id], *span)).collect() for span in spans)
+        if len(spans) == 1:
+            yield next(parts)
+            return
         with tempfile.TemporaryDirectory(dir=self.uploads_directory) as name:
-            paths: list[Path] = []
-            first = 0
-            for span_end in span_ends(counts, COMPACTED_ROW_COUNT, end):
-                part = concat_frames(SAMPLES, self._own_rows(SAMPLES, [run_id], first, span_end)).collect()
-                if span_end == end and not paths:
-                    yield part
-                    return
-                paths.append(Path(name) / f"{len(paths)}.parquet")
-                part.write_parquet(paths[-1])
-                first = span_end
+            paths = [Path(name) / f"{first}.parquet" for first, _ in spans]
+            for path in paths:
+                next(parts).write_parquet(path)
             yield pl.scan_parquet(list(paths))
 
     @property

@@ -368,8 +368,11 @@ class TelemetrySampler:
     async def _read(self) -> list[Telemetry]:
         readings = await asyncio.to_thread(lambda: [self._read_one(reader) for reader in tuple(self._readers)])
         ahead_ns = self._ahead_ns()
+        # What was read before the clock was set back is not ahead of it, but ahead of now.
         self.latest = tuple(
-            replace(reading, measured_unix_ns=reading.measured_unix_ns + ahead_ns) for reading in readings if reading is not None
+            replace(reading, measured_unix_ns=min(reading.measured_unix_ns + ahead_ns, self._last_unix_ns))
+            for reading in readings
+            if reading is not None
         )
         return list(self.latest)
 

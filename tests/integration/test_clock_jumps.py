@@ -309,7 +309,12 @@ def test_a_join_token_ends_by_the_hosts_clock(services: Services, tmp_path: Path
     join_file = tmp_path / "join"
     with Client(services.analyzer.endpoint) as client:
         join_file.write_text(client.create_join_token(lifetime_s=HOUR_S / 2)[0])
-        further = {"join": services.analyzer.endpoint.address, "join_token_file": str(join_file), "tunnel": True, "node_name": "late"}
+        further: dict[str, Any] = {
+            "join": services.analyzer.endpoint.address,
+            "join_token_file": str(join_file),
+            "tunnel": True,
+            "node_name": "late",
+        }
         services.clock.set(HOUR_S)
         refused = ProfilerNode(made(tmp_path / "refused"), stand_in=True, **further)
         try:
@@ -336,8 +341,7 @@ async def test_several_analyzers_store_each_event_once_and_take_over_in_time(pri
         try:
             for number in range(2):
                 node = ProfilerStandIn(f"unix:{private_directories}/p{number}.sock")
-                names = {"node_id": f"node-{number}", "hostname": f"stand-in-{number}", "journal_id": f"journal-{number}"}
-                node.node = replace(node.node, **names)
+                node.node = replace(node.node, node_id=f"node-{number}", hostname=f"stand-in-{number}", journal_id=f"journal-{number}")
                 await node.start()
                 nodes.append(node)
             processes = [process_of(private_directories, settings, name) for name in ("a", "b")]

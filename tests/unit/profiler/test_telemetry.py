@@ -121,6 +121,26 @@ class SetClock(Counter):
         return Telemetry(measured_unix_ns=self.wall_ns)
 
 
+async def test_a_reading_that_the_clock_is_set_back_after_is_not_ahead_of_the_next() -> None:
+    clock = SetClock()
+    telemetry = TelemetrySampler(
+        [clock],
+        interval_s=0.001,
+        idle_interval_s=0.001,
+        running=lambda: False,
+        record=no_record,
+        notify=lambda: None,
+        wall_ns=lambda: clock.wall_ns - (3600 * 10**9 if clock.count > 3 else 0),  # before the reader itself sees it
+        monotonic_ns=lambda: clock.monotonic_ns,
+    )
+    await sample_until(telemetry, clock, 4)
+    clock.wall_ns -= 3600 * 10**9
+    clock.count = 0
+    await sample_until(telemetry, clock, 3)
+    times_ns = [reading.measured_unix_ns for reading in telemetry.idle_after(0)[0]]
+    assert times_ns == sorted(set(times_ns))
+
+
 async def no_record(_readings: Sequence[Telemetry]) -> None:
     """Nothing runs."""
 

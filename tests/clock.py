@@ -32,14 +32,17 @@ class Clock:
             file.write(struct.pack("=q", int(offset_s * 1e9)))
 
 
+COMPILER: Final = shutil.which("cc") or shutil.which("gcc")
+WHY_NO_CLOCK: Final = "" if COMPILER else "no C compiler (cc, gcc) to build a clock with that can be set"
+
+
 @contextmanager
 def settable_clock(directory: Path) -> Iterator[Clock]:
     """Of whatever is started while the block runs. Skips where no compiler is."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc, gcc) to build a clock with that can be set")
+    if COMPILER is None:
+        pytest.skip(WHY_NO_CLOCK)
     library, file = directory / "clock.so", directory / "clock_offset_ns"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE)], check=True)
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE)], check=True)
     clock = Clock(file)
     preloaded = f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -261,7 +261,8 @@ def test_an_analyzer_stops_although_its_catalogue_never_answers(
                 duration_s = time.monotonic() - begin_s
                 record_property("told", f"stopped after {duration_s:.1f} s")
                 assert duration_s < STOP_LIMIT_S
-                assert "connections to it are cut" in analyzer.log
+                if not is_shared:  # else PostgreSQL may end a transaction by itself that it hears nothing of
+                    assert "connections to it are cut" in analyzer.log
                 assert "Traceback" not in analyzer.log, analyzer.log
                 proxy.is_half_open = False
                 analyzer.start()

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from kernalyse import Client, RequestError
@@ -336,8 +337,12 @@ async def test_several_analyzers_store_each_event_once_and_take_over_in_time(pri
     """The clock of PostgreSQL counts for leases; it is set as well."""
     nodes: list[ProfilerStandIn] = []
     processes: list[AnalyzerProcess] = []
+    private_directories.chmod(0o711)  # the server runs as another user, and has to load the clock
     with settable_clock(private_directories) as clock, running_postgresql() as server:
         settings = {"CATALOGUE": server.new_database()}
+        clock.set(jump_s)
+        assert abs(unix_s_of(settings["CATALOGUE"]) - time.time() - jump_s) < HOUR_S / 2
+        clock.set(0)
         try:
             for number in range(2):
                 node = ProfilerStandIn(f"unix:{private_directories}/p{number}.sock")
@@ -368,6 +373,13 @@ async def test_several_analyzers_store_each_event_once_and_take_over_in_time(pri
             await asyncio.gather(*(asyncio.to_thread(process.stop) for process in processes))
             for node in nodes:
                 await node.stop()
+
+
+def unix_s_of(database: str) -> float:
+    """By the clock of its server."""
+    with psycopg.connect(database) as connection:
+        (unix_s,) = connection.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone() or (0,)
+        return float(unix_s)
 
 
 async def follows_all(stub: Any, nodes: Sequence[ProfilerStandIn]) -> bool:

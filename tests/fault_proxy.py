@@ -20,12 +20,15 @@ class FaultProxy:
     cut_at: bytes in what the client sends at which the connection is cut. is_down: nothing is passed on, and all connections are cut.
     is_half_open: bytes are taken and lost and nothing is closed, as over a line behind which the other end has vanished; once it ends,
     connections that have lost bytes are cut, as by the end that knows nothing of them.
+
+    Args:
+        host: to listen on.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, host: str = "127.0.0.1") -> None:
         self._target = target.removeprefix("http://")
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((host, 0))
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
         self.endpoint = f"http://{self.address}"
         self.delay_s = 0.0
         self.bytes_per_s: int | None = None

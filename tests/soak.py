@@ -1,4 +1,4 @@
-"""What takes too long for every change: fuzzing, hundreds of kills, large stores, Slurm. `python -m tests.soak [--minutes M] [PART...]`
+"""What takes too long for every change: fuzzing, kills, load, large stores, Slurm. `python -m tests.soak [--minutes M] [PART...]`
 
 Each part is a process of its own. docs/soak.md keeps what each part said when it last ran, with the commit that it tested.
 """
@@ -42,7 +42,7 @@ KILL_TESTS: Final = (
 RUN_COUNT, CONFIGURATION_COUNT = 2000, 1000
 """Of a large store: two million measurements."""
 
-TAIL_LINES: Final = 12
+TAIL_LINES: Final = 20
 TITLE: Final = "# Soak"
 HEADING: Final = "## "
 
@@ -102,6 +102,11 @@ def parts(minutes: float, rounds: int) -> dict[str, Part]:
         "The install script for systemd on a bare Debian",
         (*pytest, "--numprocesses", "0", "tests/integration/test_install_script.py"),
         (("INSTALL_SCRIPT", "1"),),
+    )
+    found["load"] = Part(
+        "Slow watchers, ten thousand queued runs, a gigabyte of output",
+        (*pytest, "--numprocesses", "0", "tests/integration/test_load.py"),
+        (("LOAD_SHARE", "1"),),
     )
     found["large-store"] = Part(
         f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",

@@ -44,6 +44,12 @@ from kernalyse.v1.analyzer_service_pb2_grpc import add_AnalyzerServiceServicer_t
 
 SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
 STOPPING_S: Final = 5.0
+"""For calls in flight at the end."""
+
+IN_USE_INTERVAL_S: Final = 0.02
+CATALOGUE_STOPPING_S: Final = 10.0
+"""For what is written to the catalogue at the end, and then once a second to cut what its server does not answer. Less, and what a slow one
+would still have committed is collected again; more, and systemd and Kubernetes kill the service, which then says nothing."""
 
 logger = logging.getLogger(__name__)
 
@@ -219,12 +225,36 @@ async def _open_store(
             going_on += [asyncio.create_task(found.follow(settings.nodes_look_interval_s)) for found in lists_of(settings, nodes)]
             yield store, nodes, run_subscriptions, node_subscriptions, peers
         finally:
-            await cancel_and_wait(*going_on)
-            await nodes.stop()
-            if peers is not None:
-                await peers.leave()
+            async with _catalogue_given_up(store):
+                await cancel_and_wait(*going_on)
+                await nodes.stop()
+                if peers is not None:
+                    await peers.leave()
+                while store.catalogue.is_in_use:  # by threads whose tasks have been cancelled
+                    await asyncio.sleep(IN_USE_INTERVAL_S)
     finally:
         await asyncio.to_thread(store.close)
+
+
+@asynccontextmanager
+async def _catalogue_given_up(store: Store) -> AsyncIterator[None]:
+    """Cut the connections to the catalogue's server when the block takes too long: an answer that never comes must not keep it."""
+
+    async def give_up() -> None:
+        await asyncio.sleep(CATALOGUE_STOPPING_S)
+        logger.warning(
+            "The catalogue has not answered within %g s: connections to it are cut. What it has not taken is collected again.",
+            CATALOGUE_STOPPING_S,
+        )
+        while True:
+            store.catalogue.abandon()
+            await asyncio.sleep(1.0)
+
+    task = asyncio.create_task(give_up())
+    try:
+        yield
+    finally:
+        await cancel_and_wait(task)
 
 
 def _check_peer_address(settings: AnalyzerSettings) -> None:

@@ -43,7 +43,7 @@ class SignIn:
         identities: who is known.
         short_tokens: makes them.
         check_id_token: returns whom the provider's token is about; None: no provider is set.
-        clock: seconds since the epoch.
+        clock: seconds, of a clock that nobody sets.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SignIn:
         identities: Identities,
         short_tokens: ShortTokens,
         check_id_token: Callable[[str], Identity] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._identities = identities
         self._short_tokens = short_tokens
@@ -210,7 +210,8 @@ class IdTokens:
 
     def _key_set(self, max_age_s: float) -> KeySet:
         with self._lock:
-            if self._keys is None or self._clock() - self._fetch_unix_s > max_age_s:
+            # Fetched "in future", they are of before the host's clock was set back.
+            if self._keys is None or not 0 <= self._clock() - self._fetch_unix_s <= max_age_s:
                 where = self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")["jwks_uri"]
                 self._keys = KeySet.import_key_set(self._fetch(where))
                 self._fetch_unix_s = self._clock()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +16,10 @@ FINE_NS: Final = 180 * 1_000_000_000
 
 COARSE_STEP_NS: Final = 4 * 1_000_000_000
 """Between older readings: an hour of them has as many points as a chart has pixels. More would delay a new page."""
+
+AHEAD_NS: Final = 60 * 1_000_000_000
+"""By which clocks of hosts that are in order may differ. Less, and readings that a node repeats would be taken for new ones; more, and a
+node whose clock was ahead and is started again would show nothing for as long."""
 
 MAX_FINE_COUNT: Final = 2_000
 """Most recent readings of one device, whatever its node's clock says."""
@@ -35,26 +40,42 @@ class _DeviceHistory:
         while self.coarse and _time_ns(self.coarse[0]) < newest_ns - HISTORY_NS:
             self.coarse.popleft()
 
+    def cut(self, first_ns: int) -> None:
+        """Drop the readings from a time on."""
+        for readings in (self.fine, self.coarse):
+            while readings and _time_ns(readings[-1]) >= first_ns:
+                readings.pop()
+
     def __iter__(self) -> Iterator[NodeTelemetry]:
         yield from self.coarse
         yield from self.fine
 
 
 class TelemetryHistory:
-    """Readings by node and device, each in order of time; not thread-safe."""
+    """Readings by node and device, each in order of time; not thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        clock_unix_ns: the host's clock.
+    """
+
+    def __init__(self, clock_unix_ns: Callable[[], int] = time.time_ns) -> None:
+        self._clock_unix_ns = clock_unix_ns
         self._devices: dict[tuple[str, str | None], _DeviceHistory] = {}
 
     def add(self, reading: NodeTelemetry) -> None:
         """Add a reading; one that is not newer than the last of its device is ignored, because a reconnected node repeats them."""
         if self.is_new(reading):
-            self._devices.setdefault((reading.node_id, reading.telemetry.device_id), _DeviceHistory()).add(reading)
+            history = self._devices.setdefault((reading.node_id, reading.telemetry.device_id), _DeviceHistory())
+            history.cut(_time_ns(reading))
+            history.add(reading)
 
     def is_new(self, reading: NodeTelemetry) -> bool:
-        """Return whether the reading is newer than the last one of its device."""
+        """Return whether the reading is newer than the last one of its device.
+
+        Any is that follows one of the future: the clock of its node was ahead, and is not any more.
+        """
         newest = self.newest(reading.node_id, reading.telemetry.device_id)
-        return newest is None or reading.telemetry.measured_unix_ns > newest.telemetry.measured_unix_ns
+        return newest is None or _time_ns(reading) > _time_ns(newest) or _time_ns(newest) > self._clock_unix_ns() + AHEAD_NS
 
     def newest(self, node_id: str, device_id: str | None) -> NodeTelemetry | None:
         """Return the last reading of a device, or of the node's host where device_id is None."""

@@ -316,6 +316,8 @@ class TelemetrySampler:
         running: tells whether any run goes on.
         record: journals readings with the runs that go on.
         notify: notifies watchers that the ring has grown.
+        wall_ns: nanoseconds since the epoch; may be set forward and back.
+        monotonic_ns: nanoseconds of a clock that nobody sets.
     """
 
     def __init__(
@@ -327,7 +329,12 @@ class TelemetrySampler:
         running: Callable[[], bool],
         record: Callable[[Sequence[Telemetry]], Awaitable[None]],
         notify: Callable[[], None],
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._last_unix_ns = self._last_monotonic_ns = 0
         self._readers = list(readers)
         self._interval_s = interval_s
         self._idle_interval_s = idle_interval_s
@@ -360,8 +367,22 @@ class TelemetrySampler:
 
     async def _read(self) -> list[Telemetry]:
         readings = await asyncio.to_thread(lambda: [self._read_one(reader) for reader in tuple(self._readers)])
-        self.latest = tuple(reading for reading in readings if reading is not None)
+        ahead_ns = self._ahead_ns()
+        # What was read before the clock was set back is not ahead of it, but ahead of now.
+        self.latest = tuple(
+            replace(reading, measured_unix_ns=min(reading.measured_unix_ns + ahead_ns, self._last_unix_ns))
+            for reading in readings
+            if reading is not None
+        )
         return list(self.latest)
+
+    def _ahead_ns(self) -> int:
+        """Return what to add to the host's clock: set back, readings go on from the last one, for those before it count as known ones."""
+        unix_ns, monotonic_ns = self._wall_ns(), self._monotonic_ns()
+        is_set_back = unix_ns < self._last_unix_ns
+        even_ns = self._last_unix_ns + monotonic_ns - self._last_monotonic_ns if is_set_back else unix_ns
+        self._last_unix_ns, self._last_monotonic_ns = even_ns, monotonic_ns
+        return even_ns - unix_ns
 
     def _read_one(self, reader: TelemetryReader) -> Telemetry | None:
         try:

@@ -103,6 +103,19 @@ class StandIn:
         (self._directory / "scratch").write_text("left behind")
         self._writer.write(ArtifactStored("report.txt", "sha256:0", 3_000_000, "text/plain"))
 
+    def print_log(self) -> None:
+        """As many bytes as the title says, in lines."""
+        block = b"".join(b"%07d " % number + b"x" * 91 + b"\n" for number in range(10_000))
+        for _ in range(int(self._argument) // len(block)):
+            os.write(1, block)  # the pipe blocks: no part of it is left
+        os.write(1, b"the last line\n")
+
+    def leave_file(self) -> None:
+        """An artifact of as many bytes as the title says; all of it is a hole."""
+        with (self._directory / "artifacts" / "large.bin").open("wb") as file:
+            file.truncate(int(self._argument))
+        self._writer.write(ArtifactStored("large.bin", "sha256:0", int(self._argument), "application/octet-stream"))
+
     def leave_daemon(self) -> None:
         if os.fork() == 0:
             os.setsid()

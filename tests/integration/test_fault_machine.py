@@ -1,7 +1,8 @@
 """Runs under every fault in any order: what was measured is stored once, no run is repeated, and nothing stays behind.
 
-A state machine starts, repeats, watches and cancels runs, and kills, holds, restarts real services and fills their disk
-meanwhile. At the end it lets all of it come to rest and compares what the node has in its journal with what the analyzer has stored.
+A state machine starts, repeats, watches and cancels runs, and kills, holds, restarts real services, fills their disk and sets
+their clock meanwhile. At the end it lets all of it come to rest and compares what the node has in its journal with what the
+analyzer has stored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ from kernalyse.services.core.model import Run, RunState, TableQuery
 from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler_messages
+from tests.clock import WHY_NO_CLOCK, settable_clock
 from tests.examples import SHARE
 from tests.integration.analyzer_under_test import AnalyzerProcess, add_node, connected, get_run, get_table
 from tests.integration.profiler_node import Calls, ProfilerNode, behaving, calls_to, processes_with
@@ -77,6 +79,8 @@ class FaultMachine(RuleBasedStateMachine):
         environment = {name: str(self.directory / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")}
         self.environment = mock.patch.dict(os.environ, environment)
         self.environment.start()
+        self.clock_there = ExitStack()
+        self.clock = None if WHY_NO_CLOCK else self.clock_there.enter_context(settable_clock(self.directory))
         for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"):
             Path(environment[name]).mkdir(mode=0o700)
         if CAN_MOUNT:
@@ -182,6 +186,12 @@ class FaultMachine(RuleBasedStateMachine):
         time.sleep(seconds)
         process.send_signal(signal.SIGCONT)
 
+    @precondition(lambda self: self.clock is not None)
+    @rule(offset_s=st.sampled_from((3600, -3600, 1, -1, 0)))
+    def set_clock(self, offset_s: int) -> None:
+        assert self.clock is not None
+        self.clock.set(offset_s)
+
     @precondition(lambda self: CAN_MOUNT and not self.is_full)
     @rule(seconds=st.sampled_from((0.1, 1.0)))
     def fill_disk(self, seconds: float) -> None:
@@ -204,6 +214,7 @@ class FaultMachine(RuleBasedStateMachine):
         finally:
             self.node.close()
             self.analyzer.kill()
+            self.clock_there.close()
             self.environment.stop()
             if CAN_MOUNT:
                 subprocess.run(["umount", "-l", str(self.disk)], check=True)
@@ -251,6 +262,11 @@ class FaultMachine(RuleBasedStateMachine):
             assert (stored.state, stored.error) == (run.state, run.error)
             indexes = [event.event_index for event in events]
             assert indexes == sorted(set(indexes))
+            times_ns = [event.event_unix_ns for event in events]
+            assert times_ns == sorted(times_ns)
+            assert run.end_time is not None
+            assert stored.end_time is not None  # that of the event, which is stamped when it is journaled
+            assert stored.end_time >= run.end_time >= (run.start_time or run.create_time)
             states = [event.state_changed.state for event in events if event.WhichOneof("payload") == "state_changed"]
             assert states == sorted(states, key=list(dict.fromkeys(states)).index)
             assert len(states) == len(set(states))  # none is entered twice: it was not run again
@@ -300,6 +316,8 @@ class FaultMachine(RuleBasedStateMachine):
 def test_nothing_is_lost_or_repeated_whatever_happens() -> None:
     if not CAN_MOUNT:
         sys.stdout.write("The disk is never full here: mounting a small one needs root.\n")
+    if WHY_NO_CLOCK:
+        sys.stdout.write(f"The clock is never set here: {WHY_NO_CLOCK}.\n")
     run_state_machine_as_test(
         FaultMachine,
         settings=settings(

@@ -14,6 +14,7 @@ import pytest
 
 from kernalyse import Client, RequestError
 from kernalyse.channel import Endpoint
+from kernalyse.services.analyzer.server import CATALOGUE_STOPPING_S, STOPPING_S
 from kernalyse.services.core import protobuf
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.browser.socket_viewer import ask, log_in
@@ -226,3 +227,46 @@ def test_connections_that_nobody_ends_are_found_dead(lines: Lines, line: str) ->
         run_id = started(client, lines.tunnelled if line == "tunnel" else lines.called)
         getattr(lines, line).strand()
         within(VANISHED_LIMIT_S, lambda: is_answered_whole(client, run_id))
+
+
+# ---------------------------------------------------------------- a stop while the catalogue does not answer
+
+STOP_LIMIT_S = STOPPING_S + CATALOGUE_STOPPING_S + 15.0
+"""For calls, for the catalogue, and for what a loaded machine takes."""
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_an_analyzer_stops_although_its_catalogue_never_answers(
+    private_directories: Path, is_shared: bool, record_property: Callable[[str, object], None]
+) -> None:
+    """The kernel of the server's machine acknowledges what is sent, so no timeout of TCP ends it."""
+    with running_postgresql() as database, running_node(made(private_directories / "node"), stand_in=True) as node:
+        name = database.new_database().partition("@/")[2].partition("?")[0]
+        with fault_proxy(f"unix:{database.directory}/.s.PGSQL.5432") as proxy:
+            settings = {"CATALOGUE": f"postgresql://postgres@{proxy.address}/{name}"}
+            if is_shared:
+                settings["PEER_ADDRESS"] = f"unix:{private_directories}/a.sock"
+            analyzer = AnalyzerProcess(private_directories, settings=settings)
+            try:
+                analyzer.start()
+                with Client(analyzer.endpoint) as client:
+                    client.add_node(node.endpoint)
+                    within(LIMIT_S, lambda: len(serving_nodes(client)) == 1, client.nodes)
+                    run_id = started(client, next(iter(serving_nodes(client).values())))
+                    within(LIMIT_S, lambda: client.run(run_id).state == "RUNNING")
+                    proxy.is_half_open = True
+                    time.sleep(1.0)  # events come every 50 ms: one of them is being stored
+                begin_s = time.monotonic()
+                assert analyzer.stop() == 0
+                duration_s = time.monotonic() - begin_s
+                record_property("told", f"stopped after {duration_s:.1f} s")
+                assert duration_s < STOP_LIMIT_S
+                if not is_shared:  # else PostgreSQL may end a transaction by itself that it hears nothing of
+                    assert "connections to it are cut" in analyzer.log
+                assert "Traceback" not in analyzer.log, analyzer.log
+                proxy.is_half_open = False
+                analyzer.start()
+                with Client(analyzer.endpoint) as client:
+                    within(LIMIT_S, lambda: is_answered_whole(client, run_id))
+            finally:
+                analyzer.kill()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import sqlalchemy as sa
 
 from kernalyse.channel import Endpoint
+from kernalyse.services.analyzer.store import database
 from kernalyse.services.core import protobuf
+from kernalyse.services.core.errors import UnavailableError
 from kernalyse.services.core.model import NodeHealth, NodeOrigin, NodeStatus, RunState, TableQuery
 from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -20,7 +26,10 @@ from tests.certificates import make_certificate
 from tests.integration.analyzer_under_test import connected, get_run, get_table, in_state
 from tests.integration.profiler_node import quick_sweep
 from tests.integration.test_joining import id_of, join_token, serves, until_nodes
+from tests.postgresql import running_postgresql
 from tests.service_processes import ServiceProcess, ServiceProcesses
+
+ROOT: Final = Path(__file__).parents[2]
 
 
 class Hosts:
@@ -156,3 +165,52 @@ def is_gone(status: NodeStatus) -> bool:
 
 def name_of(status: NodeStatus) -> str:
     return status.node.hostname if status.node else ""
+
+
+# ---------------------------------------------------------------- a catalogue whose machine vanishes
+
+USER_TIMEOUT_S: Final = 4.0
+"""Instead of a minute."""
+
+NOTICE_LIMIT_S: Final = 25.0
+"""Before the first keepalive, which none of bytes on their way waits for; left to the kernel, it would be a quarter of an hour."""
+
+PROXY: Final = """
+import sys
+from tests.fault_proxy import FaultProxy
+proxy = FaultProxy(sys.argv[1], sys.argv[2])
+print(proxy.address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_statement_to_a_machine_that_vanishes_is_given_up(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "USER_TIMEOUT_MS", round(1000 * USER_TIMEOUT_S))
+    with running_postgresql() as server, ThreadPoolExecutor(1) as pool:
+        name = server.new_database().partition("@/")[2].partition("?")[0]
+        inside, address = hosts.add()
+        command = [*inside, sys.executable, "-c", PROXY, f"unix:{server.directory}/.s.PGSQL.5432", address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as proxy:
+            assert proxy.stdout is not None
+            listening = proxy.stdout.readline().strip()
+            catalogue = database.Database(database.catalogue_url(Path(), f"postgresql://postgres@{listening}/{name}"))
+            try:
+                begin_s = time.monotonic()
+                with pytest.raises(UnavailableError, match="PostgreSQL server that answers"):
+                    pool.submit(read, catalogue, lambda: hosts.part(0)).result(NOTICE_LIMIT_S)
+                assert time.monotonic() - begin_s > USER_TIMEOUT_S / 2  # nobody has said that there is no way
+                hosts.heal(0)
+                assert read(catalogue, lambda: None) == 1
+            finally:
+                hosts.heal(0)
+                catalogue.close()
+                proxy.terminate()
+
+
+def read(catalogue: database.Database, between: Callable[[], None]) -> Any:
+    """Ask twice on one connection."""
+    with catalogue.reading() as connection:
+        assert connection.scalar(sa.text("SELECT 1")) == 1
+        between()
+        return connection.scalar(sa.text("SELECT 1"))

@@ -43,8 +43,13 @@ from kernalyse.services.core.rpc import Endpoint
 from kernalyse.services.core.tracing import span
 from kernalyse.v1 import profiler_service_pb2 as messages
 
-PREFETCH_COUNT: Final = 64
-"""Most responses that wait for the commit before them. It bounds memory; beyond it, flow control holds the node back."""
+PREFETCH_COUNT: Final = 16
+"""Most responses, of a MiB each at most, that wait for the commit before them. It bounds memory; beyond it, flow control holds the node
+back, whose next responses are larger then."""
+
+COMMIT_BYTES: Final = 1024 * 1024
+"""Of events after which no further response joins a commit. In memory they take twenty times as much until they are stored, and again what
+watchers of the run are sent of them at once; less would cost a sync to disk more often."""
 
 MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
 """Largest report of counters: enough for thousands of configurations with every metric. A larger one could fill the memory."""
@@ -140,10 +145,15 @@ class Collector:
         reader = asyncio.create_task(_read_ahead(stream, queue))
         try:
             while True:
-                responses = [await queue.get()]
-                while not queue.empty():
-                    responses.append(queue.get_nowait())
-                end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
+                responses: list[Any] = []
+                size_bytes, end = 0, None
+                while end is None and (not responses or (size_bytes < COMMIT_BYTES and not queue.empty())):
+                    item = await queue.get()
+                    if isinstance(item, _StreamEnd):
+                        end = item
+                    else:
+                        responses.append(item)
+                        size_bytes += item.ByteSize()
                 await self._take(client, node.node_id, responses)
                 if end is not None:
                     end.raise_error(client)

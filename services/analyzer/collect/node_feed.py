@@ -93,7 +93,7 @@ class NodeSubscriptions:
     def __init__(self, clock_unix_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_unix_ns = clock_unix_ns
         self._mailboxes: list[Mailbox] = []
-        self._telemetry = TelemetryHistory()
+        self._telemetry = TelemetryHistory(clock_unix_ns)
         self._is_closed = False
 
     def publish(

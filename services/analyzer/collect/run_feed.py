@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +17,7 @@ import polars as pl
 
 from kernalyse.services.analyzer.analysis.roofline import RooflineModel, roofline_under
 from kernalyse.services.analyzer.queries.filters import chunks
-from kernalyse.services.analyzer.store.live_rows import RunCommit
+from kernalyse.services.analyzer.store.live_rows import RunCommit, span_ends
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.derived import LAYER_ROOFLINE, ROOFLINE
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows, samples_frame
@@ -28,8 +28,9 @@ from kernalyse.services.core.model import Run, TableChunk
 PAGE_ROW_COUNT: Final = 16_384
 """Rows of one response: more would make a subscriber wait for its first row, fewer cost more per row."""
 
-SPAN_ROW_COUNT: Final = 1_000_000
-"""Rows read from the store at a time while catching up; bounds the memory of one subscriber."""
+SPAN_ROW_COUNT: Final = 16 * PAGE_ROW_COUNT
+"""Rows read from the store at a time while catching up, some 30 MiB, which a subscriber that stalls holds. Fewer, and ceilings and roofline
+are looked up more often."""
 
 RING_BYTES: Final = 32 * 1024 * 1024
 """Memory of one ring: some seconds of the fastest run. That suffices for a slow page; a stalled one catches up from the store."""
@@ -266,11 +267,11 @@ class RunSubscriptions:
             return
         counts = await asyncio.to_thread(self._store.row_counts, run_id, first)
         span_first = first
-        for span_end in _ends(counts, SPAN_ROW_COUNT, end):
+        for span_end in span_ends(counts, SPAN_ROW_COUNT, end):
             frames = await asyncio.to_thread(_stored_frames, self._store, run_id, span_first, span_end)
             in_span = counts.filter(pl.col("event_index").is_between(span_first, span_end - 1))
             page_first = span_first
-            for page_end in _ends(in_span, PAGE_ROW_COUNT, span_end):
+            for page_end in span_ends(in_span, PAGE_ROW_COUNT, span_end):
                 tables = await asyncio.to_thread(_encode, _cut(frames, page_first, page_end))
                 yield RunUpdate(page_end, None, tables)
                 page_first = page_end
@@ -336,14 +337,6 @@ def _cut(frames: Frames, first: int, end: int | None) -> Frames:
         if part.height > 0:
             cut[name] = part
     return cut
-
-
-def _ends(counts: pl.DataFrame, row_limit: int, end: int) -> Iterator[int]:
-    """Yield event indexes that divide the events into pages of about row_limit rows; the last is `end`."""
-    part = (pl.col("row_count").cum_sum() - 1) // row_limit
-    starts = counts.filter(pl.col("event_index") < end).group_by(part.alias("part")).agg(pl.col("event_index").min()).sort("part")
-    yield from starts["event_index"].to_list()[1:]
-    yield end
 
 
 def _merged(segments: Sequence[Segment]) -> Frames:

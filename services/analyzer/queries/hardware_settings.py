@@ -25,6 +25,9 @@ from kernalyse.services.core.model import Ceiling, Device, Hardware, HardwareKey
 UNITS: Final = {"flop_per_s": "flop/s", "bytes_per_s": "B/s"}
 """With what people call them."""
 
+MAX_CLOCK_HZ: Final = 10**12
+"""A hundred times that of the fastest device; what is far above would not fit the database."""
+
 ETAG_DIGITS: Final = 12
 """Significant ones of a value: one that went through a file and came back is the same."""
 
@@ -143,6 +146,10 @@ def _checked_ceiling(ceiling: Ceiling) -> Ceiling:
         raise InvalidRequestError(f"{subject}: unit", found=repr(ceiling.unit), expected=" or ".join(UNITS), remedy="Correct it.")
     if not ceiling.ceiling_name:
         raise InvalidRequestError(f"{subject}: name", found="nothing", expected="dram, l2, l1 or a data type", remedy="Name the ceiling.")
+    if ceiling.clock_hz is not None and not 0 < ceiling.clock_hz <= MAX_CLOCK_HZ:
+        raise InvalidRequestError(
+            f"{subject}: clock_hz", found=str(ceiling.clock_hz), expected=f"over 0 and at most {MAX_CLOCK_HZ}", remedy="Correct it."
+        )
     return replace(ceiling, path=ceiling.path or ("copy" if ceiling.unit == "bytes_per_s" else "fma"))
 
 

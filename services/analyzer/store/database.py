@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +75,13 @@ class Database:
     def __init__(self, url: URL, *, is_shared: bool = False) -> None:
         is_sqlite = url.get_backend_name() == "sqlite"
         self._subject = f"store {Path(url.database or '').parent}" if is_sqlite else f"catalogue {url.render_as_string()}"
-        self._writer, self._reader = _sqlite_engines(url) if is_sqlite else _postgresql_engines(url, self._subject, is_shared)
+        self._connections: set[Any] = set()  # of the driver, open ones to PostgreSQL
+        self._is_abandoned = False
+        self._use_count = 0
+        self._count_lock = threading.Lock()
+        self._writer, self._reader = (
+            _sqlite_engines(url) if is_sqlite else _postgresql_engines(url, self._subject, is_shared, self._connections)
+        )
         self._write_lock = threading.Lock()
         try:
             with self.writing() as connection:
@@ -92,13 +98,40 @@ class Database:
             StorageFullError: the disk is full.
             UnavailableError: the database's server does not answer.
         """
-        with self._write_lock, self._translated(), self._writer.begin() as connection:
+        with self._counted(), self._write_lock, self._translated(), self._begun(self._writer) as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Yield a connection with one consistent view. Raises UnavailableError."""
-        with self._translated(), self._reader.begin() as connection:
+        with self._counted(), self._translated(), self._begun(self._reader) as connection:
+            yield connection
+
+    @property
+    def is_in_use(self) -> bool:
+        """Return whether a thread is in a transaction, or waits for one."""
+        return self._use_count > 0
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._count_lock:
+            self._use_count += 1
+        try:
+            yield
+        finally:
+            with self._count_lock:
+                self._use_count -= 1
+
+    @contextmanager
+    def _begun(self, engine: Engine) -> Iterator[Connection]:
+        if self._is_abandoned:
+            raise UnavailableError(
+                self._subject,
+                found="the analyzer stops and has given its server up",
+                expected="a PostgreSQL server that answers",
+                remedy="Start the analyzer when the server is back; nothing is lost.",
+            )
+        with engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -123,6 +156,20 @@ class Database:
                 expected="a PostgreSQL server that answers",
                 remedy="Look after the server; collecting goes on by itself when it is back, and nothing is lost.",
             ) from error
+
+    def abandon(self) -> None:
+        """Cut all connections to a server, so that who waits for it on any thread, maybe for ever, is told UnavailableError.
+
+        Nothing new is begun from then on. SQLite has no server, and is left alone.
+        """
+        if self._writer.dialect.name != POSTGRESQL:
+            return
+        import psycopg  # of an extra
+
+        self._is_abandoned = True
+        for connection in list(self._connections):
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close all connections."""
@@ -176,8 +223,12 @@ def _sqlite_engine(url: URL, begin: str) -> Engine:
     return engine
 
 
-def _postgresql_engines(url: URL, subject: str, is_shared: bool) -> tuple[Engine, Engine]:
-    """Return engines whose connections are made anew when the server was away; the only writing one holds the lock."""
+def _postgresql_engines(url: URL, subject: str, is_shared: bool, connections: set[Any]) -> tuple[Engine, Engine]:
+    """Return engines whose connections are made anew when the server was away; the only writing one holds the lock.
+
+    Args:
+        connections: has those that are open from then on.
+    """
     lock_function = "pg_try_advisory_lock_shared" if is_shared else "pg_try_advisory_lock"
     try:
         import psycopg  # noqa: F401  # SQLAlchemy's own message names no extra
@@ -215,6 +266,10 @@ def _postgresql_engines(url: URL, subject: str, is_shared: bool) -> tuple[Engine
             remedy="Use that analyzer, stop it, or give this one a database of its own. Several share one if each has a peer_address.",
         )
 
+    for engine in (writer, reader):
+        event.listen(engine, "connect", lambda connection, _record: connections.add(connection))  # before one waits for the lock
+        for name in ("close", "close_detached"):
+            event.listen(engine, name, lambda connection, *_record: connections.discard(connection))
     event.listen(writer, "connect", lock)
     if is_shared:
         event.listen(writer, "begin", lambda connection: connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK_KEY})"))

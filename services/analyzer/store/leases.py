@@ -1,13 +1,16 @@
-"""Which analyzer of a shared store follows which node: rows of the catalogue that end unless they are renewed.
+"""Who has a store: the lock of the analyzer that has it alone, and which of several analyzers follows which node.
 
-They say who is to follow a node, and keep nothing from being stored twice: that is done by the cursors, which move in the transaction
-that stores the events.
+The second are rows of the catalogue that end unless they are renewed. They say who is to follow a node, and keep nothing from being
+stored twice: that is done by the cursors, which move in the transaction that stores the events.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -16,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from kernalyse.services.analyzer.store.database import Database, upsert
 from kernalyse.services.analyzer.store.schema import analyzers, node_leases, nodes
+from kernalyse.services.core.errors import StoreLockedError
 
 RENEWAL_S: Final = 2.0
 LEASE_S: Final = 8.0
@@ -62,7 +66,10 @@ class Leases:
         with self._database.writing() as connection:
             now_unix_ns = int(connection.scalar(sa.text("SELECT extract(epoch FROM clock_timestamp()) * 1e9")))
             connection.execute(sa.delete(analyzers).where(analyzers.c.end_unix_ns < now_unix_ns))
-            own = {"address": self._address, "analyzer_id": self.analyzer_id, "end_unix_ns": now_unix_ns + int(LEASE_S * 1e9)}
+            end_unix_ns = now_unix_ns + int(LEASE_S * 1e9)
+            # Longer ones are of before the server's clock was set back; of an analyzer that is gone they would last as long as that.
+            connection.execute(sa.update(analyzers).where(analyzers.c.end_unix_ns > end_unix_ns).values(end_unix_ns=end_unix_ns))
+            own = {"address": self._address, "analyzer_id": self.analyzer_id, "end_unix_ns": end_unix_ns}
             upsert(connection, analyzers, own)  # one of the same address that was killed has gone with it
             is_of_one_gone = node_leases.c.analyzer_id.not_in(sa.select(analyzers.c.analyzer_id))
             is_of_no_node = node_leases.c.node_address.not_in(sa.select(nodes.c.address))
@@ -105,3 +112,36 @@ def _shares(connection: Connection) -> Shares:
         {row.node_address: row.analyzer_id for row in connection.execute(sa.select(node_leases))},
         tuple(connection.scalars(sa.select(nodes.c.address).order_by(nodes.c.address))),
     )
+
+
+# ---------------------------------------------------------------- lock
+
+
+class StoreLock:
+    """A lock file held from construction to `release`; the operating system releases it when the process dies.
+
+    Raises:
+        StoreLockedError: another process has it; the error names its id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "r+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = self._file.read().strip() or "unknown"
+            self._file.close()
+            raise StoreLockedError(
+                f"store {path.parent}",
+                found=f"in use by process {holder}",
+                expected="a store that no other analyzer has open",
+                remedy=f"Use that analyzer, stop it (kill {holder}), or choose another data directory.",
+            ) from error
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Release the lock. Does nothing the second time."""
+        self._file.close()

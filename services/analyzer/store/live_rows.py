@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -82,3 +82,15 @@ def select_events(frame: pl.LazyFrame, first_event_index: int, end_event_index: 
     index = pl.col("event_index")
     frame = frame.filter(index >= first_event_index) if first_event_index > 0 else frame
     return frame if end_event_index is None else frame.filter(index < end_event_index)
+
+
+def span_ends(counts: pl.DataFrame, row_limit: int, end: int) -> Iterator[int]:
+    """Yield event indexes that divide events into spans of about row_limit rows; the last is `end`.
+
+    Args:
+        counts: columns event_index and row_count, in order of event_index.
+    """
+    part = (pl.col("row_count").cum_sum() - 1) // row_limit
+    starts = counts.filter(pl.col("event_index") < end).group_by(part.alias("part")).agg(pl.col("event_index").min()).sort("part")
+    yield from starts["event_index"].to_list()[1:]
+    yield end

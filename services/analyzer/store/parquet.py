@@ -64,7 +64,7 @@ class RunFiles:
         """Return a directory that is not there yet, for `write_frames` to fill, then for `put` and `publishing`."""
         return self._root / f"{run_id}-{secrets.token_hex(TOKEN_BYTES)}"
 
-    def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> Path:
+    def write(self, run_id: str, frames: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> Path:
         """Write the tables that have rows to a directory of their own, and return it. Nobody sees it before `put` and `publishing`."""
         directory = self.reserve(run_id)
         directory.mkdir()
@@ -227,7 +227,7 @@ def write_cached_result(path: Path, frame: pl.DataFrame) -> None:
         raise
 
 
-def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame] | Mapping[str, pl.LazyFrame]) -> None:
+def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> None:
     """Write a file for each table that has rows, and their digests; they are on the disk at return. Raises OSError or ComputeError.
 
     Frames that are not read yet have rows, and are written as they are read.

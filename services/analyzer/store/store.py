@@ -9,17 +9,17 @@ transaction that names the prefix: before that its files are invisible.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
-import os
 import shutil
+import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -31,8 +31,8 @@ from sqlalchemy.engine import Connection
 from kernalyse.services.analyzer.readers.ncu.run_counters import CounterReport
 from kernalyse.services.analyzer.store.column_cache import ColumnCache
 from kernalyse.services.analyzer.store.database import CATALOGUE, Database, catalogue_url, store_id
-from kernalyse.services.analyzer.store.leases import Leases
-from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events
+from kernalyse.services.analyzer.store.leases import Leases, StoreLock
+from kernalyse.services.analyzer.store.live_rows import RunCommit, insert_rows, read_configuration, read_live_rows, select_events, span_ends
 from kernalyse.services.analyzer.store.node_secrets import NodeSecrets
 from kernalyse.services.analyzer.store.object_cache import ObjectCache, directory_bytes
 from kernalyse.services.analyzer.store.objects import OBJECTS, STORE_ID, ObjectStore
@@ -62,7 +62,7 @@ from kernalyse.services.analyzer.tables.base import Table, concat_frames
 from kernalyse.services.analyzer.tables.event_rows import Row, apply_event, initial_run, log_row, sample_row, table_rows
 from kernalyse.services.analyzer.tables.runs import CEILINGS, COUNTERS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
 from kernalyse.services.analyzer.tables.traces import TRACE_NAMES, TRACE_TABLES
-from kernalyse.services.core.errors import InvalidSettingError, RunNotFoundError, StoredRunDamagedError, StoreLockedError
+from kernalyse.services.core.errors import InvalidSettingError, RunNotFoundError, StoredRunDamagedError
 from kernalyse.services.core.model import (
     CeilingsMeasured,
     Configuration,
@@ -81,6 +81,9 @@ from kernalyse.services.core.settings import AnalyzerSettings
 
 PRIVATE_MODE = 0o700
 MAX_CACHE_BYTES: Final = 20 * 2**30
+
+COMPACTED_ROW_COUNT: Final = 1_000_000
+"""Samples in memory at a time when a run becomes files, some 100 MiB. Fewer write more parts; more take what the machine may not have."""
 
 PEERS: Final = "analyzers"
 SHARED_UNNAMED_S: Final = 86_400.0
@@ -125,7 +128,7 @@ class Store:
         own.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         self._lock = StoreLock(own / "store.lock")
         try:
-            self._database = Database(catalogue_url(directory, catalogue), is_shared=is_shared)
+            self._database = self.catalogue = Database(catalogue_url(directory, catalogue), is_shared=is_shared)
         except BaseException:
             self._lock.release()
             raise
@@ -480,8 +483,10 @@ class Store:
         if record.is_compacted:
             return
         end = record.next_event_index
-        frames = {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES}
-        directory = self._files.write(run_id, frames)
+        few = (table for table in STORED_TABLES if table is not SAMPLES)
+        frames = {table.table_name: concat_frames(table, self._own_rows(table, [run_id], 0, end)).collect() for table in few}
+        with self._samples_in_parts(run_id, end) as samples:
+            directory = self._files.write(run_id, {**frames, SAMPLES.table_name: samples})
         self._files.put(directory)
         with self._files_lock:
             now = self.runs.of([run_id])
@@ -494,6 +499,21 @@ class Store:
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
                 mark_compacted(connection, run_id)
                 set_stored_bytes(connection, run_id, directory_bytes(directory))
+
+    @contextmanager
+    def _samples_in_parts(self, run_id: str, end: int) -> Iterator[pl.DataFrame | pl.LazyFrame]:
+        """Yield the samples of a run before an event, of a long run as a frame that is read from files a part at a time."""
+        counts = self._sample_counts(run_id, 0).sort("event_index").collect()
+        spans = list(pairwise([0, *span_ends(counts, COMPACTED_ROW_COUNT, end)]))
+        parts = (concat_frames(SAMPLES, self._own_rows(SAMPLES, [run_id], *span)).collect() for span in spans)
+        if len(spans) == 1:
+            yield next(parts)
+            return
+        with tempfile.TemporaryDirectory(dir=self.uploads_directory) as name:
+            paths = [Path(name) / f"{first}.parquet" for first, _ in spans]
+            for path in paths:
+                next(parts).write_parquet(path)
+            yield pl.scan_parquet(list(paths))
 
     @property
     def has_objects(self) -> bool:
@@ -551,36 +571,3 @@ def open_store(settings: AnalyzerSettings) -> Store:
     # An absolute path: Dask workers write there too.
     directory = settings.data_directory.absolute()
     return Store(directory, settings.catalogue, objects, settings.objects_cache_bytes, settings.peer_address)
-
-
-# ---------------------------------------------------------------- lock
-
-
-class StoreLock:
-    """A lock file held from construction to `release`; the operating system releases it when the process dies.
-
-    Raises:
-        StoreLockedError: another process has it; the error names its id.
-    """
-
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._file = os.fdopen(descriptor, "r+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = self._file.read().strip() or "unknown"
-            self._file.close()
-            raise StoreLockedError(
-                f"store {path.parent}",
-                found=f"in use by process {holder}",
-                expected="a store that no other analyzer has open",
-                remedy=f"Use that analyzer, stop it (kill {holder}), or choose another data directory.",
-            ) from error
-        self._file.truncate(0)
-        self._file.write(f"{os.getpid()}\n")
-        self._file.flush()
-
-    def release(self) -> None:
-        """Release the lock. Does nothing the second time."""
-        self._file.close()

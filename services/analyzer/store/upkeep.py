@@ -25,11 +25,11 @@ import sqlalchemy.exc
 from sqlalchemy.engine import URL, Connection
 
 from kernalyse.services.analyzer.store.database import CATALOGUE, POSTGRESQL, Database, catalogue_url, check_version, store_id
+from kernalyse.services.analyzer.store.leases import StoreLock
 from kernalyse.services.analyzer.store.object_cache import FETCHING, ORPHAN_AGE_S
 from kernalyse.services.analyzer.store.objects import ObjectStore, read_digests
 from kernalyse.services.analyzer.store.parquet import CACHED_RESULTS, sync
 from kernalyse.services.analyzer.store.schema import metadata, parquet_prefixes, runs
-from kernalyse.services.analyzer.store.store import StoreLock
 from kernalyse.services.core import protobuf
 from kernalyse.services.core.errors import InvalidSettingError, NotFoundError, UnmetConditionError
 from kernalyse.services.core.model import Run

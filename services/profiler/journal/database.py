@@ -173,10 +173,11 @@ def read_runs(connection: sqlite3.Connection, before_run_number: int | None, lim
     return RunsPage(tuple(runs), None)
 
 
-def read_unfinished(connection: sqlite3.Connection) -> list[Run]:
-    """Return queued and running runs, oldest first."""
-    rows = connection.execute("SELECT run, spec FROM runs WHERE state IN ('QUEUED', 'RUNNING') ORDER BY run_number")
-    return [_decoded(run, spec) for run, spec in rows]
+def read_unfinished(connection: sqlite3.Connection) -> list[tuple[Run, int]]:
+    """Return queued and running runs, oldest first, each with the time of its last event in Unix ns."""
+    last = "(SELECT event FROM events WHERE events.run_id = runs.run_id ORDER BY event_index DESC LIMIT 1)"
+    rows = connection.execute(f"SELECT run, spec, {last} FROM runs WHERE state IN ('QUEUED', 'RUNNING') ORDER BY run_number")
+    return [(_decoded(run, spec), run_pb2.RunEvent.FromString(event or b"").event_unix_ns) for run, spec, event in rows]
 
 
 def encoded_run(run: Run) -> bytes:

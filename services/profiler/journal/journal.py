@@ -228,8 +228,8 @@ class Journal:
         """Return one page of runs, newest first, below `before_run_number`."""
         return await self._query(database.read_runs, before_run_number, limit)
 
-    async def unfinished(self) -> list[Run]:
-        """Return queued and running runs, oldest first."""
+    async def unfinished(self) -> list[tuple[Run, int]]:
+        """Return queued and running runs, oldest first, each with the time of its last event in Unix ns."""
         return await self._query(database.read_unfinished)
 
     async def _query(self, function: Callable[Concatenate[sqlite3.Connection, P], T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -77,14 +77,13 @@ class RunClocks:
         self._monotonic_ns = monotonic_ns
         self._offsets_ns: dict[str, int] = {}
 
-    def begin(self, run_id: str, earlier: datetime | None = None) -> datetime:
+    def begin(self, run_id: str, earlier_ns: int = 0) -> datetime:
         """Count the times of a run from now on, and return its first.
 
         Args:
             run_id: of the run.
-            earlier: the last time that is known of the run; its next one is not before it.
+            earlier_ns: the last time that is known of the run, in nanoseconds since the epoch; its next one is not before it.
         """
-        earlier_ns = 0 if earlier is None else _unix_ns(earlier)
         self._offsets_ns[run_id] = max(self._wall_ns(), earlier_ns) - self._monotonic_ns()
         return self.now(run_id)
 
@@ -100,10 +99,6 @@ class RunClocks:
     def end(self, run_id: str) -> None:
         """Forget a run that has ended."""
         self._offsets_ns.pop(run_id, None)
-
-
-def _unix_ns(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 class JournalWriter(threading.Thread):

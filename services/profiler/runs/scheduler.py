@@ -253,8 +253,8 @@ class Runs:
         Returns the task that opens the device queues once no process of a lost run is left.
         """
         lost: list[str] = []
-        for run in await self._journal.unfinished():
-            self._journal.clocks.begin(run.run_id, run.start_time or run.create_time)
+        for run, last_event_unix_ns in await self._journal.unfinished():
+            self._journal.clocks.begin(run.run_id, last_event_unix_ns)
             if run.state is RunState.RUNNING:
                 lost.append(run.run_id)
                 error = RunLostError(
@@ -306,10 +306,11 @@ class Runs:
     def _check_open(self) -> None:
         if self.is_draining:
             raise ShuttingDownError("this node", found="it is shutting down", remedy="Try again when it has restarted.")
-        if len(self.queued_run_ids) >= self._settings.max_queued_run_count:
+        queued_count = sum(len(queue.pending) for queue in self._device_queues.values())
+        if queued_count >= self._settings.max_queued_run_count:
             raise QueueFullError(
                 "queue of this node",
-                found=f"{len(self.queued_run_ids)} runs waiting",
+                found=f"{queued_count} runs waiting",
                 expected=f"fewer than {self._settings.max_queued_run_count}",
                 remedy="Wait for some to end or cancel them.",
             )

@@ -40,3 +40,11 @@ def test_nodes_and_devices_are_kept_apart_and_repeats_passed_over() -> None:
     assert history.newest("n1", None) == reading(2 * S)
     assert history.newest("n3", None) is None
     assert history.readings(oldest_unix_ns=3 * S) == [reading(9 * S, node_id="n2")]
+
+
+def test_readings_of_a_node_whose_clock_was_ahead_give_way_to_those_of_now() -> None:
+    now_ns = 2 * HISTORY_NS
+    history = TelemetryHistory(lambda: now_ns)
+    for time_ns in (now_ns - S, now_ns + FINE_NS, now_ns + FINE_NS + S, now_ns, now_ns + S, now_ns - S):
+        history.add(reading(time_ns))
+    assert [one.telemetry.measured_unix_ns for one in history.readings()] == [now_ns - S, now_ns, now_ns + S]

@@ -119,13 +119,22 @@ async def test_a_clock_that_is_set_during_a_run_changes_no_duration(tmp_path: Pa
 
 async def test_a_run_goes_on_where_it_was_when_the_service_restarts_with_its_clock_set_back(tmp_path: Path) -> None:
     host = HostClock()
-    first = host.clocks()
-    began = first.begin("a")
+    async with opened(tmp_path, clocks=(clocks := host.clocks())) as journal:
+        began = clocks.begin("a")
+        run = await create(journal, "a")
+        host.pass_s(2)
+        await journal.append("a", samples(1), run)
     host.wall_ns -= HOUR_NS
-    again = host.clocks()
-    assert again.begin("a", began) == began
-    host.pass_s(1)
-    assert (again.now("a") - began).total_seconds() == 1
+    async with opened(tmp_path, clocks=(clocks := host.clocks())) as journal:
+        ((run, last_event_unix_ns),) = await journal.unfinished()
+        assert (clocks.begin("a", last_event_unix_ns) - began).total_seconds() == 2
+        host.pass_s(1)
+        await finish(journal, run, clocks.now("a"))
+        times_ns = [event.event_unix_ns for event in await read_all(journal, await journal.cursor(0, "a"))]
+        ended = (await journal.run("a"))[0].end_time
+    assert times_ns == sorted(times_ns)
+    assert ended is not None
+    assert (ended - began).total_seconds() == 3
 
 
 async def test_a_journal_over_its_size_drops_runs_whose_end_lies_ahead_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +171,8 @@ async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None
         assert after == before
         assert (await again.run("one"))[0] == replace(run, completed_configuration_count=7)
         assert await again.request("request") == (replace(run, completed_configuration_count=7), "digest")
-        assert await again.unfinished() == [replace(run, completed_configuration_count=7)]
+        last_event_unix_ns = run_pb2.RunEvent.FromString(before[-1]).event_unix_ns
+        assert await again.unfinished() == [(replace(run, completed_configuration_count=7), last_event_unix_ns)]
         assert again.journal_id == journal.journal_id
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,6 +82,67 @@ async def test_readings_of_an_idle_node_stay_in_the_ring_for_watchers_to_go_on_f
     second, _ = telemetry.idle_after(position)
     assert second[0].measured_unix_ns > first[-1].measured_unix_ns
     assert recorded == []
+
+
+async def test_readings_go_on_in_order_when_the_clock_is_set_back() -> None:
+    clock = SetClock()
+    telemetry = TelemetrySampler(
+        [clock],
+        interval_s=0.001,
+        idle_interval_s=0.001,
+        running=lambda: False,
+        record=no_record,
+        notify=lambda: None,
+        wall_ns=lambda: clock.wall_ns,
+        monotonic_ns=lambda: clock.monotonic_ns,
+    )
+    for step_ns, count in ((0, 3), (-3600 * 10**9, 3), (3600 * 10**9, 3), (7200 * 10**9, 2)):
+        clock.wall_ns += step_ns
+        await sample_until(telemetry, clock, clock.count + count)
+    readings, _ = telemetry.idle_after(0)
+    times_ns = [reading.measured_unix_ns for reading in readings]
+    assert times_ns == sorted(set(times_ns))
+    steps_s = [(later - earlier) / 1e9 for earlier, later in pairwise(times_ns)]
+    assert sum(step_s > 7200 for step_s in steps_s) == 1  # set forward, they are where the clock is
+    assert sum(step_s < 10 for step_s in steps_s) == len(steps_s) - 1
+
+
+class SetClock(Counter):
+    """Both clocks of a host, which go on by a second a reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wall_ns, self.monotonic_ns = 10**18, 0
+
+    def read(self) -> Telemetry:
+        self.count += 1
+        self.wall_ns += 10**9
+        self.monotonic_ns += 10**9
+        return Telemetry(measured_unix_ns=self.wall_ns)
+
+
+async def test_a_reading_that_the_clock_is_set_back_after_is_not_ahead_of_the_next() -> None:
+    clock = SetClock()
+    telemetry = TelemetrySampler(
+        [clock],
+        interval_s=0.001,
+        idle_interval_s=0.001,
+        running=lambda: False,
+        record=no_record,
+        notify=lambda: None,
+        wall_ns=lambda: clock.wall_ns - (3600 * 10**9 if clock.count > 3 else 0),  # before the reader itself sees it
+        monotonic_ns=lambda: clock.monotonic_ns,
+    )
+    await sample_until(telemetry, clock, 4)
+    clock.wall_ns -= 3600 * 10**9
+    clock.count = 0
+    await sample_until(telemetry, clock, 3)
+    times_ns = [reading.measured_unix_ns for reading in telemetry.idle_after(0)[0]]
+    assert times_ns == sorted(set(times_ns))
+
+
+async def no_record(_readings: Sequence[Telemetry]) -> None:
+    """Nothing runs."""
 
 
 async def test_a_late_watcher_gets_what_the_ring_still_has() -> None:

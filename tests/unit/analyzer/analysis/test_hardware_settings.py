@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,6 +118,13 @@ def test_what_a_file_states_counts_until_something_else_is_set(store: Store, set
     )
     row = resolve_table(ROOFLINE, StoreSource(store, [LIST_ID])).collect().row(0, named=True)
     assert (row["efficiency_ratio"], row["efficiency_category"]) == (pytest.approx(0.5), "memory inefficient")
+
+
+@pytest.mark.parametrize("clock_hz", [0, 2**64 - 1])
+def test_a_clock_that_no_device_has_is_refused(store: Store, settings: HardwareSettings, clock_hz: int) -> None:
+    add_list(store)
+    with pytest.raises(InvalidRequestError, match=f"clock_hz.*{clock_hz}"):
+        settings.update(NPU, [replace(bandwidth(10e9), clock_hz=clock_hz)], None, "")
 
 
 def test_an_edit_of_an_outdated_state_is_refused_and_names_both_values(store: Store, settings: HardwareSettings) -> None:

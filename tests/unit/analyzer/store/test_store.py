@@ -83,6 +83,20 @@ def test_a_compacted_run_reads_as_before(store: Store, node: ProfilerStandIn, tm
     assert (directory / "samples.parquet").exists()
 
 
+@pytest.mark.parametrize("row_count", [1, 7, 15, 30])
+def test_a_long_run_becomes_files_in_parts(
+    store: Store, node: ProfilerStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_count: int
+) -> None:
+    monkeypatch.setattr("kernalyse.services.analyzer.store.store.COMPACTED_ROW_COUNT", row_count)
+    node.journal("run-1", *(samples(0, 20 + 10 * place, 10) for place in range(5)), StateChanged(RunState.SUCCEEDED))
+    commit(store, node)
+    before = store.read(SAMPLES, ["run-1"]).collect()
+    store.compact("run-1")
+    assert store.read(SAMPLES, ["run-1"]).collect().equals(before)
+    assert sample_indexes(store) == list(range(70))
+    assert list((tmp_path / "store" / "arriving").iterdir()) == []
+
+
 def test_an_event_after_compaction_is_kept_beside_the_files(store: Store, node: ProfilerStandIn) -> None:
     node.journal("run-1", StateChanged(RunState.SUCCEEDED))
     commit(store, node)

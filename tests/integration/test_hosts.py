@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,20 +23,19 @@ from tests.integration.profiler_node import quick_sweep
 from tests.integration.test_joining import id_of, join_token, serves, until_nodes
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
-SUBNET: Final = "10.213.77"
-
 
 class Hosts:
     """Network namespaces on one bridge; this process is on it too."""
 
     def __init__(self) -> None:
         self._bridge = f"kn{os.getpid() % 100_000}"
+        self.subnet: Final = f"10.213.{os.getpid() % 250}"  # another one beside this process has its own
         self._names: list[str] = []
 
     def begin(self) -> None:
         """Raises CalledProcessError where this user may not."""
         _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("addr", "add", f"{SUBNET}.254/24", "dev", self._bridge)
+        _ip("addr", "add", f"{self.subnet}.254/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
 
     def add(self) -> tuple[list[str], str]:
@@ -46,7 +46,7 @@ class Hosts:
         _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
         _ip("link", "set", name, "master", self._bridge, "up")
         inside = ["ip", "netns", "exec", name]
-        address = f"{SUBNET}.{len(self._names)}"
+        address = f"{self.subnet}.{len(self._names)}"
         for words in (("addr", "add", f"{address}/24", "dev", "eth0"), ("link", "set", "eth0", "up"), ("link", "set", "lo", "up")):
             subprocess.run([*inside, "ip", *words], check=True, capture_output=True)
         return inside, address
@@ -68,8 +68,8 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-@pytest.fixture
-def hosts() -> Iterator[Hosts]:
+@contextmanager
+def own_hosts() -> Iterator[Hosts]:
     if shutil.which("ip") is None:
         pytest.skip("needs ip (iproute2) for hosts of its own")
     made = Hosts()
@@ -81,6 +81,12 @@ def hosts() -> Iterator[Hosts]:
         yield made
     finally:
         made.end()
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    with own_hosts() as made:
+        yield made
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ kernalyse)
     # The root is read-only where it runs. So the bytecode of what services load is made here: without it they start slowly, and that of
     # all packages, with their tests, takes 200 MB more.
     /opt/kernalyse/bin/python -c "import $2"
-    python3 -m venv /tmp/sbom
-    /tmp/sbom/bin/pip install --no-compile --no-deps --require-hashes -r /deploy/sbom.lock
+    python3 -m venv --without-pip /tmp/sbom
+    /opt/kernalyse/bin/pip --python /tmp/sbom/bin/python install --no-compile --no-deps --require-hashes -r /deploy/sbom.lock
     /tmp/sbom/bin/cyclonedx-py environment --output-file /opt/kernalyse/sbom.cdx.json /opt/kernalyse
     rm -r /tmp/sbom
     groupadd --gid 10001 kernalyse

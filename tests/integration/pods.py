@@ -298,16 +298,15 @@ class Cluster:
         network, address = self.hosts.add()
         subprocess.run([*network, "ip", "route", "add", "default", "via", f"{self.hosts.subnet}.254"], check=True, capture_output=True)
         template = maker["spec"]["template"]
+        known = {} if name in self.names else self.names  # the next pod of a name takes its place
         for service in self.services:
             if service["spec"]["selector"].items() <= template["metadata"]["labels"].items():
                 full = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
-                if service["spec"].get("clusterIP") == "None":
-                    self.names[f"{name}.{full}"] = address
-                else:
-                    self.names.setdefault(full, address)
-                    self.names.setdefault(service["metadata"]["name"], address)
+                is_headless = service["spec"].get("clusterIP") == "None"
+                for new in (f"{name}.{full}",) if is_headless else (full, service["metadata"]["name"]):
+                    self.names[new] = known.get(new, address)
         self.names[name] = address
-        lines = ("127.0.0.1 localhost", *(f"{found} {known}" for known, found in self.names.items()))
+        lines = ("127.0.0.1 localhost", *(f"{found} {alias}" for alias, found in self.names.items()))
         self.hosts_file.write_text("\n".join((*lines, "")))
         directory = self.directory / f"{len(self.pods)}-{name}"
         directory.mkdir()

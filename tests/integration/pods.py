@@ -23,11 +23,17 @@ import psutil
 
 from tests.integration.test_hosts import Hosts
 
-KUBELETS: Final = {
+FIELDS_OF_POD: Final = {
+    *("initContainers", "containers", "volumes", "securityContext", "terminationGracePeriodSeconds"),
+    *("automountServiceAccountToken", "enableServiceLinks", "restartPolicy"),  # nothing of it is there, nothing restarts
+    *("affinity", "nodeSelector", "runtimeClassName", "tolerations"),  # where it runs
+}
+FIELDS_OF_USER: Final = {"runAsUser", "runAsGroup", "fsGroup", "runAsNonRoot", "seccompProfile"}
+FIELDS_OF_CONTAINER: Final = {
     *("name", "image", "command", "args", "env", "envFrom", "ports", "startupProbe", "readinessProbe", "livenessProbe"),
     *("securityContext", "resources", "volumeMounts"),
 }
-"""Fields of a container that are heeded here; another one fails, so that none is overlooked."""
+"""What is heeded here, or left out knowingly; another field fails, so that none is overlooked."""
 
 CONFINED: Final = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 START_TIMEOUT_S: Final = 60.0
@@ -155,7 +161,8 @@ class Pod:
     started: dict[str, RunningContainer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        assert "hostNetwork" not in self.spec
+        assert self.spec.keys() <= FIELDS_OF_POD
+        assert self.spec["securityContext"].keys() <= FIELDS_OF_USER
         for volume in self.spec["volumes"]:
             self.volumes[volume["name"]] = self._volume(volume)
 
@@ -204,7 +211,7 @@ class Pod:
 
     def start(self, name: str) -> RunningContainer:
         [spec] = [one for one in (*self.spec.get("initContainers", ()), *self.spec["containers"]) if one["name"] == name]
-        assert spec.keys() <= KUBELETS
+        assert spec.keys() <= FIELDS_OF_CONTAINER
         assert spec["securityContext"] == CONFINED
         root = self.cluster.roots[spec["image"]]
         user = self.spec["securityContext"]

@@ -194,7 +194,7 @@ def images() -> Iterator[dict[str, Image]]:
         try:
             yield built_images(Path(name))
         finally:
-            buildah(Path(name), "umount", "--all")
+            buildah(Path(name), "rm", "--all")  # nothing stays mounted, of a build that failed neither
 
 
 def built_images(directory: Path) -> dict[str, Image]:
@@ -212,8 +212,7 @@ def built_images(directory: Path) -> dict[str, Image]:
         begun_s = time.monotonic()
         arguments = ("--build-arg", f"PYTHON_IMAGE={BASE}", "--build-arg", "PROFILER_BASE=plain", "--target", stage)
         settings = ("--quiet", "--pull-never", "--isolation", "chroot", "--format", "docker", *pip_options(directory))
-        layers = f"--layers={str(storage() == OVERLAY).lower()}"  # the second image takes the wheels of the first
-        buildah(directory, "build", *settings, layers, *arguments, "--tag", f"localhost/{image}", str(ROOT))
+        buildah(directory, "build", *settings, *arguments, "--tag", f"localhost/{image}", str(ROOT))
         container = buildah(directory, "from", "--pull-never", f"localhost/{image}")
         root = Path(buildah(directory, "mount", container))
         configuration = json.loads(buildah(directory, "inspect", "--type", "image", f"localhost/{image}"))["Docker"]["config"]

@@ -17,23 +17,10 @@ WORKDIR /source
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip python3 -m venv /build && /build/bin/pip wheel --no-deps --wheel-dir /dist . ./compat
 
-# The root is read-only where it runs. So the bytecode of what services load is made here: without it they start slowly, and that of all
-# packages, with their tests, takes 200 MB more.
 FROM plain AS dashboard
-RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy \
-    python3 -m venv /opt/kernalyse \
- && /opt/kernalyse/bin/pip install --no-compile --no-deps --require-hashes -r /deploy/dashboard.lock \
- && find /opt/kernalyse -type d \( -name tests -o -name test \) -prune -exec rm -r {} +
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy sh /deploy/image.sh packages dashboard
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy --mount=type=bind,from=wheel,source=/dist,target=/dist \
-    /opt/kernalyse/bin/pip install --no-deps /dist/*.whl \
- && /opt/kernalyse/bin/python -c 'import kernalyse.services.analyzer.server, kernalyse.services.ui.app' \
- && python3 -m venv /tmp/sbom \
- && /tmp/sbom/bin/pip install --no-deps --require-hashes -r /deploy/sbom.lock \
- && /tmp/sbom/bin/cyclonedx-py environment --output-file /opt/kernalyse/sbom.cdx.json /opt/kernalyse \
- && rm -r /tmp/sbom \
- && groupadd --gid 10001 kernalyse \
- && useradd --uid 10001 --gid kernalyse --home-dir /var/lib/kernalyse --create-home kernalyse \
- && install -d -m 700 -o kernalyse -g kernalyse /run/kernalyse
+    sh /deploy/image.sh kernalyse kernalyse.services.analyzer.server,kernalyse.services.ui.app
 ENV PATH=/opt/kernalyse/bin:$PATH XDG_CONFIG_HOME=/var/lib/kernalyse/config XDG_DATA_HOME=/var/lib/kernalyse/data XDG_RUNTIME_DIR=/run/kernalyse
 USER kernalyse
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "kernalyse.health"]
@@ -55,20 +42,9 @@ FROM ${PROFILER_BASE} AS profiler
 # What keeps runs from the rest of the container, where its host lets containers make namespaces.
 RUN command -v bwrap \
  || { apt-get update && apt-get install --yes --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*; }
-RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy \
-    python3 -m venv /opt/kernalyse \
- && /opt/kernalyse/bin/pip install --no-compile --no-deps --require-hashes -r /deploy/profiler.lock \
- && find /opt/kernalyse -type d \( -name tests -o -name test \) -prune -exec rm -r {} +
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy sh /deploy/image.sh packages profiler
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,source=deploy,target=/deploy --mount=type=bind,from=wheel,source=/dist,target=/dist \
-    /opt/kernalyse/bin/pip install --no-deps /dist/*.whl \
- && /opt/kernalyse/bin/python -c 'import kernalyse.services.profiler.server, kernalyse.services.profiler.worker' \
- && python3 -m venv /tmp/sbom \
- && /tmp/sbom/bin/pip install --no-deps --require-hashes -r /deploy/sbom.lock \
- && /tmp/sbom/bin/cyclonedx-py environment --output-file /opt/kernalyse/sbom.cdx.json /opt/kernalyse \
- && rm -r /tmp/sbom \
- && groupadd --gid 10001 kernalyse \
- && useradd --uid 10001 --gid kernalyse --home-dir /var/lib/kernalyse --create-home kernalyse \
- && install -d -m 700 -o kernalyse -g kernalyse /run/kernalyse
+    sh /deploy/image.sh kernalyse kernalyse.services.profiler.server,kernalyse.services.profiler.worker
 ENV PATH=/opt/kernalyse/bin:$PATH XDG_CONFIG_HOME=/var/lib/kernalyse/config XDG_DATA_HOME=/var/lib/kernalyse/data XDG_RUNTIME_DIR=/run/kernalyse
 USER kernalyse
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "kernalyse.health"]

@@ -62,22 +62,22 @@ def _keys() -> dict[str, Any]:
 
 
 @contextmanager
-def running_object_storage() -> Iterator[ObjectStorage]:
-    """A service of its own process; what it has goes with it."""
+def running_object_storage(address: str = "127.0.0.1") -> Iterator[ObjectStorage]:
+    """A service of its own process; what it has goes with it. address: of this machine, where it listens."""
     pytest.importorskip("moto.server", reason="needs the package moto[server]")
     port = free_port()
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", address, "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | KEYS)
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
-            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/data.json") as answer:
+            with suppress(OSError), urllib.request.urlopen(f"http://{address}:{port}/moto-api/data.json") as answer:
                 json.load(answer)
                 break
             assert process.poll() is None, "moto.server ended"
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        yield ObjectStorage(f"http://127.0.0.1:{port}")
+        yield ObjectStorage(f"http://{address}:{port}")
     finally:
         process.kill()
         process.wait()

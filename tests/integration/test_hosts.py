@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,8 +37,8 @@ class Hosts:
     """Network namespaces on one bridge; this process is on it too."""
 
     def __init__(self) -> None:
-        self.subnet = f"10.213.{os.getpid() % 250}"  # two that are there at the same time must have different ones
         self._bridge = f"kn{os.getpid() % 100_000}"
+        self.subnet: Final = f"10.213.{os.getpid() % 250}"  # another one beside this process has its own
         self._names: list[str] = []
 
     def begin(self) -> None:
@@ -76,8 +77,8 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-@pytest.fixture
-def hosts() -> Iterator[Hosts]:
+@contextmanager
+def own_hosts() -> Iterator[Hosts]:
     if shutil.which("ip") is None:
         pytest.skip("needs ip (iproute2) for hosts of its own")
     made = Hosts()
@@ -89,6 +90,12 @@ def hosts() -> Iterator[Hosts]:
         yield made
     finally:
         made.end()
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    with own_hosts() as made:
+        yield made
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +24,14 @@ import pytest
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
+from tests.integration.pods import Cluster, Pod, Root, RunningContainer, identity
+from tests.integration.test_hosts import own_hosts
 from tests.kept import alone_with
+from tests.object_storage import KEYS, running_object_storage
+from tests.postgresql import running_postgresql
+from tests.rendered_kubernetes import OVERLAYS, RENDERED, containers_of, makers, named, rendered
 from tests.service_processes import free_port
+from tests.unit.rank_traces import write_rank
 
 ROOT = Path(__file__).parents[2]
 DISTRIBUTION: Final = "trixie"
@@ -36,7 +44,7 @@ STAGES: Final = {"dashboard": "kernalyse", "profiler": "kernalyse-opencl"}
 MOST_BYTES: Final = {"dashboard": (400e6, 1.0e9), "profiler": (500e6, 1.5e9)}
 """Compressed and unpacked. A profiler without CUDA has two OpenCL runtimes, each with a compiler."""
 
-GZIP_LEVEL: Final = 1  # a third of the time of level 6, and some percent more bytes: what registries keep is less
+COMPRESSION: Final = (sys.executable, "-m", "isal.igzip", "-2")  # the bytes of gzip -1 in a sixth of its time; what registries keep is less
 
 PROGRAMS: Final = ("buildah", "debootstrap", "bwrap", "setpriv")
 MISSING: Final = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -127,8 +135,20 @@ class Containers:
         return statuses
 
 
+OVERLAY: Final = ("--storage-driver", "overlay", "--storage-opt", "overlay.skip_mount_home=true")
+COPIES: Final = ("--storage-driver", "vfs")
+
+
+@cache
+def storage() -> tuple[str, ...]:
+    """Return options by which buildah stacks layers or, where the kernel mounts none so, copies all that is below each."""
+    with tempfile.TemporaryDirectory(prefix="kernalyse-image-") as directory:
+        command = ("buildah", *OVERLAY, "--root", f"{directory}/store", "--runroot", f"{directory}/run", "info")
+        return COPIES if subprocess.run(command, capture_output=True, check=False).returncode else OVERLAY
+
+
 def buildah(directory: Path, *words: str) -> str:
-    command = ["buildah", "--storage-driver", "vfs", "--root", str(directory / "store"), "--runroot", str(directory / "run"), *words]
+    command = ["buildah", *storage(), "--root", str(directory / "store"), "--runroot", str(directory / "run"), *words]
     with alone_with("image-build") as kept:  # one build at a time, whose cache mounts lie there
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(kept)})
     assert done.returncode == 0, f"{' '.join(words)}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -171,29 +191,34 @@ def debian() -> Path:
 @pytest.fixture(scope="module")
 def images() -> Iterator[dict[str, Image]]:
     with tempfile.TemporaryDirectory(prefix="kernalyse-image-") as name:
-        directory = Path(name)
+        try:
+            yield built_images(Path(name))
+        finally:
+            buildah(Path(name), "rm", "--all")  # nothing stays mounted, of a build that failed neither
+
+
+def built_images(directory: Path) -> dict[str, Image]:
+    begun_s = time.monotonic()
+    archive = debian()
+    made_s = time.monotonic()
+    container = buildah(directory, "from", "scratch")
+    buildah(directory, "add", "--quiet", container, str(archive), "/")
+    buildah(directory, "commit", "--quiet", "--rm", container, BASE)
+    users = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    times = f"debootstrap {made_s - begun_s:.0f} s, its image {time.monotonic() - made_s:.0f} s"
+    origin = f"on Debian {DISTRIBUTION} ({times}; users: on {users[0]})"
+    built = {}
+    for stage, image in STAGES.items():
         begun_s = time.monotonic()
-        container = buildah(directory, "from", "scratch")
-        buildah(directory, "add", "--quiet", container, str(debian()), "/")
-        buildah(directory, "commit", "--quiet", "--rm", container, BASE)
-        based_s = time.monotonic()
-        users = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-        origin = f"on Debian {DISTRIBUTION} by debootstrap, made in {based_s - begun_s:.0f} s (users: on {users[0]})"
-        built = {}
-        for stage, image in STAGES.items():
-            begun_s = time.monotonic()
-            arguments = ("--build-arg", f"PYTHON_IMAGE={BASE}", "--build-arg", "PROFILER_BASE=plain", "--target", stage)
-            settings = ("--quiet", "--pull-never", "--isolation", "chroot", "--format", "docker", *pip_options(directory))
-            buildah(directory, "build", *settings, *arguments, "--tag", f"localhost/{image}", str(ROOT))
-            container = buildah(directory, "from", "--pull-never", f"localhost/{image}")
-            root = Path(buildah(directory, "mount", container))
-            configuration = json.loads(buildah(directory, "inspect", "--type", "image", f"localhost/{image}"))["Docker"]["config"]
-            took = (
-                f"{image}: built in {time.monotonic() - begun_s:.0f} s {origin}; the stage cuda (CUDA, PyCUDA, nsys, ncu) is not built here"
-            )
-            built[stage] = Image(root, configuration, took)
-        yield built
-        buildah(directory, "umount", "--all")
+        arguments = ("--build-arg", f"PYTHON_IMAGE={BASE}", "--build-arg", "PROFILER_BASE=plain", "--target", stage)
+        settings = ("--quiet", "--pull-never", "--isolation", "chroot", "--format", "docker", *pip_options(directory))
+        buildah(directory, "build", *settings, *arguments, "--tag", f"localhost/{image}", str(ROOT))
+        container = buildah(directory, "from", "--pull-never", f"localhost/{image}")
+        root = Path(buildah(directory, "mount", container))
+        configuration = json.loads(buildah(directory, "inspect", "--type", "image", f"localhost/{image}"))["Docker"]["config"]
+        took = f"{image}: built in {time.monotonic() - begun_s:.0f} s {origin}; the stage cuda (CUDA, PyCUDA, nsys, ncu) is not built here"
+        built[stage] = Image(root, configuration, took)
+    return built
 
 
 @pytest.fixture
@@ -228,9 +253,9 @@ def test_the_image_is_small(images: dict[str, Image], stage: str, record_propert
     sizes = {(status.st_dev, status.st_ino): status.st_size for status in (path.lstat() for path in root.rglob("*"))}
     unpacked = sum(sizes.values())
 
-    pipeline = f"tar --create --directory {shlex.quote(str(root))} . | gzip -{GZIP_LEVEL} | wc --bytes"
+    pipeline = f"tar --create --directory {shlex.quote(str(root))} . | {shlex.join(COMPRESSION)} --stdout | wc --bytes"
     compressed = int(subprocess.run(("bash", "-o", "pipefail", "-c", pipeline), capture_output=True, check=True).stdout)
-    sizes_told = f"{unpacked / 1e6:.0f} MB unpacked, {compressed / 1e6:.0f} MB as a tar file compressed by gzip -{GZIP_LEVEL}"
+    sizes_told = f"{unpacked / 1e6:.0f} MB unpacked, {compressed / 1e6:.0f} MB as a tar file compressed by igzip -2"
     record_property("told", f"{STAGES[stage]}: {sizes_told}, with the base")
     assert compressed <= MOST_BYTES[stage][0]
     assert unpacked <= MOST_BYTES[stage][1]
@@ -283,3 +308,155 @@ def test_the_doctor_says_what_the_profilers_image_has(containers: Containers, re
     assert done.returncode == 0, done.stderr
     assert re.search(r"not needed +CUDA toolkit", done.stdout)
     assert "opencl:pocl:0" in done.stdout
+
+
+# ---------------------------------------------------------------- pods of deploy/kubernetes
+
+README: Final = ROOT / "deploy" / "README.md"
+IMAGES: Final = {"kernalyse:latest": "dashboard", "kernalyse-nsys:latest": "profiler"}
+"""Which of the images stands for those of the manifests. The profiler's is the one without CUDA, nsys and ncu."""
+
+SERVER: Final = ("--server", "localhost:7002", "--token-file", "/run/kernalyse/token", "--ca-file", "/tls/tls.crt")
+POSTGRESQL_DIRECTORY: Final = "/postgresql"
+
+
+def containers_once() -> dict[str, list[tuple[str, str, str]]]:
+    """Return each distinct container with the places of it: directory, object and name; those of one that run alike are together."""
+    alike: dict[str, list[tuple[str, str, str]]] = {}
+    for directory in RENDERED:
+        for maker in makers(directory):
+            pod = maker["spec"]["template"]["spec"]
+            for container in containers_of(pod):
+                alike.setdefault(identity(container, pod), []).append((directory, maker["metadata"]["name"], container["name"]))
+    return alike
+
+
+def secrets_of_readme(directory: Path) -> dict[str, dict[str, bytes]]:
+    """Make token, certificate and key by the lines of deploy/README.md."""
+    lines = re.findall(r"^\$ (openssl (?:.*\\\n)*.*)$", README.read_text(), re.MULTILINE)
+    made = " && ".join(line.partition(" && ")[0] for line in lines)
+    subprocess.run(["bash", "-c", made], cwd=directory, check=True, capture_output=True)
+    pair = {"tls.crt": (directory / "cert.pem").read_bytes(), "tls.key": (directory / "key.pem").read_bytes()}
+    return {"kernalyse-token": {"token": (directory / "token").read_bytes()}, "kernalyse-tls": pair}
+
+
+@contextmanager
+def cluster_of(overlay: str, images: dict[str, Image]) -> Iterator[Cluster]:
+    """The surroundings of an overlay's pods, with the database and the storage that it names; what still runs at the end is killed."""
+    objects = [*rendered(f"overlays/{overlay}"), *rendered("measure")]
+    roots = {name: Root(images[stage].root, images[stage].configuration) for name, stage in IMAGES.items()}
+    config_maps = {one["metadata"]["name"]: dict(one["data"]) for one in objects if one["kind"] == "ConfigMap"}
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernalyse-pods-")))
+        directory.chmod(0o755)
+        secrets = secrets_of_readme(directory)
+        hosts = stack.enter_context(own_hosts())
+        services = [one for one in objects if one["kind"] == "Service"]
+        cluster = Cluster(roots, hosts, directory, services, secrets, config_maps)
+        cluster.host_paths["/var/lib/kubelet/pod-resources"] = directory / "pod-resources"
+        (directory / "pod-resources").mkdir(mode=0o750)
+        if overlay == "postgresql-s3":
+            database = stack.enter_context(running_postgresql())
+            url = database.new_database().replace(str(database.directory), POSTGRESQL_DIRECTORY)
+            secrets["kernalyse-catalogue"] = {"url": url.encode()}
+            cluster.sockets = tuple(
+                (path, f"{POSTGRESQL_DIRECTORY}/{path.name}") for path in database.directory.glob(".s.PGSQL.*") if path.is_socket()
+            )
+            storage = stack.enter_context(running_object_storage(f"{hosts.subnet}.254"))
+            secrets["kernalyse-objects-key"] = {name: KEYS[name].encode() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+            [name] = config_maps
+            assert config_maps[name].keys() == {"KERNALYSE_ANALYZER_OBJECTS", "KERNALYSE_ANALYZER_OBJECTS_ENDPOINT"}
+            config_maps[name] = dict(zip(sorted(config_maps[name]), (storage.new_bucket(), storage.endpoint), strict=True))
+        stack.callback(cluster.stop)
+        yield cluster
+
+
+def started(pod: Pod, name: str) -> RunningContainer:
+    """Start a container, and wait for each of its probes; it has no rights."""
+    container = pod.start(name)
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if probe in container.spec:
+            container.wait_for(probe)
+    status = Path(f"/proc/{container.first_process.pid}/status").read_text()
+    user = pod.spec["securityContext"]
+    assert re.findall(r"^(?:Uid|Gid):\t(\d+)", status, re.MULTILINE) == [str(user["runAsUser"]), str(user["runAsGroup"])]
+    assert set(re.findall(r"^Cap(?:Prm|Eff|Bnd|Amb):\t(\w+)", status, re.MULTILINE)) == {"0" * 16}
+    return container
+
+
+def asked(container: RunningContainer, *words: str) -> str:
+    """Return what a command in the container prints."""
+    done = container.exec("kernalyse", *words, *SERVER)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{container.told}"
+    return done.stdout
+
+
+def join_token(analyzer: RunningContainer) -> bytes:
+    """Make one by the line of deploy/README.md."""
+    pattern = r"^\$ kubectl exec statefulset/kernalyse -c analyzer -- (.*) > join-token$"
+    [line] = re.findall(pattern, README.read_text(), re.MULTILINE)
+    done = analyzer.exec(*shlex.split(line))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.encode()
+
+
+def node_that_joined(analyzer: RunningContainer, name: str) -> dict[str, Any]:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        nodes: list[dict[str, Any]] = json.loads(asked(analyzer, "nodes", "list", "--json"))
+        for node in nodes:
+            if (node["hostname"], node["health"]) == (name, "SERVING"):
+                return node
+        assert time.monotonic() < deadline, nodes
+        time.sleep(0.5)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_containers_of_an_overlay_start_answer_their_probes_and_end(
+    images: dict[str, Image], overlay: str, record_property: Callable[[str, object], None]
+) -> None:
+    here = (f"overlays/{overlay}", "measure") if overlay == OVERLAYS[0] else (f"overlays/{overlay}",)
+    alike = [places for places in containers_once().values() if places[0][0] in here]
+    due = {(maker, container) for (_, maker, container), *_ in alike}
+    with cluster_of(overlay, images) as cluster:
+        statefulset = named(f"overlays/{overlay}", "StatefulSet", "kernalyse")
+        if overlay == "dask":
+            for part in ("scheduler", "worker"):
+                started(cluster.add(f"kernalyse-dask-{part}-7c9d", named("overlays/dask", "Deployment", f"kernalyse-dask-{part}")), part)
+        replicas = [cluster.add(f"kernalyse-{number}", statefulset) for number in range(statefulset["spec"]["replicas"])]
+        for pod in replicas:
+            pod.initialize()
+            started(pod, "analyzer")
+        first = replicas[0].started["analyzer"]
+        if ("kernalyse", "ui") in due:
+            started(replicas[0], "ui")
+
+        cluster.secrets["kernalyse-join"] = {"join-token": join_token(first)}
+        if ("kernalyse-observer", "profiler") in due:
+            observer = named(f"overlays/{overlay}", "DaemonSet", "kernalyse-observer")
+            started(cluster.add("kernalyse-observer-x2f", observer), "profiler")
+            assert node_that_joined(first, cluster.node_name)["role"] == "observes"
+        if ("kernalyse-profiler", "profiler") in due:
+            started(cluster.add("kernalyse-profiler-9k4", named("measure", "Job", "kernalyse-profiler")), "profiler")
+            assert node_that_joined(first, "kernalyse-profiler-9k4")["role"] == "measures"
+            asked(first, "bench", "saxpy", "-p", "N=1024,4096", "--max-time", "0.2", "--json", "/tmp/results.json")
+            measured = json.loads((replicas[0].volumes["tmp"] / "results.json").read_text())["measurements"]
+            assert [one["verification_state"] for one in measured] == ["PASSED", "PASSED"]
+
+        if overlay in ("postgresql-s3", "dask"):  # by one analyzer, and read by a worker of the cluster; the last analyzer knows of it
+            ranks = [write_rank(replicas[0].volumes["tmp"] / f"rank{rank}.json", rank).name for rank in (0, 1)]
+            asked(first, "import", *(f"/tmp/{name}" for name in ranks))
+            assert len(json.loads(asked(replicas[-1].started["analyzer"], "runs", "--json"))) == 1
+        if overlay == "fleet":  # the next pod of that name, over the same volume
+            assert first.terminate() == 0, first.told
+            following = cluster.add("kernalyse-0", statefulset)
+            following.initialize()
+            assert node_that_joined(started(following, "analyzer"), cluster.node_name)["origin"] == "joined"
+
+        assert due <= {(pod.name.rpartition("-")[0], name) for pod in cluster.pods for name in pod.started}
+        for container in (container for pod in reversed(cluster.pods) for container in pod.started.values()):
+            assert container.terminate() == 0, container.told
+    for places in alike:
+        overlays = ", ".join(dict.fromkeys(directory.removeprefix("overlays/") for directory, *_ in places))
+        record_property("told", f"ran in its image until its probes succeeded, and ended at TERM: {'/'.join(places[0][1:])} of {overlays}")

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
-
-from tree_sitter import Node, Tree
+from typing import TYPE_CHECKING, Final
 
 from kernalyse.services.core.errors import InvalidSourceError, UnknownKernelError, UnsupportedConstructError
 from kernalyse.services.core.model import DataType, KernelSource
@@ -29,6 +27,9 @@ from kernalyse.services.profiler.kernel_sources.syntax import (
     type_node,
 )
 from kernalyse.services.profiler.kernel_sources.syntax import replace as replace_text
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Tree
 
 # ---------------------------------------------------------------- source functions
 

@@ -17,15 +17,16 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
-
-from tree_sitter import Node
+from typing import TYPE_CHECKING, Final
 
 from kernalyse.services.core.artifacts import DIRECTORY_LIST
 from kernalyse.services.core.errors import InvalidBundleError, InvalidSourceError
 from kernalyse.services.core.model import KernelSource
 from kernalyse.services.profiler.kernel_sources.functions import MAX_SOURCE_BYTES
 from kernalyse.services.profiler.kernel_sources.syntax import Edit, apply_edits, descendants, line_number, node_text, parse_text, remove
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 CONDITIONALS: Final = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef"})
 NOT_DEFINED: Final = re.compile(r"#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w+)")

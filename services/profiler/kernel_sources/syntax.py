@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser, Tree
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser, Tree
 
 # ---------------------------------------------------------------- nodes
 
@@ -25,6 +25,10 @@ TYPE_NODES: Final = frozenset(
 
 @lru_cache(maxsize=1)
 def _parser() -> Parser:
+    # Whoever sends kernels of the catalog reads no source, and the dashboard's image has no parser.
+    import tree_sitter_cuda
+    from tree_sitter import Language, Parser
+
     return Parser(Language(tree_sitter_cuda.language()))
 
 

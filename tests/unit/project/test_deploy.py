@@ -109,8 +109,10 @@ def test_the_dockerfile_copies_what_is_there_and_compose_builds_its_stages() -> 
     for stage, source in (*copied, *mounted):
         is_sent = source in (".", "deploy") or any(Path(source).match(pattern) for pattern in taken)
         assert stage in stages if stage else is_sent, source
-    for lock in re.findall(r"/deploy/([\w.]+)", text):
-        assert (DEPLOY / lock).is_file(), lock
+    locks = [f"{name}.lock" for name in re.findall(r"image\.sh packages (\w+)$", text, re.MULTILINE)]
+    assert locks == ["dashboard.lock", "profiler.lock"]
+    for name in (*locks, *re.findall(r"/deploy/([\w.]+)", text + (DEPLOY / "image.sh").read_text())):
+        assert (DEPLOY / name).exists(), name
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     for name, service in compose["services"].items():
         assert service["build"]["target"] in stages, name

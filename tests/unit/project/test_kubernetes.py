@@ -1,31 +1,26 @@
-"""Every overlay of deploy/kubernetes, rendered by kubectl and validated by Kubernetes' schemas. No cluster runs them here."""
+"""Every overlay of deploy/kubernetes, rendered by kubectl and validated by Kubernetes' schemas."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 from click.testing import CliRunner
 from distributed.cli import dask_scheduler, dask_worker
 
 from kernalyse import health
 from kernalyse.services.cli.serve import flag_parser
 from kernalyse.services.core.settings import SETTINGS_CLASSES
+from tests.rendered_kubernetes import KUBERNETES, OVERLAYS, RENDERED, containers_of, makers, named, rendered
 
 ROOT = Path(__file__).parents[3]
-KUBERNETES = ROOT / "deploy" / "kubernetes"
 SERVICES = {settings.section: settings for settings in SETTINGS_CLASSES}
-OVERLAYS = ("one-machine", "fleet", "postgresql-s3", "dask")
-RENDERED = (*(f"overlays/{name}" for name in OVERLAYS), "measure")
 VERSIONS = ("1.29.0", "1.37.0")
 USER_ID = 10001
 SECRETS_OF_README = {"kernalyse-token", "kernalyse-tls", "kernalyse-join", "kernalyse-catalogue", "kernalyse-objects-key"}
@@ -37,32 +32,19 @@ pytestmark = [
 ]
 
 
-@functools.cache
-def rendered(directory: str) -> tuple[dict[str, Any], ...]:
-    done = subprocess.run(("kubectl", "kustomize", KUBERNETES / directory), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return tuple(yaml.safe_load_all(done.stdout))
-
-
-def named(directory: str, kind: str, name: str) -> dict[str, Any]:
-    [found] = [one for one in rendered(directory) if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-    return found
-
-
 def pods(directory: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """The kind of each object that makes pods, the labels of these and their spec."""
-    for one in rendered(directory):
-        if "template" in one.get("spec", {}):
-            template = one["spec"]["template"]
-            if one["kind"] != "Job":  # the cluster makes the selector of a Job
-                assert one["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-            yield one["kind"], template["metadata"]["labels"], template["spec"]
+    for one in makers(directory):
+        template = one["spec"]["template"]
+        if one["kind"] != "Job":  # the cluster makes the selector of a Job
+            assert one["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        yield one["kind"], template["metadata"]["labels"], template["spec"]
 
 
 def containers(directory: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each container, with the spec of its pod."""
     for _, _, pod in pods(directory):
-        yield from ((container, pod) for container in (*pod.get("initContainers", []), *pod["containers"]))
+        yield from ((container, pod) for container in containers_of(pod))
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -156,7 +138,7 @@ def test_pods_have_no_more_rights_than_they_need(directory: str) -> None:
         writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
         if container["name"] != "token":
             assert {"/tmp", "/var/lib/kernalyse"} <= writable
-    assert f"--uid {USER_ID} " in (ROOT / "Dockerfile").read_text()
+    assert f"--uid {USER_ID} " in (ROOT / "deploy" / "image.sh").read_text()
 
 
 @pytest.mark.parametrize("directory", RENDERED)

@@ -40,9 +40,12 @@ def measure(file: Path) -> None:
 
     for runtime in ("intel", "pocl"):
         try:
-            session = OpenCLBackend(runtime).open()
+            backend = OpenCLBackend(runtime)
         except BackendUnavailableError:
             continue  # its tests are skipped, and say so
+        if not backend.usable_devices()[0]:
+            continue  # they as well
+        session = backend.open()
         with measuring_quickly():
             measured = measure_ceilings(session, load_sources(), open_clock_meter(session.device), lambda _index, _plan: None)
         write_ceilings(file, session.device, measured.ceilings, NOTHING_ELSE_RAN)

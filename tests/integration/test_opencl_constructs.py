@@ -22,8 +22,9 @@ def backend() -> OpenCLBackend:
 
 
 def _open(backend: OpenCLBackend, device_id: str) -> Iterator[DeviceSession]:
-    if device_id not in [device.device_id for device in backend.devices()]:
-        pytest.skip(f"the OpenCL runtime {device_id} is not installed")
+    usable, notices = backend.usable_devices()
+    if device_id not in [device.device_id for device in usable]:
+        pytest.skip(next((notice for notice in notices if device_id in notice), f"the OpenCL runtime {device_id} is not installed"))
     session = backend.open(device_id)
     yield session
     session.close()

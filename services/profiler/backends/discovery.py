@@ -88,7 +88,7 @@ def requested_runtime() -> str | None:
 
 
 def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Return the devices of all backends, and for each missing backend one sentence with its remedy. Never raises.
+    """Return the devices of all backends, and for each missing backend or useless device one sentence with its remedy. Never raises.
 
     A GPU that PYCUDA and NVCC can drive is one device with both; one that OpenCL sees too is listed again, under its own id.
     """
@@ -96,7 +96,7 @@ def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     notices: list[str] = []
     for name in (*CUDA_BACKENDS, BackendName.OPENCL):
         try:
-            found = open_backend(name).devices()
+            found, problems = _usable_devices(name)
         except KernalyseError as error:
             notices.append(error.message)
         except Exception as error:  # a driver may fail in ways of its own; the other backend must still be found
@@ -105,9 +105,16 @@ def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
             for device in found:
                 known = devices.get(device.device_id, replace(device, backends=()))
                 devices[device.device_id] = replace(known, backends=(*known.backends, name))
-            if not found:
-                notices.append(_nothing_found(name))
+            notices.extend(problems or (() if found else (_nothing_found(name),)))
     return tuple(devices.values()), tuple(notices)
+
+
+def _usable_devices(name: BackendName) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    if name is not BackendName.OPENCL:
+        return open_backend(name).devices(), ()
+    from kernalyse.services.profiler.backends.opencl.backend import OpenCLBackend
+
+    return OpenCLBackend(requested_runtime()).usable_devices()
 
 
 def _nothing_found(name: BackendName) -> str:

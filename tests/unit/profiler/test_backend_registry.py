@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,3 +117,32 @@ def test_overloaded_kernel_is_refused() -> None:
     kernel = parse_kernel_source(KernelSource("a.cu", "__global__ void saxpy(int n) {}")).kernel("saxpy")
     with pytest.raises(UnknownKernelError, match="_Z5saxpyf, _Z5saxpyi"):
         find_entry(b".text._Z5saxpyi\0.text._Z5saxpyf\0", kernel, "a.cu")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyopencl") is None, reason="needs pyopencl")
+def test_a_pocl_that_compiles_nothing_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernalyse.services.profiler.backends.opencl import backend, runtimes
+    from kernalyse.services.profiler.backends.opencl.dialect import Dialect
+
+    class Error(Exception):
+        pass
+
+    class Program:
+        def __init__(self, context: str, text: str) -> None:
+            self._context = context
+
+        def build(self) -> None:
+            raise Error("clBuildProgram failed: BUILD_PROGRAM_FAILURE\n\nerror: unknown target CPU 'generic'\nDevice failed")
+
+    stand_in = SimpleNamespace(Error=Error, Program=Program, Context=str)
+    devices = [Device(f"opencl:{slug}:0", "CPU", DeviceKind.CPU, (BackendName.OPENCL,), driver_version="3.0") for slug in ("intel", "pocl")]
+    found = tuple(
+        runtimes.OpenCLDevice(device, None, dialect=Dialect.C, has_warps=False, runtime=runtime)
+        for device, runtime in zip(devices, ("Intel's CPU runtime", runtimes.POCL), strict=True)
+    )
+    monkeypatch.setattr(backend, "load_pyopencl", lambda _runtime: stand_in)
+    monkeypatch.setattr(backend, "find_devices", lambda _runtime: found)
+    usable, notices = backend.OpenCLBackend().usable_devices()
+    assert usable == (devices[0],)
+    (notice,) = notices
+    assert notice.startswith("Device opencl:pocl:0: PoCL 3.0 compiles nothing for this processor (error: unknown target CPU 'generic').")

@@ -36,7 +36,7 @@ from kernalyse.services.profiler.backends.base import (
     check_launch,
 )
 from kernalyse.services.profiler.backends.opencl.dialect import HARMLESS_HEADERS, Dialect
-from kernalyse.services.profiler.backends.opencl.runtimes import REMEDY, OpenCLDevice, find_devices, load_pyopencl
+from kernalyse.services.profiler.backends.opencl.runtimes import POCL, REMEDY, OpenCLDevice, find_devices, load_pyopencl
 from kernalyse.services.profiler.backends.opencl.translation import WARP_SIZE, Target, Translation, translate
 from kernalyse.services.profiler.kernel_sources.functions import SourceFunction, parse_kernel_source
 from kernalyse.services.profiler.kernel_sources.headers import expand_headers
@@ -98,6 +98,28 @@ class OpenCLBackend:
     def devices(self) -> tuple[Device, ...]:
         """Return the devices of all loaded runtimes."""
         return tuple(one.device for one in self._devices)
+
+    def usable_devices(self) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+        """Return the devices whose compiler works, and one sentence with its remedy for each other one.
+
+        A PoCL whose LLVM is older than the processor compiles nothing at all, and is found all the same.
+        """
+        cl = load_pyopencl(self._runtime)
+        usable: list[Device] = []
+        notices: list[str] = []
+        for one in self._devices:
+            try:
+                if one.runtime == POCL:
+                    cl.Program(cl.Context([one.handle]), "kernel void nothing() {}").build()
+            except cl.Error as error:
+                said = next((line.strip() for line in str(error).splitlines() if "error:" in line), str(error).splitlines()[0])
+                notices.append(
+                    f"Device {one.device.device_id}: PoCL {one.device.driver_version} compiles nothing for this processor ({said}). "
+                    "Use Intel's CPU runtime, or a newer PoCL of your system."
+                )
+            else:
+                usable.append(one.device)
+        return tuple(usable), tuple(notices)
 
     def open(self, device_id: str | None = None) -> OpenCLSession:
         """Open `device_id`, or the first device. Raises BackendUnavailableError or DeviceNotFoundError."""

@@ -24,6 +24,7 @@ from kernalyse.services.core.model import BackendName, Device, DeviceKind, Dim3
 from kernalyse.services.profiler.backends.opencl.dialect import Dialect
 
 RUNTIMES: Final = ("intel", "pocl")
+POCL: Final = "PoCL"
 SYSTEM_VENDORS: Final = Path("/etc/OpenCL/vendors")
 INTEL_LIBRARY: Final = "libintelocl.so"
 INTEL_PRELOADS: Final = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
@@ -181,7 +182,7 @@ def _describe(cl: Any, platform: Any, slug: str, index: int, handle: Any) -> Ope
         handle=handle,
         dialect=Dialect.CPLUSPLUS if is_cplusplus else Dialect.C,
         has_warps=is_cplusplus and {"cl_intel_required_subgroup_size", "cl_khr_subgroup_shuffle"} <= extensions,
-        runtime={"intel": "Intel's CPU runtime", "pocl": "PoCL"}.get(slug, platform.name),
+        runtime={"intel": "Intel's CPU runtime", "pocl": POCL}.get(slug, platform.name),
     )
 
 

@@ -10,6 +10,8 @@ calling process. docs/kernel_benchmarker.md lists the correspondences.
 from __future__ import annotations
 
 try:
+    import tree_sitter  # noqa: F401 - what reads sources imports it late
+
     from kernalyse.services.compat.kernel_benchmarker.benchmark import KernelBenchmarker, benchmark
     from kernalyse.services.compat.kernel_benchmarker.kernels import KernelConfig, load_kernel
     from kernalyse.services.compat.kernel_benchmarker.results import BenchmarkResult

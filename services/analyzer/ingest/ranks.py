@@ -68,6 +68,9 @@ TIMES: Final = ("start_ns", "launch_start_ns")
 PROCESS_STEP: Final = 2**32
 """Added to a process id that another file has too, once for each file before it. No system has process ids of this size."""
 
+MIN_ALIGNING_OPERATIONS: Final = 10
+"""Collective operations that two files must share for the times of one to be changed: the ends of a few may agree by chance."""
+
 CHUNK_ROWS: Final = 2**20
 """Rows of a joined table that are in memory at once: of the widest one 0.2 GB, a few times. Chunks of a sixteenth take twice as long."""
 
@@ -334,7 +337,8 @@ def _by_one_clock(members: Sequence[_Member], names: pl.DataFrame, names_map: _R
             rows.with_columns(pl.col("name_index").map_batches(joined, return_dtype=INDEX)).join(communicating, on="name_index", how="semi")
         )
     clocks = rank_clocks(pl.concat(pl.collect_all(launches)).lazy(), names.lazy(), pl.concat(processes))
-    aligned = clocks.filter(pl.col("clock_source") == "collectives").select("file_name", "clock_offset_ns").collect()
+    is_aligned = (pl.col("clock_source") == "collectives") & (pl.col("operation_count") >= MIN_ALIGNING_OPERATIONS)
+    aligned = clocks.filter(is_aligned).select("file_name", "clock_offset_ns").collect()
     offsets_ns: dict[str, int] = dict(aligned.rows())
     return [
         member
@@ -372,7 +376,8 @@ def _clock_note(members: Sequence[_Member]) -> str:
         return f"{found} by one clock, aligned by collective operations: table rank_clocks has how far the clocks were apart."
     if members[0].origin_ns is None:
         return "Not every file says when its session started: times of one file cannot be compared with those of another."
-    return "Times of all files count from the earliest session, by the clocks of their machines: they share no collective operations."
+    few = "they share too few collective operations to align these"
+    return f"Times of all files count from the earliest session, by the clocks of their machines: {few}."
 
 
 # ---------------------------------------------------------------- jobs

@@ -113,8 +113,9 @@ class OpenCLBackend:
                     cl.Program(cl.Context([one.handle]), "kernel void nothing() {}").build()
             except cl.Error as error:
                 said = next((line.strip() for line in str(error).splitlines() if "error:" in line), str(error).splitlines()[0])
+                pocl = f"PoCL {one.device.driver_version} ({one.device.device_id})"
                 notices.append(
-                    f"Device {one.device.device_id}: PoCL {one.device.driver_version} compiles nothing for this processor ({said}). "
+                    f"Backend OPENCL: {pocl} compiles nothing for this processor ({said}). "
                     "Use Intel's CPU runtime, or a newer PoCL of your system."
                 )
             else:

@@ -92,6 +92,12 @@ class RpcTarget:
     def attempt(self, random: Random) -> tuple[bytes, str]:
         return rpc_case(random, self.service)
 
+    def settle(self) -> None:
+        """Have the analyzer read the runs that cases of the profiler have left: the first question about all runs does, without a limit."""
+        request = analyzer_service_pb2.GetTableRequest(table_name="fleet").SerializeToString()
+        answer = self._channel.unary_stream(f"/{CONTRACTS['analyzer'].full_name}/GetTable")(request, metadata=self._metadata)
+        assert sum(1 for _ in answer) > 0
+
     def check(self, data: bytes) -> str:
         """Send a case and return how it ended. Raises AssertionError."""
         case = json.loads(data)
@@ -180,6 +186,8 @@ def main() -> int:
                 if options.file is not None:
                     sys.stdout.write(f"{target.check(options.file.read_bytes())}\n")
                     continue
+                if name == "analyzer":
+                    target.settle()
                 count += campaign(target.attempt, target.check, options)
             try:
                 lines.append(services[name].growth())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 from collections.abc import Iterator
 from random import Random
@@ -104,3 +106,12 @@ def test_a_link_that_cannot_be_made_is_refused(services: dict[str, Fuzzed], quer
     ui = services["ui"].endpoint
     answer = ask(f"http://{ui.address}/link?{query}", Cookie=log_in(ui.address, ui.token))
     assert (answer.status, answer.text[:7]) == (400, "A link ")
+
+
+def test_a_file_of_an_infinite_time_is_refused(services: dict[str, Fuzzed]) -> None:
+    body = b'{"files": [{"name": "a.json", "size": 10, "modified": Infinity}]}'
+    address = services["ui"].endpoint.address
+    head = f"POST /imports HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nCookie: @cookie@\r\nX-Kernalyse-Page: 1\r\n"
+    raw = head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with target_of(services["ui"]) as target:
+        assert "400" in target.check(json.dumps({"kind": "upload", "raw": base64.b64encode(raw).decode(), "is_cut": False}).encode())

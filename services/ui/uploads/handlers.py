@@ -59,7 +59,7 @@ class ImportsHandler(_PageHandler):
             files, upload_id = tuple(_file(announced) for announced in said["files"]), said.get("upload_id", "")
             if not files or not re.fullmatch(f"(?:{UPLOAD_ID})?", upload_id):
                 raise ValueError(said)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return self.refuse(400, "This is no list of files.")
         try:
             begun = self._imports.take_up(files, upload_id, self._client) if upload_id else None
@@ -188,7 +188,7 @@ def answer_of(upload: TraceImport) -> dict[str, Any]:
 
 
 def _file(announced: dict[str, Any]) -> FileToImport:
-    """Raises ValueError, KeyError, TypeError."""
+    """Raises ValueError, KeyError, TypeError, and OverflowError for an infinite number."""
     file = FileToImport(
         str(announced["name"]), int(announced["size"]), int(announced["modified"]), bool(announced.get("is_further_trace", False))
     )

@@ -34,7 +34,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from tests.certificates import make_certificate
 from tests.integration.analyzer_under_test import connected, get_run, get_table
 from tests.integration.profiler_node import quick_sweep
-from tests.integration.test_hosts import Hosts, is_gone, name_of
+from tests.integration.test_hosts import Hosts, is_gone, name_of, own_hosts
 from tests.integration.test_joining import id_of, serves, statuses
 from tests.integration.test_reading_processes import joined
 from tests.service_processes import ServiceProcesses
@@ -257,23 +257,13 @@ def installed() -> None:
 
 @pytest.fixture
 def cluster(installed: None) -> Iterator[Cluster]:
-    if shutil.which("ip") is None:
-        pytest.skip("needs ip (iproute2) for hosts of its own")
-    hosts = Hosts()
-    try:
-        hosts.begin()
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"needs the right to make network namespaces: {error.stderr.decode().strip()}")
-    try:
-        with tempfile.TemporaryDirectory(prefix="kn-") as directory:
-            made = Cluster(Path(directory), hosts)
-            try:
-                made.begin()
-                yield made
-            finally:
-                made.end()
-    finally:
-        hosts.end()
+    with own_hosts() as hosts, tempfile.TemporaryDirectory(prefix="kn-") as directory:
+        made = Cluster(Path(directory), hosts)
+        try:
+            made.begin()
+            yield made
+        finally:
+            made.end()
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,22 +329,22 @@ def _describe_processes(rows: pl.LazyFrame, member: _Member) -> pl.LazyFrame:
 def _by_one_clock(members: Sequence[_Member], names: pl.DataFrame, names_map: _RowMap) -> list[_Member]:
     """Return the traces with their times by the clock of the first rank, where collective operations tell how far apart the clocks are."""
     communicating = names.lazy().filter(pl.col("name").str.contains(COMMUNICATION))
-    launches, processes = [], [member.rows(TRACE_PROCESSES).select(COLLECTIVES_INPUT["trace_processes"]) for member in members]
+    launches, processes = [], []
     for number, member in enumerate(members):
         rows = member.rows(KERNEL_LAUNCHES).select(COLLECTIVES_INPUT["kernel_launches"])
-        joined = partial(names_map.mapped, number)
-        launches.append(
-            rows.with_columns(pl.col("name_index").map_batches(joined, return_dtype=INDEX)).join(communicating, on="name_index", how="semi")
-        )
+        name_index = pl.col("name_index").map_batches(partial(names_map.mapped, number), return_dtype=INDEX)
+        launches.append(rows.with_columns(name_index).join(communicating, on="name_index", how="semi"))
+        # By number: files of several directories may have one name.
+        described = member.rows(TRACE_PROCESSES).select(COLLECTIVES_INPUT["trace_processes"])
+        processes.append(described.with_columns(file_name=pl.lit(str(number))))
     clocks = rank_clocks(pl.concat(pl.collect_all(launches)).lazy(), names.lazy(), pl.concat(processes))
     is_aligned = (pl.col("clock_source") == "collectives") & (pl.col("operation_count") >= MIN_ALIGNING_OPERATIONS)
-    aligned = clocks.filter(is_aligned).select("file_name", "clock_offset_ns").collect()
-    offsets_ns: dict[str, int] = dict(aligned.rows())
+    offsets_ns: dict[str, int] = dict(clocks.filter(is_aligned).select("file_name", "clock_offset_ns").collect().rows())
     return [
         member
-        if (offset_ns := offsets_ns.get(member.trace.file_name)) is None
+        if (offset_ns := offsets_ns.get(str(number))) is None
         else replace(member, shift_ns=member.shift_ns - offset_ns, clock_offset_ns=offset_ns)
-        for member in members
+        for number, member in enumerate(members)
     ]
 
 

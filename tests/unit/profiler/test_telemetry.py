@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -32,12 +33,28 @@ class Broken:
         raise OSError("no such sensor")
 
 
-def sampler(readers: Sequence[Any], *, running: bool, recorded: list[Telemetry], idle_interval_s: float = 0.001) -> TelemetrySampler:
+def sampler(
+    readers: Sequence[Any],
+    *,
+    running: bool = False,
+    recorded: list[Telemetry] | None = None,
+    idle_interval_s: float = 0.001,
+    wall_ns: Callable[[], int] = time.time_ns,
+    monotonic_ns: Callable[[], int] = time.monotonic_ns,
+) -> TelemetrySampler:
     async def record(readings: Sequence[Telemetry]) -> None:
-        recorded.extend(readings)
+        if recorded is not None:
+            recorded.extend(readings)
 
     return TelemetrySampler(
-        readers, interval_s=0.001, idle_interval_s=idle_interval_s, running=lambda: running, record=record, notify=lambda: None
+        readers,
+        interval_s=0.001,
+        idle_interval_s=idle_interval_s,
+        running=lambda: running,
+        record=record,
+        notify=lambda: None,
+        wall_ns=wall_ns,
+        monotonic_ns=monotonic_ns,
     )
 
 
@@ -86,13 +103,8 @@ async def test_readings_of_an_idle_node_stay_in_the_ring_for_watchers_to_go_on_f
 
 async def test_readings_go_on_in_order_when_the_clock_is_set_back() -> None:
     clock = SetClock()
-    telemetry = TelemetrySampler(
+    telemetry = sampler(
         [clock],
-        interval_s=0.001,
-        idle_interval_s=0.001,
-        running=lambda: False,
-        record=no_record,
-        notify=lambda: None,
         wall_ns=lambda: clock.wall_ns,
         monotonic_ns=lambda: clock.monotonic_ns,
     )
@@ -123,13 +135,8 @@ class SetClock(Counter):
 
 async def test_a_reading_that_the_clock_is_set_back_after_is_not_ahead_of_the_next() -> None:
     clock = SetClock()
-    telemetry = TelemetrySampler(
+    telemetry = sampler(
         [clock],
-        interval_s=0.001,
-        idle_interval_s=0.001,
-        running=lambda: False,
-        record=no_record,
-        notify=lambda: None,
         wall_ns=lambda: clock.wall_ns - (3600 * 10**9 if clock.count > 3 else 0),  # before the reader itself sees it
         monotonic_ns=lambda: clock.monotonic_ns,
     )
@@ -139,10 +146,6 @@ async def test_a_reading_that_the_clock_is_set_back_after_is_not_ahead_of_the_ne
     await sample_until(telemetry, clock, 3)
     times_ns = [reading.measured_unix_ns for reading in telemetry.idle_after(0)[0]]
     assert times_ns == sorted(set(times_ns))
-
-
-async def no_record(_readings: Sequence[Telemetry]) -> None:
-    """Nothing runs."""
 
 
 async def test_a_late_watcher_gets_what_the_ring_still_has() -> None:

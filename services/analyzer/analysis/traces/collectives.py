@@ -267,10 +267,6 @@ def _corrected(time_ns: str, offset_ns: pl.Expr, drift_ratio: pl.Expr, middle_ns
     return level_ns - drift_ns.round().cast(COUNT)
 
 
-def _clocks_of_processes(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFrame) -> pl.LazyFrame:
-    return _clocks(launches, names, processes).select("process_id", "clock_offset_ns", "clock_drift_ratio", "clock_middle_ns")
-
-
 def _ranked(processes: pl.LazyFrame) -> pl.LazyFrame:
     """Return the processes in order of rank, with the offset of their session to the earliest one."""
     session_ns = pl.col("session_start_unix_ns")
@@ -304,9 +300,10 @@ def _aligned(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl.LazyFram
         pl.col("clock_drift_ratio"),
         pl.col("clock_middle_ns").fill_null(0),
     )
+    clocks = _clocks(launches, names, processes).select("process_id", "clock_offset_ns", "clock_drift_ratio", "clock_middle_ns")
     return (
         _communicating(launches, names, processes)
-        .join(_clocks_of_processes(launches, names, processes), on="process_id", how="left", nulls_equal=True)
+        .join(clocks, on="process_id", how="left", nulls_equal=True)
         .filter(pl.col("clock_offset_ns").is_not_null())
         .with_columns(start_ns=_corrected("start_ns", *correction), end_ns=_corrected("end_ns", *correction))
         .select(*ALIGNED)

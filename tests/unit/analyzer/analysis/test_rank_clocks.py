@@ -136,13 +136,13 @@ def test_operations_that_do_not_end_together_align_nothing() -> None:
     assert answer("collectives", trace) == []
 
 
-def joined(*clocks: Clock) -> Frames:
+def joined(*clocks: Clock, file_name: str = "rank{}") -> Frames:
     """One trace of a file for each of these clocks, sessions a second apart."""
     files = [
         job([process(number, f"rank{number}", host_name=f"node{number}", session_start_unix_ns=number * 10**9)], steps(number, clock))
         for number, clock in enumerate(clocks)
     ]
-    whole = join_traces([RankTrace(f"rank{number}", trace) for number, trace in enumerate(files)])
+    whole = join_traces([RankTrace(file_name.format(number), trace) for number, trace in enumerate(files)])
     assert "by one clock" in whole.notes[0]
     return {table.table_name: table.conform(whole.frames.get(table.table_name, table.empty().lazy())) for table in TRACE_TABLES}
 
@@ -171,3 +171,5 @@ def test_joined_files_are_in_the_time_of_the_first_rank() -> None:
     assert taken_off_ns == [None, 3_000_000, third["clock_offset_ns"]]
     assert columns(answer("ranks", shifted), "clock_offset_ns") == [(0,), (3_000_000,), (third["clock_offset_ns"],)]
     assert cross_rank(shifted) == cross_rank(expected)
+    of_one_name = joined(true, since(1, 3_000_000), since(2, -40_000_000, 80e-6), file_name="trace.json")
+    assert of_one_name[TRACE_PROCESSES.table_name].collect()["clock_offset_ns"].to_list() == taken_off_ns

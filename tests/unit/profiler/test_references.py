@@ -87,6 +87,13 @@ def test_large_matmul_stays_within_the_catalogue_tolerance_of_float64() -> None:
     assert np.abs(found - exact).max() / exact.max() < tolerance / 10
 
 
+def test_products_of_halves_are_summed_in_float32_as_tensor_cores_do() -> None:
+    size = 4096
+    halves = {"A": np.ones((1, size), np.float16), "B": np.full((size, 1), 17, np.float16)}
+    found = compute_reference("matmul", halves, {})["C"]
+    assert (found.dtype, found.item()) == (np.float32, 17 * size)  # beyond the largest float16, 65504
+
+
 def test_unknown_reference_names_those_there_are() -> None:
     with pytest.raises(InvalidCatalogError, match="expected one of add_bias, add_residual,"):
         compute_reference("fft", {}, {})

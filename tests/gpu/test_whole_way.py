@@ -17,6 +17,7 @@ from typing import Final
 
 import pytest
 
+from kernalyse.services.core.demo import demo_spec
 from kernalyse.services.core.model import (
     Axis,
     BufferDefinition,
@@ -161,6 +162,11 @@ async def test_a_product_becomes_faster_from_kernel_to_kernel(calls: Calls, node
         figure("product", kernel=kernel.kernel_name, label=kernel.label, median_us=one.duration_median_ns / 1e3, tflop_per_s=rate)
     largest_ns = [medians_ns[selection.kernel_name][-1] for selection in PRODUCTS]
     assert largest_ns == sorted(largest_ns, reverse=True)
+
+
+async def test_the_demo_sweep_picks_the_device(calls: Calls, node: ProfilerNode, figure: RecordFigure) -> None:
+    run = await done(calls, "Demo sweep", demo_spec().work, node, figure)
+    assert {device.device_id for device in run.devices} == {"cuda:0"}
 
 
 async def test_a_model_is_measured(calls: Calls, node: ProfilerNode, figure: RecordFigure) -> None:

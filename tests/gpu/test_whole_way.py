@@ -24,6 +24,7 @@ from kernalyse.services.core.model import (
     BufferRole,
     CeilingMeasurement,
     CommandProfile,
+    Configuration,
     DataType,
     KernelDefinition,
     KernelSelection,
@@ -39,6 +40,7 @@ from kernalyse.services.core.model import (
     Tie,
     Work,
 )
+from kernalyse.services.core.protobuf import decode
 from tests.gpu.conftest import RecordFigure
 from tests.gpu.records import DIRECTORY
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
@@ -52,7 +54,7 @@ MAX_LAUNCH_COUNT: Final = 250  # of one training step there are some 150
 
 TORCH_PYTHON: Final = os.environ.get("KERNALYSE_TORCH_PYTHON") or sys.executable
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None and TORCH_PYTHON == sys.executable, reason="needs torch")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None and sys.executable == TORCH_PYTHON, reason="needs torch")
 
 
 def tensor_product(name: str, file_name: str, launch: LaunchDefinition) -> KernelSelection:
@@ -78,7 +80,8 @@ def tensor_product(name: str, file_name: str, launch: LaunchDefinition) -> Kerne
     return KernelSelection(name, KernelSource(file_name, (EXAMPLES / file_name).read_text()), definition)
 
 
-TENSOR_TILED: Final = tensor_product("matmul_tensor_tiled", "tensor_tiles.cu", LaunchDefinition(block=("256",), grid=("N / 128", "M / 128")))
+TILES: Final = LaunchDefinition(block=("256",), grid=("N / 128", "M / 128"))
+TENSOR_TILED: Final = tensor_product("matmul_tensor_tiled", "tensor_tiles.cu", TILES)
 PRODUCTS: Final = (*(KernelSelection(name) for name in ("matmul_naive", "matmul_tiled", "matmul_block")), TENSOR_TILED)
 
 
@@ -146,17 +149,32 @@ async def test_a_product_becomes_faster_from_kernel_to_kernel(calls: Calls, node
     axes, ties = (Axis("N", SIZES),), (Tie("M", "N"), Tie("K", "N"))
     sweep = KernelSweep(PRODUCTS, axes=axes, ties=ties, measuring=MEASURING, with_counters=has_counters)
     run = await done(calls, "A product: naive, tiled, on tensor cores", sweep, node, figure)
-    measured, kernels = {}, {}
+    measured, kernels, telemetry = {}, {}, []
     for event in await calls.events(run.run_id):
         match event.WhichOneof("payload"):
             case "configuration":
-                kernels[event.configuration.configuration_index] = event.configuration
+                kernels[event.configuration.configuration_index] = decode(event.configuration, Configuration)
             case "measurement":
                 measured[event.measurement.configuration_index] = event.measurement
+            case "telemetry" if event.telemetry.HasField("device_id"):
+                telemetry.append(event.telemetry)
+    figure(
+        "telemetry",
+        readings=len(telemetry),
+        max_power_watts=max((one.power_watts for one in telemetry), default=None),
+        max_temperature_celsius=max((one.temperature_celsius for one in telemetry), default=None),
+        max_clock_hz=max((one.clock_hz for one in telemetry), default=None),
+        memory_clock_hz=max((one.memory_clock_hz for one in telemetry), default=None),
+        throttle_reasons=sorted({reason for one in telemetry for reason in one.throttle_reasons}),
+        error_counters=sorted({count.name for one in telemetry for count in one.error_counts}),
+    )
+    assert telemetry
+    assert all(one.has_throttle_reasons and one.power_watts > 0 and one.temperature_celsius > 0 for one in telemetry)
     assert len(measured) == len(PRODUCTS) * len(SIZES)
     medians_ns: dict[str, list[float]] = {}
     for index, one in measured.items():
         kernel = kernels[index]
+        assert kernel.flop is not None
         medians_ns.setdefault(kernel.kernel_name, []).append(one.duration_median_ns)
         rate = kernel.flop / one.duration_median_ns / 1e3
         figure("product", kernel=kernel.kernel_name, label=kernel.label, median_us=one.duration_median_ns / 1e3, tflop_per_s=rate)
@@ -166,12 +184,33 @@ async def test_a_product_becomes_faster_from_kernel_to_kernel(calls: Calls, node
 
 async def test_the_demo_sweep_picks_the_device(calls: Calls, node: ProfilerNode, figure: RecordFigure) -> None:
     run = await done(calls, "Demo sweep", demo_spec().work, node, figure)
-    assert {device.device_id for device in run.devices} == {"cuda:0"}
+    assert run.device_id == "cuda:0"
 
 
 async def test_a_model_is_measured(calls: Calls, node: ProfilerNode, figure: RecordFigure) -> None:
     work = ModelRun("gpt-tile-large", ("baseline", "fused"), batch_size=4, sequence_length=128, measuring=MEASURING)
     await done(calls, "GPT, baseline and fused", work, node, figure)
+
+
+async def test_a_killed_service_loses_nothing_of_two_runs(tmp_path: Path, figure: RecordFigure) -> None:
+    """The run that it dies in is lost with its measurements kept, the queued one is measured when it is back."""
+    sweep = KernelSweep(tuple(KernelSelection(name) for name in ("saxpy", "stream_copy", "softmax")), measuring=MEASURING)
+    with running_node(tmp_path) as node:
+        async with calls_to(node) as calls:
+            first, second = [await calls.start(RunSpec(sweep, title=title)) for title in ("first", "second")]
+            async for event in calls.watch(first.run_id):
+                if event.WhichOneof("payload") == "measurement":
+                    break
+            node.kill()
+        node.start()
+        async with calls_to(node) as calls:
+            ended = [await calls.finished(run.run_id) for run in (first, second)]
+            counts = [
+                sum(event.WhichOneof("payload") == "measurement" for event in await calls.events(run.run_id)) for run in (first, second)
+            ]
+    figure("killed service", states=[run.state.name for run in ended], measurement_counts=counts)
+    assert [run.state for run in ended] == [RunState.LOST, RunState.SUCCEEDED]
+    assert counts[0] >= 1
 
 
 async def test_ceilings_are_measured(calls: Calls, node: ProfilerNode, figure: RecordFigure) -> None:

@@ -112,7 +112,7 @@ def main(way: str = "eager", step_count: str = "4", ranges: str = "") -> None:
             torch.cuda.synchronize()
             if is_last:
                 torch.cuda.cudart().cudaProfilerStop()
-    print(f"{step_count} steps, {way}, on {torch.cuda.get_device_name() if is_on_gpu else 'the CPU'}")
+    sys.stdout.write(f"{step_count} steps, {way}, on {torch.cuda.get_device_name() if is_on_gpu else 'the CPU'}\n")
 
 
 if __name__ == "__main__":

@@ -45,8 +45,11 @@ from kernalyse.services.profiler.workloads.sweeps.run import run_sweep
 
 KERNEL = "matmul_naive"
 LAUNCH_COUNT = 7  # Kernel Tuner's default
-BLOCK_X = (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128)
-BLOCK_Y = (1, 2, 3, 4, 5, 6, 7, 8, 16)
+Blocks = tuple[tuple[int, ...], tuple[int, ...]]
+"""Extents of blocks, of x and of y: a sweep has all pairs of them."""
+
+CPU_BLOCKS: Blocks = ((1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128), (1, 2, 3, 4, 5, 6, 7, 8, 16))
+GPU_BLOCKS: Blocks = ((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32))  # of at most 1024 threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,10 @@ class Collector:
             self.measurements.append(payload)
 
 
-def sweep_with_kernalyse(session: DeviceSession, extent: int) -> Cost:
+def sweep_with_kernalyse(session: DeviceSession, extent: int, blocks: Blocks = CPU_BLOCKS) -> Cost:
     catalog = load_catalog()
     options = MeasuringOptions(min_sample_count=LAUNCH_COUNT, max_sample_count=LAUNCH_COUNT, min_duration_ns=0)
-    axes = (*(Axis(name, (extent,)) for name in ("M", "N", "K")), Axis("block_x", BLOCK_X), Axis("block_y", BLOCK_Y))
+    axes = (*(Axis(name, (extent,)) for name in ("M", "N", "K")), Axis("block_x", blocks[0]), Axis("block_y", blocks[1]))
     sweep = KernelSweep((KernelSelection(KERNEL),), axes, measuring=options, skip_confirmation=True)  # Kernel Tuner has none
     collector = Collector()
     with tempfile.TemporaryDirectory() as directory:
@@ -101,9 +104,16 @@ def sweep_with_kernalyse(session: DeviceSession, extent: int) -> Cost:
 
 
 def sweep_with_kernel_tuner(session: DeviceSession, extent: int) -> Cost:
+    """On the device of a session of OpenCL, with what its backend has made of the kernel."""
+    compiled = session.compile(Build(load_catalog().source(KERNEL), KERNEL), Dim3(32))
+    text, options = compiled.listings["cl"].decode(), compiled.compiler_options.split()
+    return tuned(text, extent, lang="OpenCL", platform=platform_index(session), compiler_options=options)
+
+
+def tuned(text: str, extent: int, blocks: Blocks = CPU_BLOCKS, **options: Any) -> Cost:
+    """By Kernel Tuner. text: of the kernel. options: for `tune_kernel`."""
     from kernel_tuner import tune_kernel
 
-    compiled = session.compile(Build(load_catalog().source(KERNEL), KERNEL), Dim3(32))
     random = np.random.default_rng(0)
     a, b = (random.random((extent, extent), np.float32) for _ in range(2))
     scalar = np.int32(extent)
@@ -111,16 +121,14 @@ def sweep_with_kernel_tuner(session: DeviceSession, extent: int) -> Cost:
     with contextlib.redirect_stdout(io.StringIO()):
         results, _ = tune_kernel(
             KERNEL,
-            compiled.listings["cl"].decode(),
+            text,
             (extent, extent),
             [a, b, np.zeros_like(a), scalar, scalar, scalar],
-            {"block_size_x": list(BLOCK_X), "block_size_y": list(BLOCK_Y)},
+            {"block_size_x": list(blocks[0]), "block_size_y": list(blocks[1])},
             answer=[None, None, a @ b, None, None, None],
             atol=1e-4 * extent,
-            lang="OpenCL",
-            platform=platform_index(session),
-            compiler_options=compiled.compiler_options.split(),
             iterations=LAUNCH_COUNT,
+            **options,
         )
     wall_s = time.perf_counter() - start
     assert all(isinstance(one["time"], float) for one in results), "Kernel Tuner could not measure every configuration"

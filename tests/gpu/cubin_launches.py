@@ -16,6 +16,7 @@ import numpy as np
 ARGUMENT_BUFFER, ARGUMENT_SIZE, ARGUMENTS_END = 1, 2, 0  # CU_LAUNCH_PARAM_…
 MAX_DYNAMIC_SHARED_SIZE_BYTES: Final = 8  # CU_FUNC_ATTRIBUTE_…
 SEED: Final = 0
+MAX_RANDOM_COUNT: Final = 2**22  # repeated beyond: what is copied and added takes no less time, and more would take seconds to draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class CubinLaunch:
         self._call("cuModuleUnload", self._module)
 
     def _filled_buffer(self, size_bytes: int) -> bytes:
-        values = np.random.default_rng(SEED).random(size_bytes // 4, np.float32)
+        count = size_bytes // 4
+        values = np.resize(np.random.default_rng(SEED).random(min(count, MAX_RANDOM_COUNT), np.float32), count)
         buffer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(size_bytes))
         self._buffers.append(buffer)

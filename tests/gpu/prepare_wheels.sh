@@ -16,7 +16,7 @@ cd "$(dirname "$0")/../.."
 # name==version as the project's own lock file has it
 locked() {
     for name in "$@"; do
-        sed -n "s/^\($name==[^ ;]*\).*/\1/p" requirements.lock requirements-cuda.lock | head -n 1 | grep . || echo "$name"
+        sed -n "s/^\($name==[^ ;]*\).*/\1/p" requirements.lock requirements-cuda.lock requirements-bench.lock | head -n 1 | grep . || echo "$name"
     done
 }
 
@@ -27,7 +27,9 @@ packages=$(
         prometheus-client cryptography cffi pycparser \
         ml-dtypes nvidia-ml-py psutil tree-sitter tree-sitter-cuda \
         pytest pytest-asyncio pytest-timeout pytest-xdist execnet pluggy iniconfig packaging \
-        pytools siphash24 cuda-bench
+        pytools siphash24 cuda-bench \
+        kernel-tuner python-constraint2 xmltodict pymoo moocore autograd cma alive-progress about-time graphemeu deprecated wrapt \
+        jsonschema jsonschema-specifications referencing rpds-py attrs
 )
 if [ "${1:-}" = --list ]; then
     echo "$packages"

@@ -1,6 +1,6 @@
 """What a user does with a node, from a naive kernel to a traced training step, on a real device.
 
-The node's data directory comes back as $OUT/node.tar.gz, with what it journaled and every artifact: an analyzer elsewhere follows it,
+The node's data directory comes back as $OUT/node-PART.tar.gz, with what it journaled and every artifact: an analyzer elsewhere follows it,
 test data and the recording of `kernalyse up --demo` are made of it. What its tables say is tested where polars is.
 """
 
@@ -42,7 +42,7 @@ from kernalyse.services.core.model import (
 )
 from kernalyse.services.core.protobuf import decode
 from tests.gpu.conftest import RecordFigure
-from tests.gpu.records import DIRECTORY
+from tests.gpu.records import DIRECTORY, PART
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
 
 TRAINING: Final = Path(__file__).with_name("training_step.py")
@@ -90,9 +90,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     with running_node(tmp_path_factory.mktemp("node")) as node:
         yield node
     if DIRECTORY is not None:
-        with tarfile.open(DIRECTORY / "node.tar.gz", "w:gz") as archive:
+        with tarfile.open(DIRECTORY / f"node-{PART or 'alone'}.tar.gz", "w:gz") as archive:
             archive.add(node.data_directory, "data", filter=lambda file: None if "/caches/" in file.name else file)
-        (DIRECTORY / "node.log").write_text(node.log())
+        (DIRECTORY / f"node-{PART}.log").write_text(node.log())
 
 
 @pytest.fixture

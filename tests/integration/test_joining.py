@@ -170,7 +170,7 @@ async def test_a_tunnel_comes_back_to_an_analyzer_that_was_restarted(tmp_path: P
             [status] = await until_nodes(stub, serves())
             await measured(stub, id_of(status))
     finally:
-        print(node.log())  # shown when it fails
+        sys.stdout.write(node.log())  # shown when it fails
         node.close()
 
 

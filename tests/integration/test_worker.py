@@ -90,7 +90,8 @@ def started(
     read_fd, write_fd = os.pipe()
     command = [*worker, "--spec", str(spec_file), "--events-fd", str(write_fd), "--directory", str(directory)]
     command += ["--ceilings-file", str(ceilings_file or prepared_ceilings(directory))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "proto/python")))}
+    python_path = os.pathsep.join((str(ROOT), str(ROOT / "proto/python"), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "PYTHONPATH": python_path}
     process = subprocess.Popen(
         command, cwd=directory, env=environment, pass_fds=(write_fd,), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- nodes
 
-ALIGNMENT: Final = re.compile(rb"__align__\s*\([^()]*\)")
-"""The grammar lacks this attribute; it is hidden from the parser, byte positions kept."""
+UNKNOWN_ATTRIBUTES: Final = re.compile(rb"__(?:align|cluster_dims|block_size|maxnreg)__\s*\((?:[^()]|\([^()]*\))*\)")
+"""The grammar lacks these attributes; they are hidden from the parser, byte positions kept."""
 
 LINE_DIRECTIVE: Final = re.compile(rb'[ \t]*#[ \t]*line[ \t]+(\d+)[ \t]+"([^"\n]*)"')
 
@@ -34,7 +34,7 @@ def _parser() -> Parser:
 
 def parse_text(text: bytes) -> Tree:
     """Return the tree of a .cu text. What the grammar cannot read becomes a node of type ERROR."""
-    return _parser().parse(ALIGNMENT.sub(lambda found: b" " * len(found[0]), text))
+    return _parser().parse(UNKNOWN_ATTRIBUTES.sub(lambda found: b" " * len(found[0]), text))
 
 
 @dataclass(frozen=True, slots=True)

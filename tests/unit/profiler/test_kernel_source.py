@@ -35,6 +35,15 @@ def test_kernels_and_helpers_are_found_with_their_lines() -> None:
     assert parsed.problems == ()
 
 
+def test_attributes_that_the_grammar_lacks_hide_nothing() -> None:
+    parsed = _parse("""#define WARPS 8
+extern "C" __global__ void __cluster_dims__(2, (1), 1) __launch_bounds__(32 * WARPS) k(int *y) { y[0] = 1; }
+__global__ void __maxnreg__(64) second(float *x) { x[0] = 1; }
+""")
+    assert [(kernel.name, kernel.line) for kernel in parsed.kernels] == [("k", 2), ("second", 3)]
+    assert parsed.problems == ()
+
+
 def test_parameters_carry_type_pointer_const_and_line() -> None:
     parameters = _parse(TEXT).kernel("saxpy").parameters
     assert [(one.name, one.type_name, one.is_pointer, one.is_const, one.dtype, one.component_count, one.line) for one in parameters] == [

@@ -7,9 +7,10 @@ same name and configuration get the mean of those found, and say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count
 from typing import Final
 
 import polars as pl
@@ -18,7 +19,7 @@ from kernalyse.services.analyzer.analysis.counters import LAUNCH_KEYS, counted_w
 from kernalyse.services.analyzer.readers.base import ReadResult
 from kernalyse.services.analyzer.readers.ncu.csv_report import NcuReport
 from kernalyse.services.analyzer.readers.ncu.reader import parse_dimensions, report_counters
-from kernalyse.services.analyzer.readers.ncu.run_counters import KernelNameSpellings
+from kernalyse.services.analyzer.readers.ncu.run_counters import KernelNameSpellings, qualifiers, template_spelling
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, TEXT
 from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTER_REPORTS, COUNTERS
 from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
@@ -216,40 +217,43 @@ def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None])
     The bare function name suffices only where one side writes no template arguments, or mangles: otherwise instances of one
     template are different kernels.
     """
-    trace_groups, report_groups = (_by_function([name for name in names if name]) for names in (trace_names, report_names))
+    sides = [[name for name in names if name] for names in (trace_names, report_names)]
+    known = [qualifiers(names) for names in sides]
+    trace_groups, report_groups = (
+        _by_function(names, omitted) for names, omitted in zip(sides, (known[0] - known[1], known[1] - known[0]), strict=True)
+    )
     of_trace: dict[str, int] = {}
     of_report: dict[str, int] = {}
-    numbers: dict[tuple[str, str], int] = {}
+    numbers = count()
     for function in trace_groups.keys() & report_groups.keys():
         trace_group, report_group = trace_groups[function], report_groups[function]
-        depth = 2 if _has_template_arguments(trace_group) and _has_template_arguments(report_group) else 3
-        for our_forms, their_forms in islice(zip(_finest_forms_first(trace_group), _finest_forms_first(report_group), strict=True), depth):
-            shared = set(our_forms.values()) & set(their_forms.values())
-            if shared:
-                for found, names_there in ((of_trace, our_forms), (of_report, their_forms)):
-                    found.update(
-                        (name, numbers.setdefault((function, form), len(numbers))) for name, form in names_there.items() if form in shared
-                    )
-                break
+        depth = 3 if _has_template_arguments(trace_group) and _has_template_arguments(report_group) else 4
+        for level in range(depth):
+            if level == 3 and any(name in of_trace for name in trace_group):
+                break  # a name that is less than the others' is another kernel's
+            by_form = defaultdict[str, list[str]](list)
+            for name, forms in report_group.items():
+                if name not in of_report:
+                    by_form[forms[level]].append(name)
+            shared: dict[str, int] = {}
+            for name, forms in trace_group.items():
+                if name not in of_trace and (form := forms[level]) in by_form:
+                    of_trace[name] = shared[form] if form in shared else shared.setdefault(form, next(numbers))
+            of_report.update((name, number) for form, number in shared.items() for name in by_form[form])
     return _Keys(of_trace, of_report)
 
 
-def _by_function(names: Sequence[str]) -> dict[str, dict[str, KernelNameSpellings]]:
-    groups: dict[str, dict[str, KernelNameSpellings]] = {}
+def _by_function(names: Sequence[str], omitted: frozenset[str]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the spellings of each name, the most specific first, by function and name. omitted: qualifiers that the other side omits."""
+    groups: dict[str, dict[str, tuple[str, ...]]] = {}
     for name in names:
         forms = KernelNameSpellings.of(name)
-        groups.setdefault(forms.function, {})[name] = forms
+        groups.setdefault(forms.function, {})[name] = (forms.signature, forms.instance, template_spelling(name, omitted), forms.function)
     return groups
 
 
-def _has_template_arguments(group: Mapping[str, KernelNameSpellings]) -> bool:
-    return any("<" in forms.instance for forms in group.values())
-
-
-def _finest_forms_first(group: Mapping[str, KernelNameSpellings]) -> Iterator[dict[str, str]]:
-    """Yield the names with their most detailed forms, then with the next ones."""
-    for forms in zip(*(forms.most_specific_first for forms in group.values()), strict=True):
-        yield dict(zip(group, forms, strict=True))
+def _has_template_arguments(group: Mapping[str, tuple[str, ...]]) -> bool:
+    return any("<" in instance for _, instance, *_ in group.values())
 
 
 def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.DataFrame:

@@ -209,7 +209,7 @@ KERNEL_TOTALS: Final = _table(
 
 _OF_DEVICE: Final = ("process_id", "device_index")
 COST_INPUT_COLUMNS: Final = {
-    "kernel_launches": ("name_index", "duration_ns", "operator_index", "range_index", "layer_source", *_OF_DEVICE),
+    "kernel_launches": ("name_index", "duration_ns", "api_call_index", "operator_index", "range_index", "layer_source", *_OF_DEVICE),
     "ranges": ("name_index", "parent_range_index", "flop", "input_shapes", "input_dtypes", "input_values"),
     "trace_names": ("name_index", "name"),
     "trace_devices": (*_OF_DEVICE, "device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"),

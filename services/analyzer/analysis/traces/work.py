@@ -187,10 +187,14 @@ def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFr
     known = operator_costs(ranges, names)
     if known.calls.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    parent, launched = pl.collect_all([ranges.select("parent_range_index"), launches.select("name_index", "duration_ns", "operator_index")])
+    replay = pl.when(pl.col("layer_source") == "graph").then(pl.col("api_call_index"))
+    parent, launched = pl.collect_all(
+        [ranges.select("parent_range_index"), launches.select("name_index", "duration_ns", "operator_index", replay=replay)]
+    )
     operator = attribute_operators(_indexes(parent.to_series()), known.weight, _indexes(launched["operator_index"]))
     rows = np.flatnonzero(operator != NULL_INDEX)
-    fraction = duration_fractions(operator[rows], launched["duration_ns"].gather(rows).fill_null(0).to_numpy())
+    durations_ns = launched["duration_ns"].gather(rows).fill_null(0).to_numpy()
+    fraction = duration_fractions(operator[rows], _indexes(launched["replay"].gather(rows)), durations_ns)
     costs = known.calls[known.call[operator[rows]]]
     kernels = launched["name_index"].gather(rows)
     return costs.select(
@@ -202,13 +206,20 @@ def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFr
     )
 
 
-def duration_fractions(operator: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
-    """Return each launch's fraction of the total duration of its operator's launches; equal fractions if they took no time."""
+def duration_fractions(operator: Indexes, replay: Indexes, duration_ns: npt.NDArray[np.int64]) -> pl.Series:
+    """Return each launch's fraction of the total duration of its operator's launches; equal fractions if they took no time.
+
+    Args:
+        operator: of each launch.
+        replay: the call that launched its CUDA graph, which does all work of a captured operator once more; NONE for other launches.
+        duration_ns: of each launch.
+    """
+    execution = ("operator", "replay")
     return (
-        pl.DataFrame({"operator": operator, "duration_ns": duration_ns})
+        pl.DataFrame({"operator": operator, "replay": replay, "duration_ns": duration_ns})
         .lazy()
         .with_columns(pl.col("duration_ns").clip(lower_bound=0))
-        .with_columns(total_ns=pl.col("duration_ns").sum().over("operator"), count=pl.len().over("operator"))
+        .with_columns(total_ns=pl.col("duration_ns").sum().over(execution), count=pl.len().over(execution))
         .select(pl.when(pl.col("total_ns") > 0).then(pl.col("duration_ns") / pl.col("total_ns")).otherwise(1 / pl.col("count")))
         .collect()
         .to_series()

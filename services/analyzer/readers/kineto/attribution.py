@@ -25,7 +25,8 @@ NO_SOURCE: Final = 0
 MODULE: Final = 1
 FORWARD: Final = 2
 RANGE: Final = 3
-SOURCES: Final = (None, "module", "forward", "range")
+GRAPH: Final = 4
+SOURCES: Final = (None, "module", "forward", "range", "graph")
 
 HOST_INDEX: Final = 0
 """device_index of HOST_DEVICE."""

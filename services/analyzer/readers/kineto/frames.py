@@ -24,6 +24,7 @@ from kernalyse.services.analyzer.numeric.correlation import (
     start_order,
 )
 from kernalyse.services.analyzer.readers.kineto.attribution import (
+    GRAPH,
     HOST_INDEX,
     SOURCES,
     Attribution,
@@ -35,6 +36,7 @@ from kernalyse.services.analyzer.readers.kineto.attribution import (
 )
 from kernalyse.services.analyzer.readers.kineto.clock import TEXT_BASE, KinetoTrace
 from kernalyse.services.analyzer.readers.kineto.events import FLOW_START, NULL, EventKind, Field, decoded, replace_surrogates
+from kernalyse.services.analyzer.readers.kineto.graphs import COPY, GRAPH_LAUNCH, KERNEL, SET, DeviceOperations, GraphCalls, captured_calls
 from kernalyse.services.analyzer.tables.base import FLAG, NUMBER, TEXT, Column, Table
 from kernalyse.services.analyzer.tables.traces import (
     API_CALLS,
@@ -147,6 +149,26 @@ class KinetoFrames:
         return np.where(found == NULL_INDEX, NULL_INDEX, count - 1 - found).astype(np.int32)
 
     @cached_property
+    def captured_calls(self) -> Indexes:
+        """The call that captured each kernel of a CUDA graph; NONE for other kernels, and where the capture was not recorded."""
+        calls, kernels, memory = self.calls, self.kernels, self.memory
+        names = self._names[1]
+        if not any(GRAPH_LAUNCH in name for name in names):
+            return np.full(kernels.start_ns.size, NULL_INDEX, dtype=np.int32)
+        is_set = memory.events.column(Field.KIND) == int(EventKind.SET)
+        start_ns = np.concatenate([kernels.start_ns, memory.start_ns])
+        order = np.argsort(start_ns, kind="stable")
+        operations = DeviceOperations(
+            call=np.concatenate([self.kernel_calls, self._launching_calls(memory)])[order],
+            kind=np.concatenate([np.full(kernels.start_ns.size, KERNEL), np.where(is_set, SET, COPY)])[order].astype(np.int32),
+            stream=np.concatenate([_device(kernels)["stream_index"], _device(memory)["stream_index"]])[order],
+        )
+        of_graphs = captured_calls(GraphCalls(self._name_indexes(calls), names.__getitem__, calls.thread_code), operations)
+        found = np.full(start_ns.size, NULL_INDEX, dtype=np.int32)
+        found[order] = of_graphs
+        return found[: kernels.start_ns.size]
+
+    @cached_property
     def placing(self) -> Attribution:
         """The nesting of the ranges and the attribution of the kernels."""
         ranges, calls = self.ranges, self.calls
@@ -173,9 +195,12 @@ class KinetoFrames:
             return replace(
                 attribute_launches(host, flow, of_ranges.codes[rows], ranges.start_ns[rows]), operator_index=rows.astype(np.int32)
             )
-        return attribute_launches(
-            host, flow, _gather(of_calls.codes, self.kernel_calls, NULL_INDEX), _gather(calls.start_ns, self.kernel_calls, NULL)
+        is_of_graph = self.captured_calls != NULL_INDEX
+        placing_calls = np.where(is_of_graph, self.captured_calls, self.kernel_calls)
+        found = attribute_launches(
+            host, flow, _gather(of_calls.codes, placing_calls, NULL_INDEX), _gather(calls.start_ns, placing_calls, NULL)
         )
+        return replace(found, source=np.where(is_of_graph & (found.range_index != NULL_INDEX), GRAPH, found.source).astype(np.int8))
 
     # ------------------------------------------------------------ processes and names
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kernalyse.services.analyzer.numeric.correlation import NULL_INDEX
 from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
-from kernalyse.services.analyzer.readers.kineto.attribution import FORWARD, MODULE
+from kernalyse.services.analyzer.readers.kineto.attribution import FORWARD, GRAPH, MODULE
 from kernalyse.services.analyzer.readers.kineto.clock import KinetoFile, KinetoTrace, build_trace
 from kernalyse.services.analyzer.readers.kineto.decompress import trace_bytes, unpacked_head
 from kernalyse.services.analyzer.readers.kineto.document import read_events
@@ -115,8 +115,11 @@ def _notes(trace: KinetoTrace, frames: KinetoFrames) -> Iterator[str]:
     if without_call and not frames.is_host_only:
         yield f"{without_call} of {kernel_count} kernels have no runtime call: their thread and range are not known."
     sources = frames.placing.source
-    if kernel_count and not np.isin(sources, (MODULE, FORWARD)).any():
+    if kernel_count and not np.isin(sources, (MODULE, FORWARD, GRAPH, GRAPH)).any():
         yield "Its kernels are in no module: record with with_modules or with_stack to have layers by module."
+    graph_count = int((sources == GRAPH).sum())
+    if graph_count:
+        yield f"{graph_count} kernels of CUDA graphs are counted for the range in which they were captured, by their order in the graph."
     forward_count = int((sources == FORWARD).sum())
     if forward_count:
         yield f"{forward_count} kernels of the backward pass are counted for the module of their forward operator."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -105,6 +105,11 @@ SPACE: Final = re.compile(r"\s+")
 CLONE: Final = re.compile(r"\s*\[clone [^\]]*\]")
 MANGLED: Final = re.compile(r"_ZL?(N)?[VK]*")
 IDENTIFIER: Final = re.compile(r"L?(\d{1,4})")
+QUALIFIER: Final = re.compile(r"\b(\w+)::")
+LAMBDA: Final = re.compile(r"\{lambda[^{}]*\}?#(\d+)\}|\[lambda[^\[\]]*\(instance (\d+)\)\]")
+"""A lambda as c++filt and as ncu write it, with its number: {lambda(int)#1}, [lambda(int) (instance 1)]."""
+
+INNER_PARAMETERS: Final = re.compile(r"\([^()]*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,28 @@ class KernelNameSpellings:
     def most_specific_first(self) -> tuple[str, str, str]:
         """The spellings, the most specific first."""
         return self.signature, self.instance, self.function
+
+
+def qualifiers(names: Iterable[str]) -> frozenset[str]:
+    """Return what stands before :: anywhere in the names."""
+    return frozenset(word for name in names for word in QUALIFIER.findall(name))
+
+
+def template_spelling(name: str, omitted: frozenset[str]) -> str:
+    """Return a demangled name with its template arguments, but without any parameters, namespaces that the other tool omits, and casts.
+
+    ncu leaves out inline namespaces (at::native), writes parameters by the names of a template's arguments (const T1 &), and spells lambdas
+    in its own way.
+
+    Args:
+        name: of a kernel.
+        omitted: qualifiers that this tool writes and the other one does not.
+    """
+    text = LAMBDA.sub(lambda found: f"lambda{found[1] or found[2]}", UNNAMED.sub("", CLONE.sub("", name)))
+    while (shorter := INNER_PARAMETERS.sub("", text)) != text:
+        text = shorter
+    text = QUALIFIER.sub(lambda found: "" if found[1] in omitted else found[0], text)
+    return _normalize(re.sub(r"\bvoid\s+(?!\*)", "", text))
 
 
 def base_name(name: str) -> str:

@@ -112,8 +112,15 @@ def test_type_and_name_tell_which_instructions_a_kernel_uses(operator: str, reco
 
 
 def test_kernels_that_took_no_time_share_alike() -> None:
-    found = duration_fractions(np.array([3, 3, 5], dtype=np.int32), np.array([0, 0, -4], dtype=np.int64))
+    once = np.full(3, NULL_INDEX, dtype=np.int32)
+    found = duration_fractions(np.array([3, 3, 5], dtype=np.int32), once, np.array([0, 0, -4], dtype=np.int64))
     assert found.to_list() == [0.5, 0.5, 1.0]
+
+
+def test_each_replay_of_a_graph_does_the_work_of_a_captured_operator_again() -> None:
+    replay = np.array([NULL_INDEX, 8, 8, 9, 9], dtype=np.int32)
+    found = duration_fractions(np.full(5, 3, dtype=np.int32), replay, np.array([10, 30, 10, 20, 20], dtype=np.int64))
+    assert found.to_list() == [1.0, 0.75, 0.25, 0.5, 0.5]
 
 
 def test_without_operators_nothing_is_known() -> None:

@@ -37,7 +37,7 @@ from tests.service_processes import ServiceProcess, ServiceProcesses
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
-VERSIONS = sorted(path for path in DATA.iterdir() if path.is_dir())
+VERSIONS = sorted(path for path in DATA.iterdir() if path.is_dir() and path.name[0].isdigit())
 TIME_S = 90
 SWEEP = ("saxpy", "-p", "N=2**10", "--max-time", "0.1", "--no-confirm", "--title", "measured by this version")
 FOLLOWS_CEILINGS = "roofline"

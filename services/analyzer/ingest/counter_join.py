@@ -1,8 +1,9 @@
 """Joins reports of ncu with the launches that they count: their own, or those of a trace of the same program.
 
 Report and trace share no identifiers. A kernel is matched by its name, in the most detailed form that both have; its launches
-by launch configuration, and within one configuration by their order. ncu often profiles some launches only: the others of the
-same name and configuration get the mean of those found, and say so.
+by launch configuration, and within one configuration by their order. ncu often profiles some launches only: where a trace repeats
+them step by step, each repetition gets the counters of the launch that it repeats; the others of the same name and configuration
+get the mean of those found, and say so.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ CONFIGURATION_SOURCE: Final = "counters of the same launch configuration"
 LAUNCH_CONFIGURATION_COLUMNS: Final = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in ("x", "y", "z"))
 LAUNCH_SHAPE: Final = ("key", *LAUNCH_CONFIGURATION_COLUMNS)
 """Columns that identify launches of one kernel with one launch configuration, which are alike."""
+
+PLACE: Final = ("shape_index", "process", "order")
+"""Columns of launches by which those of trace and report are equal: kernel and configuration, process, and the order within."""
 
 JOIN_INPUT: Final = {
     KERNEL_LAUNCHES.table_name: ("launch_index", "name_index", "process_id", "duration_ns", *LAUNCH_CONFIGURATION_COLUMNS),
@@ -149,14 +153,15 @@ def _merge_work(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 class _JoinedCounters:
     """A report joined with a trace.
 
-    work: rows of launch_work for launches of the trace. ordered_count: launches with counters of their own. time_ratio: device time of
-    launches with counters over that of all; None: no time is known. used_count: launches of the report found in the trace. missing:
-    kernels that are not.
+    work: rows of launch_work for launches of the trace. ordered_count: launches with counters of their own. repeated_count: those that
+    repeat a launch of the report. time_ratio: device time of launches with counters over that of all; None: no time is known. used_count:
+    launches of the report found in the trace. missing: kernels that are not.
     """
 
     work: pl.DataFrame
     launch_count: int
     ordered_count: int
+    repeated_count: int
     time_ratio: float | None
     report_launch_count: int
     used_count: int
@@ -167,12 +172,15 @@ class _JoinedCounters:
         keys = _shared_keys(names["name"].to_list(), report.launches["kernel_name"].unique(maintain_order=True).to_list())
         traced, counted = _of_trace(launches, names, keys), _of_report(report, keys)
         traced, counted = _with_key_and_order(traced, counted)
-        by_order = traced.join(counted, on=["shape_index", "process", "order"], maintain_order="left")
+        by_order = traced.join(counted, on=PLACE, maintain_order="left")
+        repeated = _in_turn(traced.join(by_order, on="launch_index", how="anti"), traced, counted)
         typical = counted.group_by("shape_index").agg(_typical_costs())
-        averaged = traced.join(by_order, on="launch_index", how="anti").join(typical, on="shape_index")
+        matched = pl.concat([by_order, repeated], how="diagonal_relaxed")
+        averaged = traced.join(matched, on="launch_index", how="anti").join(typical, on="shape_index")
         work = pl.concat(
             [
                 _launches_with_costs(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
+                _launches_with_costs(repeated).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
                 _launches_with_costs(averaged).with_columns(work_source=pl.lit(CONFIGURATION_SOURCE)),
             ]
         )
@@ -183,6 +191,7 @@ class _JoinedCounters:
             work,
             launches.height,
             work.filter(pl.col("work_source") == COUNTERS_SOURCE).height,
+            _launches_with_costs(repeated).height,
             counted_ns / total_ns if total_ns else None,
             report.launches.height,
             used.height,
@@ -192,10 +201,12 @@ class _JoinedCounters:
     def notes(self) -> list[str]:
         count_ratio = self.work.height / self.launch_count
         of_time = "" if self.time_ratio is None else f", {self.time_ratio:.1%} of their time"
-        averaged_count = self.work.height - self.ordered_count
+        averaged_count = self.work.height - self.ordered_count - self.repeated_count
+        repeated = f"{self.repeated_count} those of the launch that they repeat, " if self.repeated_count else ""
         notes = [
-            f"{self.work.height} of {self.launch_count} kernels ({count_ratio:.1%}{of_time}) have counters: {self.ordered_count} "
-            f"their own, by name, launch configuration and order, {averaged_count} the mean of others of their name and configuration.",
+            f"{self.work.height} of {self.launch_count} kernels ({count_ratio:.1%}{of_time}) have counters: "
+            f"{self.ordered_count} their own, by name, launch configuration and order, {repeated}"
+            f"{averaged_count} the mean of others of their name and configuration.",
             f"{self.used_count} of its {self.report_launch_count} launches were found in the trace.",
         ]
         if self.missing:
@@ -299,6 +310,24 @@ def _with_key_and_order(traced: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl
         return keyed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("shape_index", "process"))
 
     return ordered(traced), ordered(counted)
+
+
+def _in_turn(others: pl.DataFrame, traced: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
+    """Return those of the other launches that repeat a launch of the report, with its costs.
+
+    A trace often has several equal steps, and the report one of them: then most kernels are launched the same multiple of the report's
+    launches. Such launches take their turn, for one kernel in one configuration may do different work within a step: a product of the
+    same rows and columns, but of another depth.
+    """
+    group = ["shape_index", "process"]
+    sizes = traced.group_by(group).len("traced_count").join(counted.group_by(group).len("step_count"), on=group)
+    ratios = sizes.with_columns(step_ratio=pl.col("traced_count") / pl.col("step_count"))
+    by_ratio = ratios.group_by("step_ratio").agg(pl.col("step_count").sum()).sort("step_count", "step_ratio", descending=True)
+    if by_ratio.is_empty() or (repetitions := by_ratio["step_ratio"][0]) % 1 or 2 * by_ratio["step_count"][0] <= counted.height:
+        return others.clear().join(counted, on=PLACE)
+    in_step = others.join(ratios.filter(step_ratio=repetitions), on=group, maintain_order="left")
+    placed = in_step.with_columns(order=(pl.col("order") % pl.col("step_count")).cast(INDEX)).select(others.columns)
+    return placed.join(counted, on=PLACE, maintain_order="left")
 
 
 def _typical_costs() -> list[pl.Expr]:

@@ -180,7 +180,8 @@ LAUNCH_WORK: Final = _table(
     Column(
         "work_source",
         TEXT,
-        "counters: its own; counters of the same launch configuration: the mean of those of its kernel's; op model: shapes.",
+        "counters: its own; counters of the same launch configuration: of the launch that it repeats, else the mean of its kernel's; "
+        "op model: shapes.",
     ),
 )
 

@@ -6,11 +6,11 @@
 # Without a name: all three, as far as the time goes. Each of them alone stays within it.
 # WHEELS: the directory that prepare_wheels.sh filled; tests/gpu/wheels if not set. Without wheels: what Python has installed.
 # OUT: where records.jsonl, results.json, RESULTS.md and log.txt go; tests/gpu/out if not set.
-# PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
+# TOTAL_S: seconds in all, 460 if not set. PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
 # Status 1: a test failed, or did not end or begin in time. Status 2: a wrong name, or wheels that cannot be installed.
 set -u
 
-TOTAL_S=460  # of the eight minutes that a call may take, with room for installing and reporting
+TOTAL_S=${TOTAL_S:-460}  # of the eight minutes that a call may take, with room for installing and reporting
 
 for group in "$@"; do
     case $group in
@@ -86,24 +86,29 @@ correctness() {
     part conformance_nvcc_catalogue 240 $conformance -m cuda -k "nvcc and catalogue" &
     part runs_pycuda 240 tests/gpu/test_runs.py -k pycuda &
     part runs_nvcc 240 tests/gpu/test_runs.py -k nvcc &
+    part nvcc_backend 240 tests/gpu/test_nvcc_backend.py -k "not medians" &
     part models_pycuda 240 tests/integration/test_gpt.py -m cuda -k pycuda &
     part speed_of_light 240 tests/gpu/test_speed_of_light.py &
+    part traces 240 tests/gpu/test_whole_way.py -k "traced or killed" &
     wait
 }
 
 # What takes times, alone.
 timing() {
-    part backends 90 tests/gpu/test_backends.py
-    part medians 200 tests/gpu/test_medians.py
-    part nvcc_backend 150 tests/gpu/test_nvcc_backend.py
+    part backends 60 tests/gpu/test_backends.py
+    part medians 190 tests/gpu/test_medians.py
+    part device_check 40 tests/gpu/test_device_check.py
+    part overhead 60 tests/gpu/test_overhead.py
+    part nvcc_medians 90 tests/gpu/test_nvcc_backend.py -k medians
 }
 
 # What stands beside other programs: libraries, ncu, nsys.
 tools() {
-    part ceilings 130 tests/gpu/test_ceilings.py
-    part callables 60 tests/gpu/test_callables.py
-    part counters 110 tests/gpu/test_counters.py
-    part models 140 tests/gpu/test_models.py
+    part ceilings 60 tests/gpu/test_ceilings.py
+    part counters 70 tests/gpu/test_counters.py
+    part whole 220 tests/gpu/test_whole_way.py -k "not traced and not killed"
+    part callables 30 tests/gpu/test_callables.py
+    part models 60 tests/gpu/test_models.py
 }
 
 for group in "$@"; do "$group"; done

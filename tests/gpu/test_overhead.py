@@ -43,7 +43,9 @@ def cost_ms(side: str, cache_directory: Path) -> tuple[int, float, float]:
     command = [sys.executable, "-c", PROGRAM, side, str(EXTENT), str(cache_directory)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    said = (done.stdout + done.stderr).strip()
+    last_line = said.rpartition("\n")[2]
+    assert done.returncode == 0, f"{last_line}\n{said[-3000:]}"
     count, without, within = json.loads(done.stdout.splitlines()[-1])
     return count, without, within
 

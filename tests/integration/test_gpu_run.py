@@ -1,6 +1,6 @@
 """tests/gpu/run.sh as it runs on a node with a GPU: on Python 3.12, with the packages of prepare_wheels.sh, and without polars.
 
-Here a device is announced that no backend can open; PyCUDA, torch and triton are empty modules.
+Here a device is announced that no backend can open; CuPy, PyCUDA, torch and triton are empty modules.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.kept import alone_with
 ROOT: Final = Path(__file__).parents[2]
 GPU: Final = ROOT / "tests" / "gpu"
 OF_THE_NODE: Final = ("numpy", "scipy")
-EMPTY_MODULES: Final = ("pycuda.py", "torch.py", "triton.py")
+EMPTY_MODULES: Final = ("cupy.py", "pycuda.py", "torch.py", "triton.py")
 EMPTY_TOOLS: Final = ("ncu", "nsys")
 TOTAL_S: Final = 460
 ROOM_S: Final = 20  # for installing and reporting
 
 NO_DEVICE: Final = re.compile(
-    r"BackendUnavailableError: backend (PYCUDA|NVCC)|BACKEND_UNAVAILABLE|this node: found no device"
+    r"BackendUnavailableError: backend (PYCUDA|NVCC)|BACKEND_UNAVAILABLE|COLLECTOR_UNAVAILABLE|this node: found no device"
     r"|module 'torch' has no attribute|'triton' is not a package|hardware counters"
 )
 """What tests end with: their fixtures have run, or a backend has said that there is no device."""

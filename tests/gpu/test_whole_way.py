@@ -85,13 +85,18 @@ TENSOR_TILED: Final = tensor_product("matmul_tensor_tiled", "tensor_tiles.cu", T
 PRODUCTS: Final = (*(KernelSelection(name) for name in ("matmul_naive", "matmul_tiled", "matmul_block")), TENSOR_TILED)
 
 
+def is_left_behind(name: str) -> bool:
+    """Caches, and Nsight Compute's report, whose tables are in report.csv and which alone may be too large to come back."""
+    return "/caches/" in name or name.endswith(".ncu-rep")
+
+
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     with running_node(tmp_path_factory.mktemp("node")) as node:
         yield node
     if DIRECTORY is not None:
         with tarfile.open(DIRECTORY / f"node-{PART or 'alone'}.tar.gz", "w:gz") as archive:
-            archive.add(node.data_directory, "data", filter=lambda file: None if "/caches/" in file.name else file)
+            archive.add(node.data_directory, "data", filter=lambda file: None if is_left_behind(file.name) else file)
         (DIRECTORY / f"node-{PART}.log").write_text(node.log())
 
 

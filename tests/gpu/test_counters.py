@@ -98,7 +98,7 @@ class Told:
 
 
 FMA_LETTERS: Final = {"float64": "d", "float32": "f", "float16": "h"}
-TENSOR_METRIC: Final = r"sm__ops_path_tensor_src_([a-z0-9]+)"
+TENSOR_METRIC: Final = r"sm__ops_path_tensor_src_([a-z0-9]+)\w*\.sum$"
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,12 @@ def test_elementwise_kernels_do_exactly_the_flop_of_their_formulas(catalogue: Co
 
 
 def test_products_do_the_flop_of_their_formula(catalogue: Counted) -> None:
-    """A compiler may make the first of a chain of fused multiply-adds a multiplication: one flop in 2 K."""
+    """A compiler may make the first of a chain of fused multiply-adds a multiplication: one flop in 2 K.
+
+    Half-precision instructions do not count: nvcc 13.0 sets a register to zero by one (HFMA2), once a thread.
+    """
     for launch in catalogue.of(*PRODUCTS):
-        assert sum(launch.flop.values()) == pytest.approx(launch.configuration.flop, rel=0.005), launch.configuration.label
+        assert launch.flop["float32", "fma"] == pytest.approx(launch.configuration.flop, rel=0.005), launch.configuration.label
         assert launch.main_work == ("float32", "fma")
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections import Counter
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from kernalyse.services.analyzer.analysis.counters import counted_work
 from kernalyse.services.analyzer.analysis.traces.work import launch_work
 from kernalyse.services.analyzer.ingest.counter_join import with_reports
 from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, TRACE_DERIVED, trace_frames
 from kernalyse.services.analyzer.readers.base import ReadResult, TraceFiles
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.analyzer.readers.ncu.csv_report import read_ncu_report
+from kernalyse.services.analyzer.readers.ncu.run_counters import counter_report
+from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
+from kernalyse.services.analyzer.tables.runs import CONFIGURATIONS, COUNTER_REPORTS
+from kernalyse.services.core.model import CountersStored, KernelSelection, KernelSweep, RunEvent
+from kernalyse.services.profiler.kernel_sources.catalog import load_catalog
+from kernalyse.services.profiler.workloads.sweeps.launches import plan_launch
+from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 
 DATA = Path(__file__).parents[1] / "data" / "h200"
 STEP_COUNT, REPLAY_COUNT = 2, 3
@@ -22,6 +31,8 @@ KERNELS_A_STEP = 125
 TOKEN_COUNT, WIDTH, VOCABULARY_SIZE, LAYER_COUNT = 8 * 256, 512, 8192, 3
 MAX_FLOP_DEVIATION = 0.02
 PRODUCTS = "^nvjet_"  # cuBLAS's own name of its kernels
+COUNTED_KERNELS = ("vector_add", "saxpy", "stream_copy", "stream_scale", "stream_add", "stream_triad", "matmul_naive", "matmul_tiled")
+PAST_CACHES_BYTES = 128e6  # of less, most of what is written stays in the last-level cache of 60 MB
 
 
 def read(name: str) -> ReadResult:
@@ -113,3 +124,24 @@ def test_products_do_the_flop_of_their_formula_by_counters_too(eager: ReadResult
     assert set(products["path"]) == {"tensor"}
     assert products.filter((pl.col("flop") / pl.col("flop_by_shapes") - 1).abs() > MAX_FLOP_DEVIATION).is_empty()
     assert products["flop_by_shapes"].max() == 2 * TOKEN_COUNT * WIDTH * VOCABULARY_SIZE
+
+
+def test_kernels_of_the_catalog_do_by_counters_what_their_formulas_say() -> None:
+    """Exactly the flop of float32; and all bytes that they read, with those of the written ones that leave the caches."""
+    plan = plan_sweep(KernelSweep(tuple(map(KernelSelection, COUNTED_KERNELS))), load_catalog(), sys.maxsize)
+    configurations = [plan_launch(planned).configuration for planned in plan.configurations()]
+    indexes = tuple(one.configuration_index for one in configurations)
+    stored = CountersStored("counters.csv", indexes, "all", "none", tuple(one.kernel_name for one in configurations))
+    read = counter_report(RunEvent(9, "j", "r", 0, stored), stored, gzip.decompress((DATA / "catalog_counters.csv.gz").read_bytes()))
+    assert not any("belong to no configuration" in note for note in read.notes)
+    rows = [{"run_id": "r", "event_index": 1, "configuration_index": one.configuration_index} for one in configurations]
+    reports = frame_from_rows(COUNTER_REPORTS, [{"run_id": "r", "event_index": 9, "artifact_name": stored.artifact_name}])
+    work = counted_work(read.rows.lazy(), reports.lazy(), frame_from_rows(CONFIGURATIONS, rows).lazy()).collect()
+    found = work.sort("configuration_index").rows(named=True)
+    assert len(found) == len(configurations)
+    for configuration, row in zip(configurations, found, strict=True):
+        assert row["float32_fma_flop"] == configuration.flop, configuration.label
+        assert row["dtype"] == ("float32" if configuration.flop else None)
+        assert configuration.bytes is not None
+        if configuration.bytes >= PAST_CACHES_BYTES:
+            assert 0.5 <= row["dram_bytes"] / configuration.bytes <= 1.01, configuration.label

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import psutil
 
@@ -22,7 +22,29 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+T = TypeVar("T")
+
 # ---------------------------------------------------------------- NVML
+
+REUSE_S: Final = 0.02
+"""For which a reading of NVML stands for later ones too. On an H200 each takes about a millisecond, and a short configuration of a sweep,
+which needs several, little more."""
+
+
+class RecentReading(Generic[T]):
+    """A meter that gives its last reading again until that is `REUSE_S` old."""
+
+    def __init__(self, read: Callable[[], T], *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._clock_s = clock_s
+        self._last: tuple[float, T] | None = None
+
+    def read(self) -> T:
+        """Return the last reading, or a new one."""
+        now_s = self._clock_s()
+        if self._last is None or now_s - self._last[0] >= REUSE_S:
+            self._last = (now_s, self._read())
+        return self._last[1]
 
 
 def open_nvml() -> Any:
@@ -130,10 +152,12 @@ def open_clock_meter(device: Device) -> ClockMeter:
         return NoClockMeter()
     try:
         if device.uuid is not None:
-            return NvidiaClockMeter(nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid))
-        return NvidiaClockMeter(nvml, nvml.nvmlDeviceGetHandleByIndex(int(device.device_id.rpartition(":")[2])))
+            handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
+        else:
+            handle = nvml.nvmlDeviceGetHandleByIndex(int(device.device_id.rpartition(":")[2]))
     except (nvml.NVMLError, ValueError):
         return NoClockMeter()
+    return RecentReading(NvidiaClockMeter(nvml, handle).read)
 
 
 class ClockRecord:
@@ -329,9 +353,9 @@ def open_use_meter(device: Device) -> UseMeter:
         return NoUseMeter()
     try:
         users = NvidiaUsers(nvml, nvml.nvmlDeviceGetHandleByUUID(device.uuid), can_tell=sees_all_processes())
-        return NvidiaUseMeter(users)
     except nvml.NVMLError:
         return NoUseMeter()
+    return RecentReading(NvidiaUseMeter(users).read)
 
 
 class ContentionCheck:

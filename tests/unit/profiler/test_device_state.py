@@ -17,7 +17,14 @@ import pytest
 from kernalyse.services.core.disturbance import disturbance_note, disturbances
 from kernalyse.services.core.errors import UnmetConditionError
 from kernalyse.services.core.model import BusyPolicy, Device, DeviceKind
-from kernalyse.services.profiler.measuring.device_state import ContentionCheck, DeviceUse, NvidiaUsers, open_use_meter
+from kernalyse.services.profiler.measuring.device_state import (
+    REUSE_S,
+    ContentionCheck,
+    DeviceUse,
+    NvidiaUsers,
+    RecentReading,
+    open_use_meter,
+)
 
 IDLE = DeviceUse(other_process_count=0)
 SHARED = DeviceUse(other_process_count=2)
@@ -165,3 +172,13 @@ def test_what_nvml_cannot_tell_is_unknown_and_not_free(stand_in_nvml: Any) -> No
 def test_in_a_container_that_hides_processes_others_are_unknown() -> None:
     assert names(listing(), can_tell=False) is None
     assert names(listing()) == ()
+
+
+def test_a_reading_stands_for_those_that_follow_at_once() -> None:
+    now_s, readings = 5.0, iter((1, 2))
+    meter = RecentReading(lambda: next(readings), clock_s=lambda: now_s)
+    assert [meter.read(), meter.read()] == [1, 1]
+    now_s += 0.9 * REUSE_S
+    assert meter.read() == 1
+    now_s += 0.2 * REUSE_S
+    assert meter.read() == 2

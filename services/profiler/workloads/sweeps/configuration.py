@@ -188,7 +188,8 @@ class ConfigurationRun:
         plans = self.plan.buffers()
         try:
             buffers = self._context.buffers.take(plans, self.companions)
-            self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._context.sweep.measuring.seed))
+            self._loaded = _Loaded(plans, buffers, self._inputs(plans, self._context.sweep.measuring.seed))
+            self._fill(self._loaded)
         except MemoryError as error:
             raise _host_memory_error(plans) from error
         function = parse_kernel_source(self.planned.kernel.source).kernel(self.plan.definition.function)
@@ -196,20 +197,22 @@ class ConfigurationRun:
         self._launch = self._context.session.prepare(self._kernel, arguments, self.plan.launch)
         return self._launch
 
-    def _fill(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
-        """Fill all buffers with their first contents; return those that the kernel reads, by name."""
-        inputs = self._fill_inputs(plans, buffers, seed)
-        for plan in plans:
+    def _fill(self, loaded: _Loaded) -> None:
+        """Fill all buffers with their first contents."""
+        self._upload(loaded)
+        for plan in loaded.plans:
             if not plan.is_read:
-                self._context.session.upload(buffers[plan.name], poison_values(plan))
-        return inputs
+                self._context.session.upload(loaded.buffers[plan.name], poison_values(plan))
 
-    def _fill_inputs(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
+    def _upload(self, loaded: _Loaded) -> None:
+        """Fill the buffers that the kernel reads."""
+        for name, values in loaded.inputs.items():
+            self._context.session.upload(loaded.buffers[name], values)
+
+    def _inputs(self, plans: tuple[BufferPlan, ...], seed: int) -> dict[str, Array]:
+        """Return the contents of the buffers that the kernel reads, by name."""
         distribution = self._context.sweep.measuring.input_distribution
-        inputs = {plan.name: input_values(plan, seed, distribution) for plan in plans if plan.is_read}
-        for name, values in inputs.items():
-            self._context.session.upload(buffers[name], values)
-        return inputs
+        return {plan.name: input_values(plan, seed, distribution) for plan in plans if plan.is_read}
 
     def _verify(self, seed: int) -> Verification:
         """Run the kernel once on untouched buffers and compare what it wrote."""
@@ -260,9 +263,10 @@ class ConfigurationRun:
             return None
         loaded, seed = self._loaded, self._context.sweep.measuring.seed
         assert loaded is not None
-        self._fill(loaded.plans, loaded.buffers, seed)  # another configuration may have had the buffers
+        self._fill(loaded)  # another configuration may have had the buffers
         self._context.session.run(self._launch)
-        self._loaded = replace(loaded, inputs=self._fill_inputs(loaded.plans, loaded.buffers, seed + RECHECK_SEED_STEP))
+        self._loaded = replace(loaded, inputs=self._inputs(loaded.plans, seed + RECHECK_SEED_STEP))
+        self._upload(self._loaded)
         return self._verify(seed + RECHECK_SEED_STEP)
 
     # ------------------------------------------------------------ events

@@ -1,4 +1,7 @@
-"""The three services of one machine, started together, restarted when one dies and stopped together; with the demo sweep."""
+"""The three services of one machine, started together, restarted when one dies and stopped together; with the demo.
+
+On a machine without an NVIDIA GPU a fourth one belongs to the demo: a node that replays the runs of an H200.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import signal
 import time
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -16,9 +20,11 @@ from kernalyse.services.cli.analyzer_client import AnalyzerClient
 from kernalyse.services.cli.options import Server
 from kernalyse.services.cli.session import START_TIMEOUT_S, Child, connect_node, describe_exit, read_token, service_endpoint, stop_children
 from kernalyse.services.core.demo import demo_spec
-from kernalyse.services.core.errors import UnavailableError
-from kernalyse.services.core.model import Run
+from kernalyse.services.core.errors import KernalyseError, UnavailableError
+from kernalyse.services.core.model import BackendName, NodeStatus, Run
+from kernalyse.services.core.rpc import Endpoint
 from kernalyse.services.core.settings import AnalyzerSettings, Announcement, ProfilerSettings, UiSettings, data_directory, find_service
+from kernalyse.services.profiler.workloads.recording import H200
 
 POLL_S: Final = 0.2
 STOP_GRACE_S: Final = 6.0
@@ -29,6 +35,9 @@ FIRST_BACK_OFF_S: Final = 0.5
 MAX_BACK_OFF_S: Final = 30.0
 STABLE_S: Final = 60.0
 """A service that ran this long counts as recovered, and its next restart comes after the first back-off again."""
+
+RECORDING_NAME: Final = "recording"
+"""Of the node that replays, of its directory and of its log."""
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -89,13 +98,15 @@ class LocalServices:
         self._profiler = self._child("profiler", ["--drain-s", str(DRAIN_S), *free], ProfilerSettings.load())
         self._analyzer = self._child("analyzer", free, AnalyzerSettings.load())
         self._ui = self._child("ui", ui_address, UiSettings.load())
+        self._recorded: Child | None = None
+        self._recorded_endpoint: Endpoint | None = None  # once the analyzer knows it
 
     def _child(self, service: str, arguments: list[str], settings: ProfilerSettings | AnalyzerSettings | UiSettings) -> Child:
         return Child(service, arguments, log_path=self._logs / f"{service}.log", announcement_path=settings.announcement_path())
 
     @property
-    def _children(self) -> tuple[Child, Child, Child]:
-        return self._ui, self._analyzer, self._profiler
+    def _children(self) -> tuple[Child, ...]:
+        return self._ui, self._analyzer, self._profiler, *((self._recorded,) if self._recorded is not None else ())
 
     def run(self, *, has_demo: bool, opens_browser: bool) -> None:
         """Start the services, restart those that end, and return when a signal came and every service has stopped.
@@ -113,7 +124,8 @@ class LocalServices:
         finally:
             for number in STOP_SIGNALS:
                 signal.signal(number, self._kill)  # the second Ctrl-C does not wait
-            stop_children((self._ui, self._profiler), grace_s=STOP_GRACE_S)
+            stop_children([child for child in self._children if child is not self._analyzer], grace_s=STOP_GRACE_S)
+            self._remove_recorded()
             stop_children((self._analyzer,), grace_s=STOP_GRACE_S)  # after the profiler: the analyzer collects the last events of its run
 
     def _start(self, *, has_demo: bool, opens_browser: bool) -> None:
@@ -129,6 +141,8 @@ class LocalServices:
             self._start_ui("--analyzer-address", analyzer.address)
         with AnalyzerClient(service_endpoint(analyzer, self._server)) as client:
             connect_node(client, service_endpoint(profiler, self._server))
+            if has_demo and not any(_has_nvidia_device(status) for status in client.nodes()):
+                self._replay(client)
             run = client.start_run(demo_spec()) if has_demo else None
         ui = self._wait_until_serving(self._ui)
         if self._takes_free_ports:
@@ -136,6 +150,30 @@ class LocalServices:
         self._print_addresses(dashboard_url(ui), analyzer, run)
         if opens_browser:
             webbrowser.open(dashboard_url(ui))
+
+    def _replay(self, client: AnalyzerClient) -> None:
+        """Start a node that replays what an H200 has measured; it is removed at the end, and its runs stay."""
+        directory = data_directory() / RECORDING_NAME
+        settings = ProfilerSettings.load(data_directory=directory, announcement_file=directory / "service.json")
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        places = ("--data-directory", str(settings.data_directory), "--announcement-file", str(settings.announcement_path()))
+        identity = ("--node-name", RECORDING_NAME, "--address", "127.0.0.1:0", "--replay", str(H200), "--drain-s", "0")
+        self._recorded = Child(
+            "profiler", [*places, *identity], log_path=self._logs / f"{RECORDING_NAME}.log", announcement_path=settings.announcement_path()
+        )
+        self._recorded.start()
+        found = self._wait_until_serving(self._recorded)
+        self._recorded.arguments += ("--address", found.address)
+        self._recorded_endpoint = service_endpoint(found, self._server)
+        connect_node(client, self._recorded_endpoint)
+        self._say("There is no NVIDIA GPU here: beside the demo sweep, runs of an H200 are replayed from a recording.")
+
+    def _remove_recorded(self) -> None:
+        """Have the analyzer forget the node that replays: it would be missed."""
+        analyzer = self._analyzer.announcement()
+        if self._recorded_endpoint is not None and analyzer is not None:
+            with suppress(KernalyseError), AnalyzerClient(service_endpoint(analyzer, self._server)) as client:
+                client.remove_node(self._recorded_endpoint.address)
 
     def _start_ui(self, *arguments: str) -> None:
         self._ui.arguments += arguments
@@ -189,6 +227,11 @@ class LocalServices:
     def _kill(self, number: int, frame: FrameType | None) -> None:
         for child in self._children:
             child.kill()
+
+
+def _has_nvidia_device(status: NodeStatus) -> bool:
+    devices = () if status.node is None else status.node.devices
+    return any(BackendName.PYCUDA in device.backends or BackendName.NVCC in device.backends for device in devices)
 
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:

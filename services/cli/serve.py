@@ -108,7 +108,9 @@ def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParse
 
 
 def up(
-    demo: Annotated[bool, typer.Option("--demo", help="Submit a demo sweep of about a minute.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Submit a demo sweep of about a minute; without an NVIDIA GPU, replay runs of an H200 too.")
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
     port: Annotated[
         int | None,

@@ -262,6 +262,10 @@ class ProfilerSettings(GrpcSettings):
     observe_only: bool = Field(
         False, description="Never run anything here: tell of the devices and their telemetry, and refuse every run with the remedy."
     )
+    replay: Path | None = Field(
+        None,
+        description="Recording to replay at the start, with runs that another node has measured; nothing is measured here (observe_only).",
+    )
     pod_resources_socket: Path = Field(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         description="Socket of kubelet's pod-resources API, asked for the pods that hold GPUs where it is there.",

@@ -36,6 +36,7 @@ from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
 from kernalyse.services.profiler.runs.device_watch import DeviceWatch
 from kernalyse.services.profiler.runs.files import MAX_CHUNK_BYTES, BundleLimits, BundleStore, RunDirectory
 from kernalyse.services.profiler.runs.scheduler import Runs, RunsSettings
+from kernalyse.services.profiler.workloads.recording import Recording
 from kernalyse.v1 import profiler_service_pb2, profiler_service_pb2_grpc
 from kernalyse.v1 import profiler_service_pb2 as messages
 
@@ -45,6 +46,7 @@ SERVICE_NAME: Final = profiler_service_pb2.DESCRIPTOR.services_by_name["Profiler
 
 # -P: the working directory of a run holds foreign files, and must not be a place to import from.
 WORKER_COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.profiler.worker")
+RECORDED_DEVICES_COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.profiler.workloads.recording")
 
 CLOSE_GRACE_S: Final = 2.0
 """For calls in flight at the very end, when every watch stream has been told."""
@@ -69,6 +71,8 @@ async def serve(
     signals = _Signals()
     if settings.join:
         settings = prepared(settings)
+    if settings.replay is not None and probe_command is None:
+        probe_command = (*RECORDED_DEVICES_COMMAND, str(settings.replay))
     metrics, security = Metrics("profiler"), settings.security()
     identities = Identities(security.token, security.tokens_file)
     server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
@@ -97,6 +101,9 @@ async def serve(
                 refusal = await _until(signals.first, joining)
                 logger.info("Shutting down.")
                 health.set_serving(False)
+                if settings.replay is not None:  # they begin anew at the next start
+                    for run_id in service.runs.queued_run_ids:
+                        await service.runs.cancel(run_id)
                 await service.runs.drain(settings.drain_s, signals.second)
             service.servicer.close_watches()
             await server.stop(CLOSE_GRACE_S)
@@ -186,7 +193,9 @@ async def _open_service(
         probed = await probe_devices(probe_command)
         for notice in probed.notices:
             logger.info(notice)
-        policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only, settings.observe_only)
+        recording = None if settings.replay is None else Recording.open(settings.replay)
+        observes_only = settings.observe_only or recording is not None
+        policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only, observes_only)
         sandbox = _open_sandbox(settings)
         node = describe_node(settings.data_directory, journal.journal_id, probed, policy, settings.node_name)
         node = replace(node, sandbox=sandbox.explanation)
@@ -206,7 +215,7 @@ async def _open_service(
         )
         watch = DeviceWatch(node.devices, partial(_probed, probe_command))
         admission = Admission(
-            policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands, watch, node.hostname
+            policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands, watch, node.hostname, recording
         )
         settings.caches_directory.mkdir(exist_ok=True)
         runs_settings = RunsSettings(
@@ -222,7 +231,7 @@ async def _open_service(
         pods = PodDevices(settings.pod_resources_socket)
         stack.callback(pods.close)
         telemetry = TelemetrySampler(
-            open_readers(node.devices, hear_xid=watch.hear_xid, pods=pods),
+            open_readers(node.devices if recording is None else (), hear_xid=watch.hear_xid, pods=pods),
             interval_s=settings.telemetry_interval_s,
             idle_interval_s=settings.idle_telemetry_interval_s,
             running=lambda: bool(runs.running_run_ids),
@@ -230,6 +239,9 @@ async def _open_service(
             notify=news.notify,
         )
         await _background(stack, await runs.recover())
+        if recording is not None:
+            for run in recording.runs:
+                await runs.start(run.spec, request_id="")
         await _background(stack, asyncio.create_task(telemetry.sample()))
         await _background(stack, asyncio.create_task(watch.look(news.notify)))
         await _background(stack, asyncio.create_task(enforce_disk_limits(runs, bundles, runs_directory, settings.artifacts_max_bytes)))
@@ -261,7 +273,8 @@ def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     caches = ("--ceilings-file", str(settings.ceilings_file), "--cache-directory", str(settings.caches_directory / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
-    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace)
+    replay = ("--replay", str(settings.replay)) if settings.replay else ()
+    return (*WORKER_COMMAND, *runtime, *caches, *nsys, *grace, *replay)
 
 
 def _open_sandbox(settings: ProfilerSettings) -> Sandbox:
@@ -270,7 +283,7 @@ def _open_sandbox(settings: ProfilerSettings) -> Sandbox:
     secrets = (settings.token_file, settings.tokens_path(), settings.audit_path(), settings.key_file, settings.join_token_file)
     programs = () if settings.nsys_program is None else (settings.nsys_program.parent,)
     return open_sandbox(
-        settings.sandbox,
+        settings.sandbox if settings.replay is None else "off",  # nothing of others runs
         is_required=settings.sandbox_required,
         hidden=(*hidden, *(path for path in secrets if path is not None)),
         readable=(*settings.sandbox_readable, *programs, catalog_directory()),

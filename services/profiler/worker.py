@@ -70,6 +70,7 @@ class WorkerArguments:
     nsys_program: str | None
     command_grace_s: float
     clock_lock_file: Path | None
+    recording_file: Path | None  # None: the run is measured
     environment: Mapping[str, str]  # of the service, before this process has added its own
 
 
@@ -101,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sink = CloseableEventSink(EventWriter(order.events_fd))
     try:
         spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
+        if order.recording_file is not None:
+            _end_on_sigterm(sink)
+            _replay(spec, order.recording_file, order, sink)
+            return 0
         if order.process_index is None and isinstance(spec.work, KernelSweep) and spec.work.process_count > 1:
             return ProcessSeries(_process_commands(spec.work.process_count, arguments)).run()
         if isinstance(spec.work, CommandProfile):
@@ -118,6 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sink.write(StateChanged(RunState.FAILED, run_error(unexpected)))
         return FAILURE_EXIT_CODE
     return 0
+
+
+def _replay(spec: RunSpec, recording_file: Path, order: WorkerArguments, sink: EventSink) -> None:
+    from kernalyse.services.profiler.workloads.recording import Recording, replay
+
+    replay(Recording.open(recording_file), spec, order.directory, sink)
 
 
 def _process_commands(process_count: int, arguments: Sequence[str] | None) -> list[tuple[str, ...]]:
@@ -336,6 +347,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parser.add_argument("--clock-lock-file", type=Path, help="exists while clocks are locked; without it none are")
+    parser.add_argument("--replay", type=Path, help="recording to replay the run from; the run is measured if not given")
     parsed = parser.parse_args(arguments)
     return WorkerArguments(
         spec_file=parsed.spec,
@@ -349,6 +361,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkerArguments:
         nsys_program=parsed.nsys_program,
         command_grace_s=parsed.command_grace_s,
         clock_lock_file=parsed.clock_lock_file,
+        recording_file=parsed.replay,
         environment=dict(os.environ),
     )
 

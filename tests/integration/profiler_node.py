@@ -158,6 +158,11 @@ class Calls:
         with translated_errors():
             return protobuf.decode((await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id))).run, Run)
 
+    async def runs(self) -> list[Run]:
+        """The newest hundred, the newest first."""
+        with translated_errors():
+            return [protobuf.decode(run, Run) for run in (await self.stub.ListRuns(messages.ProfilerServiceListRunsRequest())).runs]
+
     async def cancel(self, run_id: str) -> Run:
         with translated_errors():
             return protobuf.decode((await self.stub.CancelRun(messages.ProfilerServiceCancelRunRequest(run_id=run_id))).run, Run)

@@ -35,9 +35,11 @@ from kernalyse.services.profiler.kernel_sources.catalog import Catalog
 from kernalyse.services.profiler.runs.device_watch import DeviceWatch
 from kernalyse.services.profiler.runs.files import BundleStore
 from kernalyse.services.profiler.workloads.models import ModelSpec, find_model_spec
+from kernalyse.services.profiler.workloads.recording import Recording
 from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 
 CPU_QUEUE: Final = "cpu"
+REPLAY_QUEUE: Final = "replay"
 MIN_BLOCK_COUNT: Final = 4  # of a device's check: fewer blocks say nothing of their spread
 MAX_BLOCK_COUNT: Final = 1_000  # more keep the device for an hour
 BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL)  # AUTO takes the first that has a device
@@ -77,6 +79,7 @@ class Admission:
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
     watch: DeviceWatch | None = None  # of devices that are set aside; None: none ever is
     node_name: str = "of this service"
+    recording: Recording | None = None  # whose runs are replayed; None: runs are measured
 
     def check(self, spec: RunSpec) -> Placement:
         """Check all of a spec that can be checked without running it, and return its placement.
@@ -90,6 +93,8 @@ class Admission:
             DeviceSetAsideError: the device has failed.
             NotBuiltYetError: this version cannot run it.
         """
+        if self.recording is not None:
+            return self._place_recorded(self.recording, spec)
         self.check_runs_anything()
         self._check_policy(spec)
         configuration_count = None
@@ -110,6 +115,8 @@ class Admission:
 
     def place(self, spec: RunSpec) -> Placement:
         """Return the placement of an admitted spec on the node's present devices. Raises UnmetConditionError: it only observes."""
+        if self.recording is not None:
+            return self._place_recorded(self.recording, spec)
         self.check_runs_anything()  # of a run that waited when the setting was changed, too
         work = spec.work
         if isinstance(work, CommandProfile):
@@ -128,6 +135,18 @@ class Admission:
             spec=replace(spec, work=replace(work, backend=backend, device_id=device.device_id), limits=settled),
             limits=limits,
             bundles={digest: self.bundles.path(digest) for digest in _bundle_digests(work)},
+        )
+
+    def _place_recorded(self, recording: Recording, spec: RunSpec) -> Placement:
+        """Place a run that is replayed, as it was asked for. Raises UnmetConditionError: it has not been recorded."""
+        run = recording.find(spec)
+        return Placement(
+            queue_name=REPLAY_QUEUE,
+            device_id=run.device_id,
+            spec=spec,
+            limits=self._limits(spec.limits),
+            bundles={},
+            configuration_count=run.total_configuration_count or None,
         )
 
     def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:

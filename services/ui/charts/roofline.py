@@ -205,7 +205,7 @@ def point_style(kind: str, color_by: str, values: tuple[str, ...], palette: Pale
     """Of points with this value in the column color_by; empty: none is known. values: see `point_columns`."""
     if color_by == "efficiency_category":
         return efficiency_style(kind, palette)
-    return style_of(kind, values, palette) if kind else Style(palette.accent, "circle")
+    return style_of(kind, values, palette) if kind else Style(palette.muted, "circle")
 
 
 def marks_of(points: Columns) -> dict[str, bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Iterator
@@ -41,6 +42,7 @@ from kernalyse.services.core.model import (
     Work,
 )
 from kernalyse.services.core.protobuf import decode
+from kernalyse.services.profiler.backends import discovery
 from tests.gpu.conftest import RecordFigure
 from tests.gpu.records import DIRECTORY, PART
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
@@ -95,6 +97,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     with running_node(tmp_path_factory.mktemp("node")) as node:
         yield node
     if DIRECTORY is not None:
+        (node.data_directory / "devices.json").write_bytes(subprocess.check_output([sys.executable, "-m", discovery.__name__]))
         with tarfile.open(DIRECTORY / f"node-{PART or 'alone'}.tar.gz", "w:gz") as archive:
             archive.add(node.data_directory, "data", filter=lambda file: None if is_left_behind(file.name) else file)
         (DIRECTORY / f"node-{PART}.log").write_text(node.log())

@@ -217,6 +217,10 @@ class Context:
 class TabTemplate(pn.Template):
     """A template whose document Bokeh walks through once, not after each part and each of Panel's steps."""
 
+    def __repr__(self) -> str:
+        """Return the name alone: Panel asks for it whenever a part is added, and writes down each part with all that is in it."""
+        return type(self).__name__
+
     def server_doc(self, doc: Document | None = None, title: str | None = None, location: bool | Location = True) -> Document:
         """Return the document with the parts as its roots."""
         document = doc or pn.state.curdoc

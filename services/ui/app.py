@@ -120,6 +120,10 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
+FULL_COLLECTION_THRESHOLD: Final = 1_000
+"""Collections of the middle generation after which Python thinks of a full one; 10 by default."""
+
+
 class Dashboard:
     """Everything of one server process. Made and used on its event loop."""
 
@@ -190,6 +194,10 @@ class Dashboard:
         # What was loaded so far stays: without it a full collection takes a fifth of the time, and no page waits a quarter second.
         gc.collect()
         gc.freeze()
+        # A full collection walks through the documents of all tabs: with sixty of them for half a second. Panel asks for one whenever
+        # tabs have ended, so Python's own need to come but rarely.
+        youngest, middle, _ = gc.get_threshold()
+        gc.set_threshold(youngest, middle, FULL_COLLECTION_THRESHOLD)
         self._heartbeat = self._loop.create_task(self._beat())
         self._preparation.start()
         return f"{settings.address.rpartition(':')[0]}:{port}"

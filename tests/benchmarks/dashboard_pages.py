@@ -31,6 +31,9 @@ SWITCH_WORST_GOAL_MS: Final = 800
 UP_S: Final = 10.0
 """How long the server has been up when the first page is opened: by then its charts are rendered."""
 
+ENDED_S: Final = 90.0
+"""After which the server has forgotten tabs that were closed."""
+
 TIMEOUT_MS: Final = 60_000
 IS_IDLE: Final = "() => window.Bokeh !== undefined && Bokeh.documents.length > 0 && Bokeh.documents.every((document) => document.is_idle)"
 IS_THERE: Final = f"() => ({IS_DRAWN})() && ({IS_IDLE})()"
@@ -57,6 +60,10 @@ def main() -> None:
             found = [opened_ms(context, url, IS_THERE) for _ in range(rounds)]
             ratio = statistics.median(found) / yardstick_ms
             print(f"{NAVIGATION[name]}, opened: median {statistics.median(found):.0f} ms, x{ratio:.2f} (goal x{FIRST_GOAL_RATIO})")
+        print("while the tabs that were closed meanwhile end (a full collection of the garbage walks through all of them):")
+        report_switches(switches_ms(context, urls["live"], rounds))
+        time.sleep(ENDED_S)
+        print("when they have ended:")
         report_switches(switches_ms(context, urls["live"], rounds))
         browser.close()
 

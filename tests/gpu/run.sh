@@ -4,6 +4,7 @@
 #   tests/gpu/run.sh [correctness] [timing] [tools]
 #
 # Without a name: all three, as far as the time goes. Each of them alone stays within it.
+# PARTS: names of the parts to run, such as "overhead models", for a call with little time; all if not set.
 # WHEELS: the directory that prepare_wheels.sh filled; tests/gpu/wheels if not set. Without wheels: what Python has installed.
 # OUT: where records.jsonl, results.json, RESULTS.md and log.txt go; tests/gpu/out if not set.
 # TOTAL_S: seconds in all, 460 if not set. PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
@@ -22,6 +23,16 @@ for group in "$@"; do
     esac
 done
 [ $# -gt 0 ] || set -- correctness timing tools
+known=$(sed -n 's/^ *part \([a-z_]*\) .*/\1/p' "$0" | tr '\n' ' ')
+for name in ${PARTS:-}; do
+    case " $known" in
+        *" $name "*) ;;
+        *)
+            echo "tests/gpu/run.sh: found part $name in PARTS; expected one of $known" >&2
+            exit 2
+            ;;
+    esac
+done
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root" || exit 2
@@ -58,6 +69,10 @@ export PATH
 part() {  # NAME LIMIT_S PYTEST_ARGUMENTS...
     name=$1 limit=$2
     shift 2
+    case " ${PARTS:-$name} " in
+        *" $name "*) ;;
+        *) return ;;
+    esac
     left=$((TOTAL_S - $(date +%s) + start))
     [ "$limit" -lt "$left" ] || limit=$left
     [ "$limit" -gt 20 ] || limit=0

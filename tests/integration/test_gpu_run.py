@@ -127,6 +127,21 @@ def test_an_unknown_group_is_refused_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
+def test_an_unknown_part_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    done = run_sh(python=Path(sys.executable), out=tmp_path / "out", PARTS="overhead medium")
+    assert done.returncode == 2
+    assert re.match(r"tests/gpu/run.sh: found part medium in PARTS; expected one of .*backends medians .*overhead", done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+def test_of_the_parts_those_that_are_named_are_run(tmp_path: Path) -> None:
+    """Here with a Python that has no pytest: each part that is run fails."""
+    executable(tmp_path / "bin" / "python", "#!/bin/sh\nexit 1\n")
+    run_sh(python=tmp_path / "bin" / "python", out=tmp_path / "out", PARTS="overhead models")
+    records = map(json.loads, (tmp_path / "out" / "records.jsonl").read_text().splitlines())
+    assert [record["part"] for record in records if record["record"] == "part"] == ["overhead", "models"]
+
+
 def test_a_part_that_is_killed_leaves_what_its_tests_have_found(tmp_path: Path) -> None:
     test_file = tmp_path / "test_part.py"
     test_file.write_text(

@@ -11,10 +11,10 @@ COMMUNICATION: Final = r"(?i)nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?s
 NAME_PATTERNS: Final = (
     ("communication", COMMUNICATION + r"|send_?recv|broadcast_kernel"),
     ("copy", r"(?i)reshape_and_cache|copy_page"),  # of attention's cache; the names contain "attention" too
-    ("attention", r"(?i)flash|fmha|attention|attn|\bmha_"),
+    ("attention", r"(?i)flash|fmha|attention|attn|\bmha_|_sdpa_|dot_do_o|convert_dq"),
     ("position embedding", r"(?i)rotary|\brope|_rope"),
     ("mixture of experts", r"(?i)\bmoe|_moe|expert"),
-    ("normalization", r"(?i)(?:layer|batch|group|instance|rms)_?norm|\bbn_[fb]w|\bbnorm"),
+    ("normalization", r"(?i)(?:layer|batch|group|instance|rms)_?norm|\bbn_[fb]w|\bbnorm|gammabeta"),
     ("softmax", r"(?i)soft_?max"),
     ("loss", r"(?i)nll_?loss|cross_?entropy|classnllcriterion|\bmse_|_loss"),
     (

@@ -81,6 +81,19 @@ def test_every_module_of_the_model_has_its_kernels(eager: ReadResult) -> None:
     assert (device["device_name"], device["compute_capability"], device["sm_count"]) == ("NVIDIA H200", "9.0", 132)
 
 
+def test_every_kernel_of_the_step_has_a_category(eager: ReadResult) -> None:
+    found = TRACE_DERIVED["kernels"].compute(trace_frames(eager.frames), DEFAULT_QUERY).collect()
+    assert found.filter(pl.col("category").is_null())["kernel_name"].to_list() == []
+    of_names = {
+        "GammaBetaBackward": "normalization",
+        "compute_dot_do_o": "attention",
+        "_sdpa_sm90_flash_bprop": "attention",
+        "nvjet_": "matmul",
+    }
+    for part, category in of_names.items():
+        assert set(found.filter(pl.col("kernel_name").str.contains(part, literal=True))["category"]) == {category}
+
+
 def test_replays_of_a_graph_keep_the_layers_of_the_captured_step(replayed: ReadResult) -> None:
     """Each replay has the kernels of an eager step in the same layers."""
     found = launches(replayed)

@@ -28,7 +28,8 @@ from kernalyse.services.profiler.workloads.sweeps.plan import plan_sweep
 DATA = Path(__file__).parents[1] / "data" / "h200"
 STEP_COUNT, REPLAY_COUNT = 2, 3
 KERNELS_A_STEP = 125
-TOKEN_COUNT, WIDTH, VOCABULARY_SIZE, LAYER_COUNT = 8 * 256, 512, 8192, 3
+SEQUENCE_LENGTH, WIDTH, VOCABULARY_SIZE, LAYER_COUNT = 256, 512, 8192, 3
+TOKEN_COUNT = 8 * SEQUENCE_LENGTH
 MAX_FLOP_DEVIATION = 0.02
 PRODUCTS = "^nvjet_"  # cuBLAS's own name of its kernels
 COUNTED_KERNELS = ("vector_add", "saxpy", "stream_copy", "stream_scale", "stream_add", "stream_triad", "matmul_naive", "matmul_tiled")
@@ -116,6 +117,15 @@ def test_a_replay_does_the_work_of_a_step(replayed: ReadResult) -> None:
     of_graph = found.filter(layer_source="graph").group_by("api_call_index").agg(pl.col("flop").sum())["flop"]
     eager = found.filter(pl.col("layer_source") != "graph")["flop"].sum()
     assert of_graph.to_list() == pytest.approx([eager / REPLAY_COUNT] * REPLAY_COUNT)  # as many eager steps as replays
+
+
+def test_gradients_of_embeddings_have_work_beside_the_zeros_that_they_are_added_to(eager: ReadResult, counted: ReadResult) -> None:
+    """Their additions are those that the device counted."""
+    found = launches(eager).join(work_by_operators(eager), on="launch_index").filter(pl.col("name").str.contains("embedding_backward"))
+    row_counts = [SEQUENCE_LENGTH, TOKEN_COUNT] * STEP_COUNT  # of positions and of tokens
+    assert found["bytes"].to_list() == [3 * 2 * count * WIDTH + 8 * count for count in row_counts]
+    by_counters = counted.frames["launch_work"].join(found.select("launch_index"), on="launch_index", how="semi").sort("launch_index")
+    assert found["flop"].to_list() == by_counters["flop"].to_list() == [count * WIDTH for count in row_counts]
 
 
 def test_every_launch_of_the_report_is_found_in_the_trace(counted: ReadResult) -> None:

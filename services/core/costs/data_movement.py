@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from kernalyse.services.core.costs.operator import CostClass, CostModel, OperatorCall, OperatorCost, Tensor, moved_bytes
@@ -47,12 +48,14 @@ def _embedding(call: OperatorCall) -> OperatorCost | None:
 def _embedding_backward(call: OperatorCall) -> OperatorCost | None:
     """Return the cost of embedding_dense_backward(gradient, indices, row count, …).
 
-    Every row of the result is written, and each gradient is added to one row.
+    Each gradient is added to one row of the result, which an inner operator has filled with zeros, at a cost of its own.
     """
     gradient, indices, row_count = call.tensor(0), call.tensor(1), call.integer(2)
     if gradient is None or indices is None or row_count is None or not gradient.shape:
         return None
-    return _moves(gradient, indices, gradient.shaped((row_count, gradient.shape[-1])), flop=float(gradient.count))
+    rows = gradient.shaped((min(indices.count, row_count), gradient.shape[-1]))
+    moved = _moves(gradient, indices, rows, rows, flop=float(gradient.count))
+    return None if moved is None else replace(moved, weight=CostClass.PASS)  # or the filling would replace it
 
 
 def _index_select(call: OperatorCall) -> OperatorCost | None:

@@ -358,7 +358,9 @@ def test_moves_compute_nothing() -> None:
     chosen = known("aten::index_select", [[100, 8], [], [6]], values=("", "0", ""), dtypes=("float", "Scalar", "long int"))
     assert chosen.bytes == 2 * 4 * 48 + 8 * 6
     back = known("aten::embedding_dense_backward", [[6, 8], [6], [], [], []], values=("", "", "100"), dtypes=("float", "long int"))
-    assert (back.flop, back.bytes) == (48, 4 * (48 + 800) + 48)
+    assert (back.flop, back.bytes, back.weight) == (48, 4 * 3 * 48 + 48, CostClass.PASS)  # the zeros are of aten::fill_ within it
+    few = known("aten::embedding_dense_backward", [[6, 8], [6], [], [], []], values=("", "", "2"), dtypes=("float", "long int"))
+    assert few.bytes == 4 * (48 + 2 * 16) + 48
 
 
 # ---------------------------------------------------------------- what is not known

@@ -146,19 +146,23 @@ KERNEL_SIGN: Final = "k"
 BLOCK_AXES: Final = ("block_x", "block_y", "block_z")
 
 
-def performance_rows(configurations: pl.DataFrame, roofline: pl.DataFrame, failures: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+def performance_rows(
+    configurations: pl.DataFrame, roofline: pl.DataFrame, failures: pl.DataFrame, launched: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """One row a configuration, and one for each kernel of a trace, which announces none.
 
     Args:
         configurations, roofline, failures: rows of these tables with the columns above.
-        launched: rows of table kernels of traces. Those whose work is not known have no row in roofline, but a duration.
+        launched: rows of table kernels of traces; None: there are no traces. Those whose work is not known have no row in roofline,
+            but a duration.
 
     Returns:
         The columns of all three. Figures are null of what has not been measured; is_measured tells it.
     """
-    worked = roofline.filter(pl.col("configuration_index").is_null())
-    others = launched.join(worked, on=["run_id", "kernel_name"], how="anti").with_columns(label=pl.col("kernel_name"))
-    roofline = pl.concat([roofline, others.select(name for name in others.columns if name in PLACED)], how="diagonal_relaxed")
+    if launched is not None:
+        worked = roofline.filter(pl.col("configuration_index").is_null())
+        others = launched.join(worked, on=["run_id", "kernel_name"], how="anti").with_columns(label=pl.col("kernel_name"))
+        roofline = pl.concat([roofline, others.select(name for name in others.columns if name in PLACED)], how="diagonal_relaxed")
     placed = roofline.unique(subset=[*KEYS, "kernel_name", "dtype", "device_id"], keep="last", maintain_order=True)
     shared = [name for name in ANNOUNCED if name in PLACED and name not in KEYS]
     is_announced = pl.col("is_announced").is_not_null()

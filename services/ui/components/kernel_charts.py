@@ -93,8 +93,8 @@ def ask_rows(client: AnalyzerClient, queries: Sequence[TableQuery]) -> Awaitable
 
 
 async def _joined(answers: Sequence[Awaitable[TablePage]]) -> ChartRows:
-    announced, placed, failed, kernels = await asyncio.gather(*answers)
-    rows = performance_rows(announced.rows, placed.rows, failed.rows, kernels.rows)
+    announced, placed, failed, *launched = await asyncio.gather(*answers)
+    rows = performance_rows(announced.rows, placed.rows, failed.rows, *(page.rows for page in launched))
     return ChartRows(rows, max(announced.total_row_count, placed.total_row_count))
 
 
@@ -158,11 +158,12 @@ class ChartedRows(Component):
             return TableQuery(table_name, run_ids, filters=wanted, limit=MAX_CHARTED_ROWS, columns=columns)
 
         launched = Filter("launch_count", "0", FilterOperator.GREATER)
+        may_have_launches = len(self.runs) < len(run_ids) or any(run.is_trace for run in self.runs)
         return (
             query("configurations", ANNOUNCED),
             query("roofline", PLACED),
             TableQuery("failures", run_ids, limit=MAX_CHARTED_ROWS, columns=FAILED),
-            query("kernels", LAUNCHED, launched),
+            *((query("kernels", LAUNCHED, launched),) if may_have_launches else ()),  # of sweeps as much work for nothing
         )
 
     @property

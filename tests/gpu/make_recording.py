@@ -35,9 +35,10 @@ class Journal:
         self._directory = directory
         self._database = sqlite3.connect(directory / "journal.sqlite")
         self.devices: list[dict[str, Any]] = json.loads((directory / "devices.json").read_text())["devices"]
-        self._uuids = {device["uuid"]: f"GPU-{uuid5(NAMESPACE_OID, device['uuid'])}" for device in self.devices}
+        told = [device["uuid"] for device in self.devices if device["uuid"] is not None]
+        self._uuids = {uuid: f"GPU-{uuid5(NAMESPACE_OID, uuid)}" for uuid in told}
         for device in self.devices:
-            device["uuid"] = self._uuids[device["uuid"]]
+            device["uuid"] = self._uuids.get(device["uuid"])
 
     def runs(self) -> Iterator[Run]:
         """Yield those that succeeded, in their order."""

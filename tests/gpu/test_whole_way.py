@@ -95,9 +95,13 @@ def is_left_behind(name: str) -> bool:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     with running_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
-    if DIRECTORY is not None:
         (node.data_directory / "devices.json").write_bytes(subprocess.check_output([sys.executable, "-m", discovery.__name__]))
+        yield node
+
+
+def keep(node: ProfilerNode) -> None:
+    """Write what the node has so far to $OUT: a part that is killed later keeps the runs that have ended."""
+    if DIRECTORY is not None:
         with tarfile.open(DIRECTORY / f"node-{PART or 'alone'}.tar.gz", "w:gz") as archive:
             archive.add(node.data_directory, "data", filter=lambda file: None if is_left_behind(file.name) else file)
         (DIRECTORY / f"node-{PART}.log").write_text(node.log())
@@ -112,6 +116,7 @@ async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
 async def done(calls: Calls, title: str, work: Work, node: ProfilerNode, figure: RecordFigure) -> Run:
     """Runs it, and tells how long it took."""
     run = await calls.finished((await calls.start(RunSpec(work, title=title))).run_id)
+    keep(node)
     assert run.start_time is not None, run
     assert run.end_time is not None, run
     message = "" if run.error is None else f"{run.error.reason}: {run.error.message}"

@@ -85,7 +85,7 @@ async def test_what_waits_when_it_stops_is_cancelled(tmp_path: Path) -> None:
     node.start()
     try:
         async with calls_to(node) as calls:
-            assert {run.state for run in await calls.runs()} == {RunState.RUNNING, RunState.QUEUED}
+            assert {run.state for run in await calls.runs()} <= {RunState.RUNNING, RunState.QUEUED}
     finally:
         node.close()
     node.start()

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,9 +74,14 @@ def newest_run_id() -> str:
 
 def assert_recording_is_replayed() -> None:
     """The runs of an H200 are among the others, labelled and of a node of their own, and the first one has ended."""
-    runs = [run for run in json.loads(kernalyse("runs", "--json")) if "H200 recording" in run["title"]]
-    assert [run["hostname"] for run in runs] == ["recording"] * 4
-    assert runs[-1]["state"] == "SUCCEEDED"
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        runs = [run for run in json.loads(kernalyse("runs", "--json")) if "H200 recording" in run["title"]]
+        assert [run["hostname"] for run in runs] == ["recording"] * 4
+        if runs[-1]["state"] == "SUCCEEDED":
+            break
+        assert time.monotonic() < deadline, runs[-1]
+        time.sleep(1)
     assert "matmul_tensor_tiled" in kernalyse("show", runs[-1]["run_id"], "roofline")
 
 

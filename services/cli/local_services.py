@@ -154,12 +154,13 @@ class LocalServices:
     def _replay(self, client: AnalyzerClient) -> None:
         """Start a node that replays what an H200 has measured; it is removed at the end, and its runs stay."""
         directory = data_directory() / RECORDING_NAME
-        settings = ProfilerSettings.load(data_directory=directory, announcement_file=directory / "service.json")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        places = ("--data-directory", str(settings.data_directory), "--announcement-file", str(settings.announcement_path()))
-        identity = ("--node-name", RECORDING_NAME, "--address", "127.0.0.1:0", "--replay", str(H200), "--drain-s", "0")
+        announcement = directory / "service.json"
+        places = ("--data-directory", str(directory), "--announcement-file", str(announcement), "--address", "127.0.0.1:0")
+        role = ("--node-name", RECORDING_NAME, "--replay", str(H200), "--drain-s", "0")
+        not_of_it = ("--join", "", "--metrics-address", "")  # what the settings of this machine's own node may have
         self._recorded = Child(
-            "profiler", [*places, *identity], log_path=self._logs / f"{RECORDING_NAME}.log", announcement_path=settings.announcement_path()
+            "profiler", [*places, *role, *not_of_it], log_path=self._logs / f"{RECORDING_NAME}.log", announcement_path=announcement
         )
         self._recorded.start()
         found = self._wait_until_serving(self._recorded)

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from kernalyse.services.profiler.joining import Joiner, prepared
 from kernalyse.services.profiler.journal.journal import ChangeNotifier, Journal
 from kernalyse.services.profiler.journal.writer import JournalLimits
 from kernalyse.services.profiler.kernel_sources.catalog import Catalog, catalog_directory, load_catalog, source_kernels
-from kernalyse.services.profiler.node import TelemetrySampler, describe_node, open_readers, probe_devices, with_state
+from kernalyse.services.profiler.node import ProbedDevices, TelemetrySampler, describe_node, open_readers, probe_devices, with_state
 from kernalyse.services.profiler.pod_resources import PodDevices
 from kernalyse.services.profiler.processes.sandbox import Sandbox, open_sandbox
 from kernalyse.services.profiler.runs.admission import Admission, NodeLimits
@@ -46,7 +46,6 @@ SERVICE_NAME: Final = profiler_service_pb2.DESCRIPTOR.services_by_name["Profiler
 
 # -P: the working directory of a run holds foreign files, and must not be a place to import from.
 WORKER_COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.profiler.worker")
-RECORDED_DEVICES_COMMAND: Final = (sys.executable, "-P", "-m", "kernalyse.services.profiler.workloads.recording")
 
 CLOSE_GRACE_S: Final = 2.0
 """For calls in flight at the very end, when every watch stream has been told."""
@@ -71,8 +70,6 @@ async def serve(
     signals = _Signals()
     if settings.join:
         settings = prepared(settings)
-    if settings.replay is not None and probe_command is None:
-        probe_command = (*RECORDED_DEVICES_COMMAND, str(settings.replay))
     metrics, security = Metrics("profiler"), settings.security()
     identities = Identities(security.token, security.tokens_file)
     server, address = build_server(settings.address, replace(security, identities=identities, metrics=metrics))
@@ -184,16 +181,17 @@ async def _open_service(
     settings: ProfilerSettings, worker_command: Sequence[str] | None, probe_command: Sequence[str] | None
 ) -> AsyncIterator[_Service]:
     """Start all parts of the service and yield them; they are closed in the opposite order."""
+    recording = None if settings.replay is None else Recording.open(settings.replay)
+    probe = partial(probe_devices, probe_command) if recording is None else partial(_recorded_devices, recording)
     news = ChangeNotifier()
     runs_directory = settings.data_directory / "runs"
     limits = JournalLimits(settings.journal_max_bytes, settings.journal_max_age_s)
     journal = await Journal.open(settings.data_directory, limits, news, forget=lambda run_id: RunDirectory(runs_directory, run_id).delete())
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(journal.close)
-        probed = await probe_devices(probe_command)
+        probed = await probe()
         for notice in probed.notices:
             logger.info(notice)
-        recording = None if settings.replay is None else Recording.open(settings.replay)
         observes_only = settings.observe_only or recording is not None
         policy = NodePolicy(settings.allow_inline_source, settings.allow_commands, settings.allow_catalog_only, observes_only)
         sandbox = _open_sandbox(settings)
@@ -213,7 +211,7 @@ async def _open_service(
         node_limits = NodeLimits(
             int(settings.run_time_limit_s * 1_000_000_000), settings.run_memory_limit_bytes, settings.max_configuration_count
         )
-        watch = DeviceWatch(node.devices, partial(_probed, probe_command))
+        watch = DeviceWatch(node.devices, partial(_probed, probe))
         admission = Admission(
             policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands, watch, node.hostname, recording
         )
@@ -251,9 +249,13 @@ async def _open_service(
         yield _Service(node, runs, servicer, journal, telemetry)
 
 
-async def _probed(command: Sequence[str] | None) -> tuple[Sequence[Device], Sequence[str]]:
+async def _recorded_devices(recording: Recording) -> ProbedDevices:
+    return ProbedDevices(recording.devices, ())
+
+
+async def _probed(probe: Callable[[], Awaitable[ProbedDevices]]) -> tuple[Sequence[Device], Sequence[str]]:
     """Return the devices there are now, and what is missing."""
-    found = await probe_devices(command)
+    found = await probe()
     return found.devices, found.notices
 
 

@@ -27,8 +27,8 @@ T = TypeVar("T")
 # ---------------------------------------------------------------- NVML
 
 REUSE_S: Final = 0.02
-"""For which a reading of NVML stands for later ones too. On an H200 each takes about a millisecond, and a short configuration of a sweep,
-which needs several, little more."""
+"""For which a reading of NVML stands for later ones too. On an H200 a batch of samples took one to two milliseconds beside them, with five
+questions to NVML among it; a short configuration of a sweep has several batches and takes little more."""
 
 
 class RecentReading(Generic[T]):

@@ -5,16 +5,13 @@ A recording is a zip file with `devices.json`, what the search for devices print
     N/run.pb        the run, a message Run
     N/events.pb     its events, one message ProfilerServiceWatchRunResponse
     N/artifacts/    its artifacts
-
-`python -m kernalyse.services.profiler.workloads.recording FILE` prints `devices.json`.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -90,12 +87,11 @@ class Recording:
             remedy="Start it on a node that measures.",
         )
 
-    def events(self, run: Run) -> Iterator[RunEvent]:
-        """Yield the events of a recorded run."""
+    def events(self, run: Run) -> tuple[RunEvent, ...]:
+        """Return the events of a recorded run."""
         with zipfile.ZipFile(self.path) as archive:
             recorded = ProfilerServiceWatchRunResponse.FromString(archive.read(EVENTS_FILE.format(self.runs.index(run))))
-        for event in recorded.events:
-            yield decode(event, RunEvent)
+        return tuple(decode(event, RunEvent) for event in recorded.events)
 
     def artifact(self, run: Run, artifact_name: str) -> bytes:
         """Return an artifact of a recorded run."""
@@ -132,12 +128,11 @@ def replay(
     device_names = ", ".join(device.name for device in recording.devices)
     note = f"Nothing is measured: this is a recording of {recording.measured_on(run)}, from {device_names}."
     sink.write(LogLines(LogLevel.INFO, "worker", (note,)))
-    first_ns, shift_ns = clock_ns(), 0
-    recorded_ns = 0
-    for event in recording.events(run):
-        if not recorded_ns:
-            recorded_ns, shift_ns = event.event_unix_ns, unix_clock_ns() - event.event_unix_ns
-        wait_ns = event.event_unix_ns - recorded_ns - (clock_ns() - first_ns)
+    events = recording.events(run)
+    recorded_unix_ns, begin_ns = events[0].event_unix_ns, clock_ns()
+    shift_ns = unix_clock_ns() - recorded_unix_ns
+    for event in events:
+        wait_ns = event.event_unix_ns - recorded_unix_ns - (clock_ns() - begin_ns)
         if wait_ns > 0:
             sleep(wait_ns / 1e9)
         if not _is_of_service(event.payload):
@@ -165,13 +160,3 @@ def _moved(payload: EventPayload, shift_ns: int) -> EventPayload:
             return replace(payload, measured_unix_ns=payload.measured_unix_ns + shift_ns)
         case _:
             return payload
-
-
-def main(path: str) -> None:
-    """Print what the search for devices printed on the node that measured."""
-    with zipfile.ZipFile(path) as archive:
-        sys.stdout.write(archive.read(DEVICES_FILE).decode())
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -537,8 +537,8 @@ class Results(Rows):
 
     def _name(self, row: ResultRow) -> Markup:
         if self._choose is None or not row.point:
-            return html('<span class="label" title="{0}">{0}</span>', row.label)
-        return html('<a href="?{0}" data-toggle class="choose label" title="{1}">{1}</a>', urlencode({"point": row.point}), row.label)
+            return html('<span class="clamped" title="{0}">{0}</span>', row.label)
+        return html('<a href="?{0}" data-toggle class="choose clamped" title="{1}">{1}</a>', urlencode({"point": row.point}), row.label)
 
 
 @lru_cache(REMEMBERED_ROW_COUNT)

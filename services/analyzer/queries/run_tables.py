@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -169,6 +169,14 @@ def _thresholds_of_devices(store: Store, run_ids: Sequence[str] | None) -> pl.Da
     return frame_from_rows(
         THRESHOLDS, [_threshold_row(record, record.run.device_id or "", found[_device_of(record)]) for record in records]
     )
+
+
+def rows_state(store: Store, records: Sequence[RunRecord]) -> Hashable:
+    """Return what stays equal as long as the stored rows of runs that have ended and what is known of their devices do."""
+    run_ids = [record.run.run_id for record in records]
+    of_runs = tuple((record.run.run_id, record.run.imported_digest, record.next_event_index) for record in records)
+    of_devices = tuple(int(frame(store, run_ids).hash_rows().sum()) for frame in (_of_devices, _thresholds_of_devices))
+    return of_runs, of_devices, trace_hardware(store, run_ids).digest
 
 
 def _threshold_row(record: RunRecord, device_id: str, limits: Thresholds) -> Row:

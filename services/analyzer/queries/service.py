@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Final
 
 import polars as pl
@@ -14,9 +16,9 @@ from kernalyse.services.analyzer.analysis.history import history, history_series
 from kernalyse.services.analyzer.analysis.traces.timeline import Matches
 from kernalyse.services.analyzer.queries.filters import FAR_ROW_COUNT, QueryResult, condition, run_far_query, run_query
 from kernalyse.services.analyzer.queries.materialized import history_view, kernels_view, run_history
-from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, parameters_of, resolve_table
-from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource, timeline_of
-from kernalyse.services.analyzer.store.column_cache import CachedColumn, ColumnCache
+from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, DERIVED, QueryParameters, RunKind, parameters_of, resolve_table
+from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource, rows_state, timeline_of
+from kernalyse.services.analyzer.store.column_cache import CachedColumn, CachedRows, ColumnCache
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.tables.base import COUNT, Table
 from kernalyse.services.analyzer.tables.derived import (
@@ -38,6 +40,9 @@ MIN_HELD_ROWS: Final = 300_000
 
 MAX_HELD_ANSWER_ROWS: Final = 100_000
 """Above it most of a table is wanted, which the store reads in one go."""
+
+MAX_KEPT_CONFIGURATIONS: Final = 10_000
+"""Above it a page of a table may take much less memory than the whole."""
 
 MAX_PAGE_ROWS: Final = 2**31
 """No table has more rows: polars numbers them with 32 bits, and fails on an offset or limit beyond its own types."""
@@ -83,7 +88,7 @@ class TableAnswers:
             return run_query(self._history(table, run_ids, query.filters), table, query)
         if table is KERNELS and run_ids is None and parameters == DEFAULT_QUERY:
             return run_query(self._kernels.rows(), table, query)
-        rows = resolve_table(table, ContinuedSweepSource(self._store, run_ids, allowed_differences), parameters)
+        rows = self._rows(table, ContinuedSweepSource(self._store, run_ids, allowed_differences), parameters)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
             height = rows.select(pl.len()).collect().item()
@@ -92,6 +97,19 @@ class TableAnswers:
                 return LargeTable(rows, table, height, key, self._store.held).answer(query)
         is_far = bool(query.order_by) and query.limit > 0 and query.offset >= FAR_ROW_COUNT
         return run_far_query(rows, table, query) if is_far and table in STORED_TABLES else run_query(rows, table, query)
+
+    def _rows(self, table: Table, source: ContinuedSweepSource, parameters: QueryParameters) -> pl.LazyFrame:
+        """Return the table's rows, of few measurements that are complete from memory: planning alone takes polars up to 50 ms."""
+        rows = partial(resolve_table, table, source, parameters)
+        is_of_measurements = any(derived.kind is not RunKind.TRACE for derived in DERIVED.get(table.table_name, ()))
+        if source.run_ids is None or not is_of_measurements:
+            return rows()
+        records = self._store.runs.of([*source.run_ids, *chain.from_iterable(source.chains.values())])
+        is_complete = all(record.run.state.is_final for record in records)
+        if not is_complete or sum(record.run.total_configuration_count or 0 for record in records) > MAX_KEPT_CONFIGURATIONS:
+            return rows()
+        key = (table.table_name, tuple(source.run_ids), parameters, rows_state(self._store, records))
+        return self._store.held.get(key, CachedRows, lambda: CachedRows(rows().collect())).frame.lazy()
 
     def history_of_run(self, run_id: str) -> pl.DataFrame:
         """Rows of table history that the run's document shows."""

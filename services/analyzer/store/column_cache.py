@@ -94,8 +94,20 @@ def _evaluate(values: pl.Series, condition: pl.Expr) -> pl.Series:
     return values.to_frame().select(condition.fill_null(False)).to_series()
 
 
+@dataclass(frozen=True, slots=True)
+class CachedRows:
+    """All rows of a small table."""
+
+    frame: pl.DataFrame
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the rows take."""
+        return int(self.frame.estimated_size())
+
+
 class CacheEntry(Protocol):
-    """An entry of the cache: a column, or the intervals of a timeline."""
+    """An entry of the cache: a column, the rows of a small table, or the intervals of a timeline."""
 
     @property
     def size_bytes(self) -> int:

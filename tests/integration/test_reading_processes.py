@@ -16,13 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import psutil
 import pytest
 import sqlalchemy as sa
 
 from kernalyse.client import Client
-from kernalyse.services.analyzer.ingest import imports
 from kernalyse.services.analyzer.ingest.imports import TraceImporter
 from kernalyse.services.analyzer.ingest.uploads import UploadMessage, UploadPosition
 from kernalyse.services.analyzer.ingest.worker_pool import PROGRAM, ReadingTask, WorkerPool, _ReadingProcess
@@ -31,7 +29,7 @@ from kernalyse.services.analyzer.store import repositories
 from kernalyse.services.analyzer.store.objects import DIGESTS
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core import protobuf
-from kernalyse.services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
+from kernalyse.services.core.errors import CancelledError, InvalidTraceError, LimitReachedError, StoredRunDamagedError
 from kernalyse.services.core.model import ImportedTrace, ImportProgress, ImportStage, Run, TableQuery
 from kernalyse.services.core.rpc import translated_errors
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -156,23 +154,23 @@ async def test_ranks_become_one_run_whatever_their_order(stub: Any, ranks: list[
     assert (await joined(stub, ranks[:1])).run.run_id != run.run_id
 
 
-async def test_tables_that_several_tasks_join_are_those_of_one(
-    stub: Any, analyzer: AnalyzerHere, ranks: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stored() -> tuple[dict[str, pl.DataFrame], set[str]]:
-        (directory,) = (analyzer.directory / "store" / "runs").iterdir()
-        return {path.name: pl.read_parquet(path) for path in directory.glob("*.parquet")}, set(
-            json.loads((directory / DIGESTS).read_text())
-        )
-
+async def test_large_tables_of_a_joined_trace_stay_in_the_files_of_its_ranks(stub: Any, analyzer: AnalyzerHere, ranks: list[Path]) -> None:
     answer = await joined(stub, ranks)
-    of_one = stored()
+    (directory,) = (analyzer.directory / "store" / "runs").iterdir()
+    digests = json.loads((directory / DIGESTS).read_text())
+    assert {"kernel_launches.0.parquet", "kernel_launches.1.parquet", "parts.parquet", "trace_names.parquet"} < set(digests)
+    assert digests == {path.name: sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.parquet")}
+    whole, total = await get_table(stub, TableQuery("kernel_launches", ("last",)))
+    assert (whole["launch_index"].to_list(), total) == ([0, 1, 2, 3], 4)
+    for offset in range(5):
+        page = await get_table(stub, TableQuery("kernel_launches", ("last",), columns=("launch_index", "start_ns"), offset=offset, limit=2))
+        assert page[0].equals(whole.select("launch_index", "start_ns").slice(offset, 2))
+        assert page[1] == 4
+    (directory / "kernel_launches.1.parquet").write_bytes(b"PAR1")
+    with pytest.raises(StoredRunDamagedError, match=r"kernel_launches\.1\.parquet"), translated_errors():
+        await get_table(stub, TableQuery("kernel_launches", ("last",)))
     await stub.DeleteRun(messages.DeleteRunRequest(run_id=answer.run.run_id))
-    monkeypatch.setattr(imports, "DIVIDED_BYTES", 0)
-    assert not (await joined(stub, ranks)).is_known
-    of_several = stored()
-    assert of_several[1] == of_one[1] == set(of_one[0]) == set(of_several[0])
-    assert all(frame.equals(of_one[0][name]) for name, frame in of_several[0].items())
+    await eventually(never(analyzer.directory))
 
 
 async def test_traces_that_cannot_be_one_run_leave_nothing(stub: Any, analyzer: AnalyzerHere, ranks: list[Path], tmp_path: Path) -> None:

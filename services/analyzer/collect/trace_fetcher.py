@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import polars as pl
-
 from kernalyse.services.analyzer.collect.node_client import NodeClient
 from kernalyse.services.analyzer.collect.node_feed import NodeSubscriptions
 from kernalyse.services.analyzer.collect.run_feed import RunSubscriptions
 from kernalyse.services.analyzer.ingest.imports import ImportJob, UploadReader
 from kernalyse.services.analyzer.ingest.uploads import UploadedTrace, UploadMessage, UploadSession
 from kernalyse.services.analyzer.ingest.worker_pool import ReadingTask
+from kernalyse.services.analyzer.store.parquet import row_count
 from kernalyse.services.analyzer.store.repositories import RemoteTrace
 from kernalyse.services.analyzer.store.store import READING_TRACE_MESSAGE, Store
 from kernalyse.services.analyzer.tables.runs import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
@@ -220,7 +219,7 @@ class TraceFetcher:
             if TRACE_NAMES.table_name not in found:
                 await self._publish(run_id, None, f"Trace of {collectors} read: nothing was recorded.\n{result.run.notes}".rstrip())
                 return
-            launch_count = await asyncio.to_thread(_row_count, task.directory / f"{KERNEL_LAUNCHES.table_name}.parquet")
+            launch_count = await asyncio.to_thread(row_count, task.directory, KERNEL_LAUNCHES)
             part = f", without {len(skipped)} of {len(traces)} files" if skipped else ""
             summary = f"Trace of {collectors} read{part}: {launch_count:,} launches of kernels."
             lines = (summary, *(error.message for error in skipped), result.run.notes)
@@ -304,7 +303,3 @@ class TraceFetcher:
                 remedy="Record a shorter part, or raise import_max_bytes of the analyzer; the node keeps the files as artifacts.",
             )
         return ArtifactFetch(files, self._store.fetched_directory / run_id, self._max_bytes)
-
-
-def _row_count(path: Path) -> int:
-    return int(pl.scan_parquet(path).select(pl.len()).collect().item()) if path.exists() else 0

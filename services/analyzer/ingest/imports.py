@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import shutil
 import tempfile
 import time
@@ -24,10 +25,7 @@ from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, Readin
 from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAME as REGISTRY_NAME
 from kernalyse.services.analyzer.readers.registry import select_reader_by_head
-from kernalyse.services.analyzer.store.parquet import merge_directories
 from kernalyse.services.analyzer.store.store import Store
-from kernalyse.services.analyzer.tables.runs import COUNTERS
-from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, RANGES, TRACE_TABLES
 from kernalyse.services.core.access import caller
 from kernalyse.services.core.errors import InvalidTraceError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
@@ -250,19 +248,6 @@ class ImportJobs:
 # ---------------------------------------------------------------- reading of uploaded traces
 
 
-DIVIDED_BYTES: Final = 2**30
-"""Staged rows, 16 million, from which on several tasks join them. Of 0.9 GB one task takes as long; of 3.8 GB it takes a quarter longer."""
-
-JOINED_TOGETHER: Final = tuple(
-    tuple(table.table_name for table in tables)
-    for tables in (
-        (RANGES,),
-        (KERNEL_LAUNCHES,),
-        tuple(table for table in (*TRACE_TABLES, COUNTERS) if table not in (RANGES, KERNEL_LAUNCHES)),
-    )
-)
-"""Names of the tables that one task joins, those first that take longest: half of the time is that of ranges."""
-
 ResultT = TypeVar("ResultT")
 
 
@@ -303,19 +288,10 @@ class UploadReader:
             if not staged and skipped:
                 raise skipped[0]
             staging.job.report(ImportStage.STORING, len(traces))
-            return await self._join(replace(task, staged=staged), staging.directory)
+            return await self._executor.execute(replace(task, staged=staged))
         except BaseException:
             shutil.rmtree(task.directory, ignore_errors=True)
             raise
-
-    async def _join(self, task: ReadingTask, directory: Path) -> ReadingResult:
-        """Have staged traces joined: the tables of large ones by several tasks at once, each below the directory."""
-        if sum(path.stat().st_size for staged in task.staged for path in staged.iterdir()) < DIVIDED_BYTES:
-            return await self._executor.execute(task)
-        parts = [replace(task, directory=directory / "-".join(names), tables=names) for names in JOINED_TOGETHER]
-        result, *_ = await _all_results(self._executor.execute(part) for part in parts)
-        await asyncio.to_thread(merge_directories, [part.directory for part in parts], task.directory)
-        return result
 
     def _files(self, trace: UploadedTrace, *, keeps_directories: bool = False) -> TraceFiles:
         """Return a trace as readers take it. keeps_directories: in its name, which is often all that ranks differ in."""
@@ -385,8 +361,16 @@ class Staging:
 
     async def _stage(self, trace: UploadedTrace, directory: Path) -> Path:
         await self._executor.execute(ReadingTask(directory, (self._files(trace),), file_name=trace.files[0].file_name))
+        for file in trace.files:
+            _leave_page_cache(file.path)
         self.job.count_read_trace()
         return directory
+
+
+def _leave_page_cache(path: Path) -> None:
+    """Give back the memory that a file takes which is hardly read again: traces of many ranks may have the size of all memory."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 async def _all_results(work: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:

@@ -4,75 +4,35 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from kernalyse.services.analyzer.analysis.traces.collectives import COLLECTIVES_INPUT, rank_clocks
-from kernalyse.services.analyzer.numeric.correlation import Indexes, find_stretches, merged_order
 from kernalyse.services.analyzer.readers.kineto.decompress import unpacked_head
 from kernalyse.services.analyzer.readers.kineto.reader import KinetoReader
 from kernalyse.services.analyzer.readers.nsys.export import read_environment
 from kernalyse.services.analyzer.readers.nsys.reader import NsysSqliteReader
 from kernalyse.services.analyzer.readers.nsys.sqlite_file import SqliteFile
+from kernalyse.services.analyzer.store.trace_parts import PartMap
 from kernalyse.services.analyzer.tables.base import COUNT, INDEX, Table
 from kernalyse.services.analyzer.tables.runs import COUNTERS
-from kernalyse.services.analyzer.tables.traces import (
-    API_CALLS,
-    KERNEL_LAUNCHES,
-    MEMORY_OPS,
-    RANGES,
-    SCOPES,
-    TRACE_NAMES,
-    TRACE_PROCESSES,
-    TRACE_TABLES,
-)
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_NAMES, TRACE_PROCESSES, TRACE_TABLES
 from kernalyse.services.core.errors import KernalyseError
 from kernalyse.services.core.kernel_categories import COMMUNICATION
 
 # ---------------------------------------------------------------- joining
-
-OWN_INDEXES: Final = {
-    TRACE_NAMES.table_name: "name_index",
-    KERNEL_LAUNCHES.table_name: "launch_index",
-    API_CALLS.table_name: "call_index",
-    RANGES.table_name: "range_index",
-    MEMORY_OPS.table_name: "op_index",
-    SCOPES.table_name: "scope_index",
-}
-"""Columns that number the rows of their table."""
-
-REFERENCES: Final = {
-    "name_index": TRACE_NAMES,
-    "domain_name_index": TRACE_NAMES,
-    "operator_index": RANGES,
-    "api_call_index": API_CALLS,
-    "range_index": RANGES,
-    "parent_range_index": RANGES,
-    "launch_index": KERNEL_LAUNCHES,
-    "scope_index": SCOPES,
-    "parent_scope_index": SCOPES,
-}
-"""Columns that hold row numbers of other tables, or of their own."""
-
-TIMES: Final = ("start_ns", "launch_start_ns")
 
 PROCESS_STEP: Final = 2**32
 """Added to a process id that another file has too, once for each file before it. No system has process ids of this size."""
 
 MIN_ALIGNING_OPERATIONS: Final = 10
 """Collective operations that two files must share for the times of one to be changed: the ends of a few may agree by chance."""
-
-CHUNK_ROWS: Final = 2**20
-"""Rows of a joined table that are in memory at once: of the widest one 0.2 GB, a few times. Chunks of a sixteenth take twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +45,6 @@ class RankTrace:
     def rows(self, table: Table) -> pl.LazyFrame:
         """Return a table with all its columns except run_id and event_index."""
         return table.conform(self.frames.get(table.table_name, table.empty().lazy())).drop("run_id", "event_index")
-
-    def columns(self, table: Table) -> list[str]:
-        """Return the columns that the trace has of a table."""
-        frame = self.frames.get(table.table_name)
-        return [] if frame is None else frame.collect_schema().names()
 
     def frame(self, table: Table) -> pl.DataFrame:
         """Return the rows of a table in memory."""
@@ -104,193 +59,85 @@ class RankTrace:
 
 @dataclass(frozen=True, slots=True)
 class JoinedTrace:
-    """One trace of several processes. frames: of the tables with rows, read chunk by chunk. notes: of what could not be determined."""
+    """One trace of several processes: frames of the tables with rows, not read yet. notes: of what could not be determined.
+
+    row_counts: of each part, by table name. maps: of each part, how its rows become those of the frames.
+    """
 
     frames: Mapping[str, pl.LazyFrame]
+    row_counts: Mapping[str, Sequence[int]]
+    maps: Sequence[PartMap]
     notes: tuple[str, ...]
 
 
 def join_traces(parts: Sequence[RankTrace]) -> JoinedTrace:
-    """Join traces into one with all their rows.
+    """Join traces into one with all their rows, those of one trace after those of the other.
 
     Times count from the earliest start of a session, unless a trace does not tell its start, and are those of the first rank's
     clock where collective operations tell how far apart the clocks are. What a clock drifts is left: durations stay as they were
-    measured. Of processes that share an id, those of later traces get another one. The rows of no table are in memory as a whole.
+    measured. Of processes that share an id, those of later traces get another one.
     """
     starts = [part.session_start_unix_ns for part in parts]
     known = [start for start in starts if start is not None]
     origin_ns = min(known) if len(known) == len(parts) else None
     shifts_ns = [0 if start is None or origin_ns is None else start - origin_ns for start in starts]
     ranks, rank_notes = _ranks_from_names(parts)
+    names, name_indexes = _merge_names(parts)
+    row_counts = {table.table_name: [_row_count(part, table) for part in parts] for table in (*TRACE_TABLES, COUNTERS)}
+    first_rows = {name: list(accumulate(counts, initial=0)) for name, counts in row_counts.items()}
     members = [
-        _Member(part, ids, shift_ns, rank, origin_ns)
-        for part, ids, shift_ns, rank in zip(parts, _unique_process_ids(parts), shifts_ns, ranks, strict=True)
+        _Member(
+            part, rank, origin_ns, PartMap({name: rows[number] for name, rows in first_rows.items()}, name_indexes[number], ids, shift_ns)
+        )
+        for number, (part, ids, shift_ns, rank) in enumerate(zip(parts, _changed_process_ids(parts), shifts_ns, ranks, strict=True))
     ]
-    names, names_map = _merge_names(parts)
-    members = _by_one_clock(members, names, names_map)
-    row_maps = _RowMaps(members, names_map)
+    members = _by_one_clock(members, names)
     frames = {
-        table.table_name: names.lazy() if table is TRACE_NAMES else _joined_rows(table, members, row_maps)
+        table.table_name: names.lazy() if table is TRACE_NAMES else pl.concat([member.rows(table) for member in members])
         for table in (*TRACE_TABLES, COUNTERS)
-        if row_maps.row_count(table)
+        if any(row_counts[table.table_name])
     }
-    return JoinedTrace(frames, (_clock_note(members), *rank_notes))
+    return JoinedTrace(frames, row_counts, [member.map for member in members], (_clock_note(members), *rank_notes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A trace within a joined one.
 
-    process_ids: new by old. origin_ns: of all times; None: each trace has its own. clock_offset_ns: of shift_ns, how far its
-    clock was ahead of the first rank's; None: not known, or it is that clock.
+    origin_ns: of all times; None: each trace has its own. clock_offset_ns: in the map's shift, how far its clock was ahead of the
+    first rank's; None: not known, or it is that clock.
     """
 
     trace: RankTrace
-    process_ids: Mapping[int | None, int | None]
-    shift_ns: int
     rank_index: int | None
     origin_ns: int | None
+    map: PartMap
     clock_offset_ns: int | None = None
 
     def rows(self, table: Table) -> pl.LazyFrame:
-        """Return the rows of a table with unique process ids and times from the common origin; processes with file and rank."""
-        rows = _disambiguate(self.trace.rows(table), table, self.process_ids, self.shift_ns)
+        """Return the rows of a table as they are in the joined trace; processes with file and rank."""
+        rows = self.map.rows(self.trace.rows(table))
         return _describe_processes(rows, self) if table is TRACE_PROCESSES else rows
 
 
-# ---------------------------------------------------------------- row numbers
+def _row_count(part: RankTrace, table: Table) -> int:
+    count: int = part.rows(table).select(pl.len()).collect().item()
+    return count
 
 
-@dataclass(frozen=True, slots=True)
-class _RowMap:
-    """The rows of each part as rows of the joined table.
-
-    offsets: first row of each part when they follow one another. order: rows in the joined order; None: the same. positions: the
-    row of each in the joined order; None: the same.
-    """
-
-    offsets: tuple[int, ...]
-    order: Indexes | None
-    positions: pl.Series | None
-
-    @property
-    def row_count(self) -> int:
-        return self.offsets[-1]
-
-    @classmethod
-    def of(cls, table: Table, members: Sequence[_Member]) -> _RowMap:
-        times = [name for name in ("start_ns", "duration_ns") if name in table.column_names]
-        offsets = _offsets(table, members)
-        if table.table_name not in OWN_INDEXES or "start_ns" not in times:
-            return cls(offsets, None, None)
-        start_ns = np.empty(offsets[-1], dtype=np.int64)
-        end_ns = np.empty_like(start_ns) if table is RANGES else start_ns
-        for member, (begin, end) in zip(members, pairwise(offsets), strict=True):  # one after the other: ranges may be a hundred million
-            frame = member.rows(table).select(times).collect()
-            start_ns[begin:end] = frame["start_ns"].fill_null(0).to_numpy()
-            if table is RANGES:
-                end_ns[begin:end] = start_ns[begin:end] + frame["duration_ns"].to_numpy()
-        order = merged_order(start_ns, end_ns, offsets)
-        del start_ns, end_ns  # of a hundred million ranges 1.6 GB
-        if order is None:
-            return cls(offsets, None, None)
-        positions = np.empty(order.size, dtype=np.int32)
-        positions[order] = np.arange(order.size, dtype=np.int32)
-        return cls(offsets, order, pl.Series(positions))
-
-    def stretches(self, begin: int, end: int) -> tuple[dict[int, tuple[int, int]], Indexes | None]:
-        """Return the stretch of rows of each part that the joined rows from begin to end are among: first row, and row after the last.
-
-        With them the place of each joined row in these stretches, one after the other; None: the same.
-        """
-        bounds = np.array(self.offsets)
-        places, first, stop = None, np.maximum(begin, bounds[:-1]), np.minimum(end, bounds[1:])
-        if self.order is not None:
-            places, first, stop = find_stretches(self.order[begin:end], bounds)
-        own = zip((first - bounds[:-1]).tolist(), (stop - bounds[:-1]).tolist(), strict=True)
-        return {number: stretch for number, stretch in enumerate(own) if stretch[0] < stretch[1]}, places
-
-    def mapped(self, part_number: int, rows: pl.Series) -> pl.Series:
-        """Return row numbers of a part as row numbers of the joined table; null stays null."""
-        mapped = rows.cast(COUNT) + self.offsets[part_number]
-        return (mapped if self.positions is None else self.positions.gather(mapped)).cast(rows.dtype).alias(rows.name)
-
-
-class _RowMaps:
-    """The row map of each table, made when it is needed first: joining one table takes few of them."""
-
-    def __init__(self, members: Sequence[_Member], names: _RowMap) -> None:
-        self._members = members
-        self._made = {TRACE_NAMES.table_name: names}
-
-    def row_count(self, table: Table) -> int:
-        """Return the rows of the joined table."""
-        made = self._made.get(table.table_name)
-        return _offsets(table, self._members)[-1] if made is None else made.row_count
-
-    def __getitem__(self, table: Table) -> _RowMap:
-        if table.table_name not in self._made:
-            self._made[table.table_name] = _RowMap.of(table, self._members)
-        return self._made[table.table_name]
-
-
-def _offsets(table: Table, members: Sequence[_Member]) -> tuple[int, ...]:
-    """Return the first row of each part when they follow one another, and the row count."""
-    counts = [member.trace.rows(table).select(pl.len()).collect().item() for member in members]
-    return tuple(np.cumsum([0, *counts]).tolist())
-
-
-def _joined_rows(table: Table, members: Sequence[_Member], row_maps: _RowMaps) -> pl.LazyFrame:
-    """Return the joined table, with new row numbers of its own and in its references to other tables."""
-    own_index = OWN_INDEXES.get(table.table_name)
-    # What no part knows, and the own numbers, are added to the joined rows: reading and reordering them would take as long as all else.
-    known = set(table.column_names if table is TRACE_PROCESSES else (name for member in members for name in member.trace.columns(table)))
-    names = [name for name in table.column_names[2:] if name in known and name != own_index]
-    rows = [member.rows(table).select(names) for member in members]
-    references = {name: REFERENCES[name] for name in names if name in REFERENCES}
-
-    def chunk(begin: int, end: int) -> pl.DataFrame:
-        """Return the joined rows from begin to end. Parts in order of start give a stretch of theirs to each."""
-        stretches, places = row_maps[table].stretches(begin, end)
-        pieces = pl.collect_all([rows[number].slice(first, stop - first) for number, (first, stop) in stretches.items()])
-        mapped = [
-            piece.with_columns(row_maps[target].mapped(number, piece[name]) for name, target in references.items())
-            for number, piece in zip(stretches, pieces, strict=True)
-        ]
-        found = pl.concat(mapped, rechunk=True)
-        found = found if places is None else found[places]
-        numbered = found if own_index is None else found.with_columns(pl.int_range(begin, end, dtype=INDEX).alias(own_index))
-        return table.conform(numbered.lazy()).drop("run_id", "event_index").collect()
-
-    def chunks(
-        with_columns: list[str] | None, predicate: pl.Expr | None, row_count: int | None, _batch_size: int | None
-    ) -> Iterator[pl.DataFrame]:
-        end = row_maps.row_count(table) if row_count is None else min(row_count, row_maps.row_count(table))
-        for begin in range(0, end, CHUNK_ROWS):
-            found = chunk(begin, min(begin + CHUNK_ROWS, end))
-            found = found if predicate is None else found.filter(predicate)
-            yield found if with_columns is None else found.select(with_columns)
-
-    schema = {column.name: column.dtype for column in table.columns[2:]}
-    return register_io_source(chunks, schema=schema)
-
-
-def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, _RowMap]:
-    """Return every name once, in order of first appearance, and how rows of the parts' names map to it."""
+def _merge_names(parts: Sequence[RankTrace]) -> tuple[pl.DataFrame, list[pl.Series]]:
+    """Return every name once, in order of first appearance, and for each part its rows of names as rows of these."""
     indexes: dict[str | None, int] = {}
-    tables = [[indexes.setdefault(name, len(indexes)) for name in part.frame(TRACE_NAMES)["name"]] for part in parts]
-    offsets = tuple(np.cumsum([0, *map(len, tables)]).tolist())
-    positions = pl.Series([index for table in tables for index in table], dtype=INDEX)
+    own = [pl.Series([indexes.setdefault(name, len(indexes)) for name in part.frame(TRACE_NAMES)["name"]], dtype=INDEX) for part in parts]
     names = TRACE_NAMES.empty().drop("run_id", "event_index")
-    names = pl.DataFrame({"name_index": range(len(indexes)), "name": list(indexes)}, schema=names.schema)
-    return names, _RowMap(offsets, None, positions)
+    return pl.DataFrame({"name_index": range(len(indexes)), "name": list(indexes)}, schema=names.schema), own
 
 
 # ---------------------------------------------------------------- processes and clocks
 
 
-def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None]]:
-    """Return for each part its process ids mapped to ids that are unique in the joined trace."""
+def _changed_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int | None]]:
+    """Return for each part those of its process ids that another part before it has too, mapped to ids that no other has."""
     used: set[int | None] = set()
     found = []
     for number, part in enumerate(parts):
@@ -301,18 +148,11 @@ def _unique_process_ids(parts: Sequence[RankTrace]) -> list[dict[int | None, int
             combined_id = process_id
             while combined_id in used:
                 combined_id = (combined_id or 0) + PROCESS_STEP * number
-            ids[process_id] = combined_id
+            if combined_id != process_id:
+                ids[process_id] = combined_id
             used.add(combined_id)
         found.append(ids)
     return found
-
-
-def _disambiguate(rows: pl.LazyFrame, table: Table, process_ids: Mapping[int | None, int | None], shift_ns: int) -> pl.LazyFrame:
-    """Return a part's rows with unique process ids, and times shifted to the common origin."""
-    changed = {old: new for old, new in process_ids.items() if old != new}
-    if changed and "process_id" in table.column_names:
-        rows = rows.with_columns(pl.col("process_id").replace(list(changed), list(changed.values())))
-    return rows.with_columns(pl.col(name) + shift_ns for name in TIMES if name in table.column_names) if shift_ns else rows
 
 
 def _describe_processes(rows: pl.LazyFrame, member: _Member) -> pl.LazyFrame:
@@ -326,14 +166,13 @@ def _describe_processes(rows: pl.LazyFrame, member: _Member) -> pl.LazyFrame:
     )
 
 
-def _by_one_clock(members: Sequence[_Member], names: pl.DataFrame, names_map: _RowMap) -> list[_Member]:
+def _by_one_clock(members: Sequence[_Member], names: pl.DataFrame) -> list[_Member]:
     """Return the traces with their times by the clock of the first rank, where collective operations tell how far apart the clocks are."""
     communicating = names.lazy().filter(pl.col("name").str.contains(COMMUNICATION))
     launches, processes = [], []
     for number, member in enumerate(members):
         rows = member.rows(KERNEL_LAUNCHES).select(COLLECTIVES_INPUT["kernel_launches"])
-        name_index = pl.col("name_index").map_batches(partial(names_map.mapped, number), return_dtype=INDEX)
-        launches.append(rows.with_columns(name_index).join(communicating, on="name_index", how="semi"))
+        launches.append(rows.join(communicating, on="name_index", how="semi"))
         # By number: files of several directories may have one name.
         described = member.rows(TRACE_PROCESSES).select(COLLECTIVES_INPUT["trace_processes"])
         processes.append(described.with_columns(file_name=pl.lit(str(number))))
@@ -343,7 +182,7 @@ def _by_one_clock(members: Sequence[_Member], names: pl.DataFrame, names_map: _R
     return [
         member
         if (offset_ns := offsets_ns.get(str(number))) is None
-        else replace(member, shift_ns=member.shift_ns - offset_ns, clock_offset_ns=offset_ns)
+        else replace(member, map=replace(member.map, shift_ns=member.map.shift_ns - offset_ns), clock_offset_ns=offset_ns)
         for number, member in enumerate(members)
     ]
 

@@ -10,9 +10,8 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TextIO
 
@@ -24,16 +23,13 @@ from kernalyse.services.analyzer.ingest.worker_pool import ReadingResult, Readin
 from kernalyse.services.analyzer.readers.base import MAX_TITLE_LENGTH, ReadResult, TraceFiles, limit_texts, shorten_text
 from kernalyse.services.analyzer.readers.ncu.reader import FORMAT as REPORT_FORMAT
 from kernalyse.services.analyzer.readers.registry import select_reader
-from kernalyse.services.analyzer.store.parquet import write_frames
+from kernalyse.services.analyzer.store.parquet import take_parts, write_frames
+from kernalyse.services.analyzer.store.trace_parts import PARTS, TABLES_IN_PARTS, TraceParts
 from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
 from kernalyse.services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError
 from kernalyse.services.core.model import ImportedTrace
 
 STAGED_NAME: Final = "trace.json"
-STAGED_SUFFIX: Final = ".arrow"
-STAGED_BATCH_ROWS: Final = 2**15
-"""Rows that are read at least to join a stretch of a trace. With four times as many, a chunk of sixteen ranks reads twice its rows; with
-a quarter, batches cost more than rows."""
 PARENT_GONE_STATUS: Final = 3
 
 
@@ -95,18 +91,20 @@ def execute(task: ReadingTask) -> ReadingResult:
     if not task.run_id:
         _stage(task)
         return ReadingResult()
-    if task.traces:
-        tables, reader_format = _read(task.traces[0])
-        rows: Mapping[str, pl.LazyFrame] = {name: frame.lazy() for name, frame in tables.frames.items() if frame.height}
-    else:
-        tables, rows, reader_format = _read_staged(task.staged)
-    tables = limit_texts(tables, task.file_name)
-    work = ImportedTrace(shorten_text(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
-    frames, next_event_index = with_event_indexes(task.run_id, rows)
-    frames = {name: frame for name, frame in frames.items() if task.tables is None or name in task.tables}
+    if task.staged:
+        return _join(task)
+    tables, reader_format = _read(task.traces[0])
+    frames, next_event_index = with_event_indexes(
+        task.run_id, {name: frame.lazy() for name, frame in tables.frames.items() if frame.height}
+    )
     with _storage_errors(task):
         write_frames(task.directory, frames)
-    return ReadingResult(build_imported_run(task.run_id, work, tables), next_event_index)
+    return _result(task, tables, reader_format, next_event_index)
+
+
+def _result(task: ReadingTask, tables: ReadResult, reader_format: str, next_event_index: int) -> ReadingResult:
+    work = ImportedTrace(shorten_text(task.file_name, MAX_TITLE_LENGTH), task.digest, reader_format)
+    return ReadingResult(build_imported_run(task.run_id, work, limit_texts(tables, task.file_name)), next_event_index)
 
 
 def _read(files: TraceFiles) -> tuple[ReadResult, str]:
@@ -126,37 +124,44 @@ def _stage(task: ReadingTask) -> None:
             remedy="Import it alone.",
         )
     with _storage_errors(task):
-        for table_name, frame in tables.frames.items():
-            known = frame.select(column for column in frame if column.null_count() < frame.height)
-            if known.width:
-                path = task.directory / f"{table_name}{STAGED_SUFFIX}"
-                known.write_ipc(path, compression="uncompressed", record_batch_size=STAGED_BATCH_ROWS)
+        known = {
+            name: frame.select(column for column in frame if column.null_count() < frame.height) for name, frame in tables.frames.items()
+        }
+        write_frames(task.directory, {name: frame for name, frame in known.items() if frame.width})
         (task.directory / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
 
 
-def _read_staged(directories: Sequence[Path]) -> tuple[ReadResult, Mapping[str, pl.LazyFrame], str]:
-    """Return what is said of the joined trace, its rows, and the format."""
-    staged = [StagedTrace.of_line((directory / STAGED_NAME).read_text()) for directory in directories]
+def _join(task: ReadingTask) -> ReadingResult:
+    """Make one trace of staged ones: their large tables stay in the files that they are in. Raises InvalidTraceError, StorageFullError."""
+    staged = [StagedTrace.of_line((directory / STAGED_NAME).read_text()) for directory in task.staged]
     _check_kinds(staged)
-    parts = [
-        RankTrace(trace.file_name, {path.stem: pl.scan_ipc(path) for path in sorted(directory.glob(f"*{STAGED_SUFFIX}"))})
-        for trace, directory in zip(staged, directories, strict=True)
-    ]
-    joined_trace = join_traces(parts)
+    joined = join_traces(
+        [
+            RankTrace(trace.file_name, {path.stem: pl.scan_parquet(path) for path in sorted(directory.glob("*.parquet"))})
+            for trace, directory in zip(staged, task.staged, strict=True)
+        ]
+    )
+    frames, next_event_index = with_event_indexes(task.run_id, joined.frames)
+    names = [table.table_name for table in TABLES_IN_PARTS]
+    event_indexes = {name: frames.pop(name).select("event_index").head(1).collect().item() for name in names if name in frames}
+    parts = TraceParts(task.run_id, event_indexes, {name: joined.row_counts[name] for name in names}, joined.maps)
+    with _storage_errors(task):
+        write_frames(task.directory, {**frames, PARTS: parts.frame()})
+        take_parts(task.directory, task.staged)
     tables = ReadResult(
         frames={},
         title=f"{staged[0].file_name} and {len(staged) - 1} more",
         notes="\n".join(
             (
                 f"{len(staged)} files, read as one trace: {', '.join(trace.file_name for trace in staged)}.",
-                *joined_trace.notes,
+                *joined.notes,
                 *_notes(staged),
             )
         ),
         start_time=min((trace.start_time for trace in staged if trace.start_time is not None), default=None),
         end_time=max((trace.end_time for trace in staged if trace.end_time is not None), default=None),
     )
-    return tables, joined_trace.frames, ",".join(sorted({trace.format for trace in staged}))
+    return _result(task, tables, ",".join(sorted({trace.format for trace in staged})), next_event_index)
 
 
 def _check_kinds(staged: Sequence[StagedTrace]) -> None:

@@ -251,7 +251,7 @@ def _estimate_bytes(task: ReadingTask) -> int:
     files = [path for trace in task.traces for path in (trace.path, *trace.companions.values())]
     staged = [Path(entry.path) for directory in task.staged for entry in os.scandir(directory)]
     reading = sum(path.stat().st_size * (COMPRESSED_MEMORY_RATIO if _is_packed(path) else UNCOMPRESSED_MEMORY_RATIO) for path in files)
-    return reading + sum(path.stat().st_size for path in staged)  # joining takes 1 GB for 1 GB of staged rows, and 1.5 for 4
+    return reading + sum(path.stat().st_size for path in staged)
 
 
 def _is_packed(path: Path) -> bool:
@@ -273,8 +273,7 @@ class TaskExecutor(Protocol):
         ...
 
 
-# Tasks and results are one line of JSON each. Rows travel as files: Arrow IPC from the reading of several traces to their joining,
-# Parquet for what is stored.
+# Tasks and results are one line of JSON each. Rows travel as Parquet files.
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +285,6 @@ class ReadingTask:
     directory: for the rows; made by the task, and nothing else writes below it.
     run_id: of the run to make; empty: stage the rows of one trace.
     file_name, digest: of the run.
-    tables: names of those to write, of staged rows; None: all of them.
     """
 
     directory: Path
@@ -295,7 +293,6 @@ class ReadingTask:
     run_id: str = ""
     file_name: str = ""
     digest: str = ""
-    tables: tuple[str, ...] | None = None
 
     @property
     def subject(self) -> str:
@@ -321,8 +318,7 @@ class ReadingTask:
             for trace in fields["traces"]
         )
         staged = tuple(map(Path, fields["staged"]))
-        tables = None if fields["tables"] is None else tuple(fields["tables"])
-        return cls(Path(fields["directory"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"], tables)
+        return cls(Path(fields["directory"]), traces, staged, fields["run_id"], fields["file_name"], fields["digest"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,7 @@ Every reader uses these functions. They make one pass over sorted arrays: ten mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, Self
 
 import numpy as np
@@ -134,84 +132,6 @@ def start_order(start_ns: Integers) -> npt.NDArray[np.int64] | None:
     if bool(np.all(start_ns[1:] >= start_ns[:-1])):
         return None
     return np.argsort(start_ns, kind="stable").astype(np.int64, copy=False)
-
-
-def merged_order(start_ns: Integers, end_ns: Integers, offsets: Sequence[int]) -> Indexes | None:
-    """Return the order that `find_nesting` requires for the rows of several parts; None when they have it already.
-
-    Args:
-        start_ns, end_ns: of all parts, one after the other. With the starts as ends, rows are ordered by start alone.
-        offsets: first row of each part, and the row count. Parts in order are merged, which takes no memory but the result's.
-    """
-    if _are_ordered(start_ns, end_ns):
-        return None
-    if not all(_are_ordered(start_ns[begin:end], end_ns[begin:end]) for begin, end in pairwise(offsets)):
-        order = range_order(start_ns, end_ns)
-        assert order is not None
-        return order.astype(np.int32)
-    bounds = np.array(offsets, dtype=np.int64)
-    merged = np.empty(start_ns.size, dtype=np.int32)
-    _merge(start_ns, end_ns, bounds[:-1].copy(), bounds[1:], merged)
-    return merged
-
-
-@jit
-def _merge(start_ns: Integers, end_ns: Integers, heads: Integers, stops: Integers, order: Indexes) -> None:
-    """Fill in the order. heads: next row of each part, of which of equal ones the first part's comes first."""
-    for place in range(order.size):
-        best = -1
-        for part in range(heads.size):
-            row = heads[part]
-            if row == stops[part]:
-                continue
-            if (
-                best < 0
-                or start_ns[row] < start_ns[heads[best]]
-                or (start_ns[row] == start_ns[heads[best]] and end_ns[row] > end_ns[heads[best]])
-            ):
-                best = part
-        order[place] = heads[best]
-        heads[best] += 1
-
-
-def find_stretches(rows: Indexes, offsets: Integers) -> tuple[Indexes, Integers, Integers]:
-    """Return where rows of several parts are once the stretches of the parts that hold them follow one another.
-
-    Args:
-        offsets: first row of each part, and the row count.
-
-    Returns:
-        The place of each row among all stretches; the first row of each stretch, and the row after its last one: equal without rows.
-    """
-    first, stop = offsets[1:].copy(), offsets[:-1].copy()
-    parts = np.empty(rows.size, dtype=np.int32)
-    _find_stretches(rows, offsets, parts, first, stop)
-    first = np.minimum(first, stop)
-    lengths = stop - first
-    places = np.empty(rows.size, dtype=np.int32)
-    _place(rows, parts, np.cumsum(lengths) - lengths - first, places)
-    return places, first, stop
-
-
-@jit
-def _find_stretches(rows: Indexes, offsets: Integers, parts: Indexes, first: Integers, stop: Integers) -> None:
-    for place in range(rows.size):
-        row = rows[place]
-        low, high = 0, offsets.size - 1
-        while high - low > 1:  # binary search: the last part that begins at the row or before it
-            middle = (low + high) // 2
-            if offsets[middle] <= row:
-                low = middle
-            else:
-                high = middle
-        parts[place] = low
-        first[low], stop[low] = min(first[low], row), max(stop[low], row + 1)
-
-
-@jit
-def _place(rows: Indexes, parts: Indexes, shifts: Integers, places: Indexes) -> None:
-    for place in range(rows.size):
-        places[place] = rows[place] + shifts[parts[place]]
 
 
 def match_calls(process: Indexes, correlation_id: Integers, call_process: Indexes, call_correlation_id: Integers) -> Indexes:

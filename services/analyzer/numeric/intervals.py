@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ _NEVER: Final = -(2**62)
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals in ascending order of start. One that ends before it starts covers nothing.
+    """Intervals, those of each group in ascending order of start. One that ends before it starts covers nothing.
 
     group: number of each interval's group, from 0. kinds: bit mask of the unions that each interval belongs to.
     """
@@ -28,6 +29,18 @@ class Intervals:
     kinds: npt.NDArray[np.uint8]
     start_ns: Integers
     duration_ns: Integers
+
+    @property
+    def is_by_start(self) -> bool:
+        """Whether the intervals of all groups together are in order of start, as in a trace of one file."""
+        return bool(np.all(self.start_ns[1:] >= self.start_ns[:-1]))
+
+    def parts(self, group_count: int) -> list[Intervals]:
+        """Return the intervals of each group."""
+        order = np.argsort(self.group, kind="stable")
+        bounds = np.searchsorted(self.group[order], np.arange(group_count + 1))
+        of_groups = [order[begin:end] for begin, end in pairwise(bounds)]
+        return [Intervals(self.group[rows], self.kinds[rows], self.start_ns[rows], self.duration_ns[rows]) for rows in of_groups]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +62,14 @@ def coverage(one: Intervals, other: Intervals, group_count: int) -> Coverage:
     reach = np.full((group_count, 8), _NEVER, dtype=np.int64)
     first, last = np.full(group_count, -_NEVER, dtype=np.int64), np.full(group_count, _NEVER, dtype=np.int64)
     counts = np.zeros((group_count, 2), dtype=np.int64)
-    _cover_kinds(
-        *(one.group, one.kinds, one.start_ns, one.duration_ns),
-        *(other.group, other.kinds, other.start_ns, other.duration_ns),
-        *(found, reach, first, last, counts),
-    )
+    is_whole = one.is_by_start and other.is_by_start
+    operands = [(one, other)] if is_whole else zip(one.parts(group_count), other.parts(group_count), strict=True)
+    for left, right in operands:
+        _cover_kinds(
+            *(left.group, left.kinds, left.start_ns, left.duration_ns),
+            *(right.group, right.kinds, right.start_ns, right.duration_ns),
+            *(found, reach, first, last, counts),
+        )
     return Coverage(found, last - first, counts)
 
 
@@ -106,7 +122,10 @@ REASONS: Final = ("host_busy", "sync", "api_call", "launch_latency", "memory", "
 
 
 class DeviceOperations(NamedTuple):
-    """Kernels, or copies and fills, in order of start. device: codes from 0. One that ends before it starts takes no time."""
+    """Kernels, or copies and fills, those of each device in order of start; one that ends before it starts takes no time.
+
+    device: codes from 0.
+    """
 
     device: Indexes
     start_ns: Integers
@@ -114,7 +133,7 @@ class DeviceOperations(NamedTuple):
 
 
 class ApiCalls(NamedTuple):
-    """Calls of the runtime or the driver, in order of start. thread: codes from 0."""
+    """Calls of the runtime or the driver, those of each thread in order of start. thread: codes from 0."""
 
     thread: Indexes
     start_ns: Integers

@@ -20,6 +20,7 @@ from kernalyse.services.analyzer.queries.registry import DEFAULT_QUERY, DERIVED,
 from kernalyse.services.analyzer.queries.run_tables import ContinuedSweepSource, rows_state, timeline_of
 from kernalyse.services.analyzer.store.column_cache import CachedColumn, CachedRows, ColumnCache
 from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.store.trace_parts import TABLES_IN_PARTS
 from kernalyse.services.analyzer.tables.base import COUNT, Table
 from kernalyse.services.analyzer.tables.derived import (
     HISTORY,
@@ -80,21 +81,25 @@ class TableAnswers:
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
     ) -> QueryResult:
         parameters = parameters_of(query)
-        if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
-            return self._matches(run_ids[0], query)
+        run_id = run_ids[0] if run_ids is not None and len(run_ids) == 1 else ""
+        if table is TIMELINE_MATCHES and run_id and _asks_for_names(query):
+            return self._matches(run_id, query)
         if table is FLEET:
             return run_query(self._fleet(run_ids), table, query)
         if table in HISTORY_TABLES:
             return run_query(self._history(table, run_ids, query.filters), table, query)
         if table is KERNELS and run_ids is None and parameters == DEFAULT_QUERY:
             return run_query(self._kernels.rows(), table, query)
+        is_as_stored = not (query.filters or query.order_by)
+        if table in TABLES_IN_PARTS and run_id and is_as_stored and query.limit:
+            page = self._store.page_of_parts(table, run_id, query.offset, query.limit)
+            if page is not None:
+                return QueryResult(run_query(page[0], table, replace(query, offset=0, limit=0)).frame, page[1])
         rows = self._rows(table, ContinuedSweepSource(self._store, run_ids, allowed_differences), parameters)
-        is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
-        if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
+        if table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_id and not is_as_stored and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
             height = rows.select(pl.len()).collect().item()
             if height >= MIN_HELD_ROWS:
-                key = (run_ids[0] if run_ids else "", table.table_name)
-                return LargeTable(rows, table, height, key, self._store.held).answer(query)
+                return LargeTable(rows, table, height, (run_id, table.table_name), self._store.held).answer(query)
         is_far = bool(query.order_by) and query.limit > 0 and query.offset >= FAR_ROW_COUNT
         return run_far_query(rows, table, query) if is_far and table in STORED_TABLES else run_query(rows, table, query)
 

@@ -22,8 +22,9 @@ from sqlalchemy.engine import Connection
 
 from kernalyse.services.analyzer.store.database import Database
 from kernalyse.services.analyzer.store.object_cache import ObjectCache
-from kernalyse.services.analyzer.store.objects import DIGESTS, write_digests
+from kernalyse.services.analyzer.store.objects import DIGESTS, read_digests, write_digests
 from kernalyse.services.analyzer.store.schema import parquet_prefixes, runs
+from kernalyse.services.analyzer.store.trace_parts import TABLES_IN_PARTS, part_path, stored_parts
 from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.core.errors import UnavailableError
 
@@ -49,7 +50,7 @@ class RunFiles:
         self._kind = kind
         self._cache = cache
         self._replaced: dict[str, Path] = {}  # the state before the visible one, by run
-        self._schemas: dict[Path, tuple[tuple[str, pl.DataType], ...]] = {}
+        self._schemas: dict[Path, tuple[tuple[str, pl.DataType], ...] | None] = {}
         root.mkdir(parents=True, exist_ok=True)
         with database.reading() as connection:
             visible = {path.name for path in self.directories(connection, None).values()}
@@ -158,8 +159,8 @@ class RunFiles:
 
     def has(self, table: Table, directory: Path) -> bool:
         """Return whether a visible directory has rows of the table. Raises ObjectsUnavailableError."""
-        path = table_path(directory, table)
-        return path.exists() if self._cache is None else self._cache.has_file(directory, path.name)
+        paths = (table_path(directory, table), part_path(directory, table, 0))
+        return any(path.exists() if self._cache is None else self._cache.has_file(directory, path.name) for path in paths)
 
     def measure(self, directory: Path) -> None:
         """Take into account that something was written to a visible directory."""
@@ -179,13 +180,26 @@ class RunFiles:
         found = [directory for directory in directories if self.has(table, directory)]
         if self._cache is not None:
             self._cache.provide(found)
-        paths = [table_path(directory, table) for directory in found]
-        return [table.conform(pl.scan_parquet(list(alike))) for _, alike in groupby(paths, self._schema)]
+        frames: list[pl.LazyFrame] = []
+        for schema, alike in groupby((table_path(directory, table) for directory in found), self._schema):
+            if schema is None:
+                frames += [stored_parts(path.parent).rows(table, path.parent) for path in alike]
+            else:
+                frames.append(table.conform(pl.scan_parquet(list(alike))))
+        return frames
 
-    def _schema(self, path: Path) -> tuple[tuple[str, pl.DataType], ...]:
-        """Return the columns of a file, read once: files never change."""
+    def page_of_parts(self, table: Table, run_id: str, offset: int, limit: int) -> tuple[pl.LazyFrame, int] | None:
+        """Return a page of a table that is stored in parts, and its row count; None: it is not. Raises what ObjectCache.provide does."""
+        directory = self.local_directory(run_id)
+        if directory is None or not part_path(directory, table, 0).exists():
+            return None
+        parts = stored_parts(directory)
+        return parts.rows(table, directory, offset, offset + limit), sum(parts.row_counts[table.table_name])
+
+    def _schema(self, path: Path) -> tuple[tuple[str, pl.DataType], ...] | None:
+        """Return the columns of a file, read once: files never change. None: the table is stored in parts."""
         if path not in self._schemas:
-            self._schemas[path] = tuple(pl.read_parquet_schema(path).items())
+            self._schemas[path] = tuple(pl.read_parquet_schema(path).items()) if path.exists() else None
         return self._schemas[path]
 
     def damaged_file(self, run_id: str) -> tuple[Path, str] | None:
@@ -202,8 +216,16 @@ class RunFiles:
 
 
 def table_path(directory: Path, table: Table) -> Path:
-    """Return the file of a table; a table without rows has none."""
+    """Return the file of a table; a table without rows, and one that is stored in parts, has none."""
     return directory / f"{table.table_name}.parquet"
+
+
+def row_count(directory: Path, table: Table) -> int:
+    """Return how many rows a directory has of a table."""
+    if part_path(directory, table, 0).exists():
+        return sum(stored_parts(directory).row_counts[table.table_name])
+    path = table_path(directory, table)
+    return int(pl.scan_parquet(path).select(pl.len()).collect().item()) if path.exists() else 0
 
 
 def cached_result_path(directory: Path, result_name: str) -> Path:
@@ -244,15 +266,15 @@ def write_frames(directory: Path, frames: Mapping[str, pl.DataFrame | pl.LazyFra
     sync(directory)
 
 
-def merge_directories(parts: Sequence[Path], directory: Path) -> None:
-    """Move the tables that `write_frames` has written to several directories into a new one, and their digests."""
-    directory.mkdir()
-    digests: dict[str, str] = {}
-    for part in parts:
-        own = json.loads((part / DIGESTS).read_text())
-        for file_name in own:
-            (part / file_name).rename(directory / file_name)
-        digests |= own
+def take_parts(directory: Path, parts: Sequence[Path]) -> None:
+    """Move the files of TABLES_IN_PARTS that `write_frames` has written to several directories into one, with their digests."""
+    digests = read_digests(directory) or {}
+    for table in TABLES_IN_PARTS:
+        with_rows = [path for path in (table_path(part, table) for part in parts) if path.exists()]
+        for number, path in enumerate(with_rows):
+            taken = part_path(directory, table, number)
+            digests[taken.name] = (read_digests(path.parent) or {})[path.name]
+            path.rename(taken)
     (directory / DIGESTS).write_text(json.dumps(digests))
     sync(directory / DIGESTS)
     sync(directory)

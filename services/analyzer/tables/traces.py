@@ -1,8 +1,8 @@
 """Tables of traces: host and device events as other tools recorded them, their activity and their timeline.
 
 They are made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Readers give the rows of
-each table in order of start, so that launch_index, call_index, range_index and op_index are row numbers. Times are int64
-nanoseconds since the start of the session, on one clock for all of a run.
+each table in order of start; in a run of several files those of one file follow those of the other. launch_index, call_index, range_index
+and op_index are row numbers. Times are int64 nanoseconds since the start of the session, on one clock for all of a run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kernalyse.services.analyzer.tables.base import keyed_table as _table
 
 # ---------------------------------------------------------------- recorded events
 
+BY_START: Final = "From 0, in order of start; of a run of several files, one file after the other."
 NAME_INDEX: Final = Column("name_index", INDEX, "Row of trace_names.")
 PROCESS_ID: Final = Column("process_id", COUNT, "Process, unique within the run: a row of trace_processes.")
 DEVICE_INDEX: Final = Column("device_index", INDEX, "Device as its process numbers it, from 0.")
@@ -42,7 +43,7 @@ CORRELATION_ID: Final = Column(
 )
 LAUNCH_START_NS: Final = Column("launch_start_ns", COUNT, "Start of the call that launched it; null: no such call was recorded.")
 
-LAUNCH_INDEX: Final = Column("launch_index", INDEX, "In order of start, from 0.")
+LAUNCH_INDEX: Final = Column("launch_index", INDEX, BY_START)
 
 TRACE_NAMES: Final = _table(
     "trace_names",
@@ -118,7 +119,7 @@ KERNEL_LAUNCHES: Final = _table(
 API_CALLS: Final = _table(
     "api_calls",
     "One row per call of the runtime or the driver.",
-    Column("call_index", INDEX, "In order of start, from 0."),
+    Column("call_index", INDEX, BY_START),
     NAME_INDEX,
     PROCESS_ID,
     THREAD_ID,
@@ -131,7 +132,7 @@ API_CALLS: Final = _table(
 RANGES: Final = _table(
     "ranges",
     "One row per named interval of a host thread: NVTX ranges, modules, operators, annotations.",
-    Column("range_index", INDEX, "In order of start, from 0; of ranges with equal starts the longer one is first."),
+    Column("range_index", INDEX, f"{BY_START} Of ranges with equal starts the longer one is first."),
     NAME_INDEX,
     Column("domain_name_index", INDEX, "Row of trace_names: the NVTX domain; null: the default one."),
     Column("kind", TEXT, "push_pop, start_end, module, operator or annotation."),
@@ -153,7 +154,7 @@ RANGES: Final = _table(
 MEMORY_OPS: Final = _table(
     "memory_ops",
     "One row per copy or fill that a device executed.",
-    Column("op_index", INDEX, "In order of start, from 0."),
+    Column("op_index", INDEX, BY_START),
     OP_KIND,
     DIRECTION,
     PROCESS_ID,

@@ -18,7 +18,6 @@ from kernalyse.services.analyzer.numeric.correlation import (
     factorize,
     find_nesting,
     match_calls,
-    merged_order,
     range_order,
     start_order,
 )
@@ -127,18 +126,6 @@ def test_orders_are_those_of_sorted(rows: list[tuple[int, int]]) -> None:
     assert (list(range(len(rows))) if order is None else order.tolist()) == wanted
     by_start = start_order(start)
     assert (list(range(len(rows))) if by_start is None else by_start.tolist()) == sorted(range(len(rows)), key=lambda row: rows[row][0])
-
-
-@given(st.lists(st.lists(st.tuples(times, times), max_size=12), min_size=1, max_size=4), st.booleans(), st.booleans())
-@examples(200)
-def test_parts_are_merged_as_all_of_them_are_sorted(parts: list[list[tuple[int, int]]], are_sorted: bool, has_ends: bool) -> None:
-    own_order = [sorted(part, key=lambda row: (row[0], -row[1])) if are_sorted else part for part in parts]
-    start, end = (np.array([row[column] for part in own_order for row in part], dtype=np.int64) for column in (0, 1))
-    end = end if has_ends else start
-    offsets = np.cumsum([0, *map(len, own_order)]).tolist()
-    order = merged_order(start, end, offsets)
-    wanted = sorted(range(start.size), key=lambda row: (start[row], -end[row], row))
-    assert (list(range(start.size)) if order is None else order.tolist()) == wanted
 
 
 ids = st.one_of(st.integers(-3, 12), st.just(NO_ID), st.sampled_from([2**62, -(2**40), 2**50]))

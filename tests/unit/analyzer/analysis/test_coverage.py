@@ -23,8 +23,8 @@ class Interval:
 intervals = st.lists(st.builds(Interval, st.integers(0, 2), st.integers(0, 255), st.integers(-10, 30), st.integers(-3, 12)), max_size=40)
 
 
-def as_arrays(rows: list[Interval]) -> Intervals:
-    rows = sorted(rows, key=lambda row: row.start)
+def as_arrays(rows: list[Interval], *, one_group_after_the_other: bool) -> Intervals:
+    rows = sorted(rows, key=lambda row: (-row.group if one_group_after_the_other else 0, row.start))
     return Intervals(
         np.array([row.group for row in rows], dtype=np.int32),
         np.array([row.kinds for row in rows], dtype=np.uint8),
@@ -33,10 +33,11 @@ def as_arrays(rows: list[Interval]) -> Intervals:
     )
 
 
-@given(intervals, intervals)
+@given(intervals, intervals, st.booleans())
 @examples(300)
-def test_the_pass_says_what_counting_says(one: list[Interval], other: list[Interval]) -> None:
-    found = coverage(as_arrays(one), as_arrays(other), 3)
+def test_the_pass_says_what_counting_says(one: list[Interval], other: list[Interval], of_files: bool) -> None:
+    left, right = (as_arrays(rows, one_group_after_the_other=of_files) for rows in (one, other))
+    found = coverage(left, right, 3)
     for group in range(3):
         rows = [row for row in (*one, *other) if row.group == group]
         for bit in range(8):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernalyse.services.analyzer.ingest import ranks
-from kernalyse.services.analyzer.ingest.ranks import OWN_INDEXES, REFERENCES, TIMES, RankTrace, join_traces, ranks_of_names
-from kernalyse.services.analyzer.numeric.correlation import range_order
+from kernalyse.services.analyzer.ingest.ranks import RankTrace, join_traces, ranks_of_names
+from kernalyse.services.analyzer.store.parquet import row_count, take_parts, write_frames
+from kernalyse.services.analyzer.store.trace_parts import NAMES, PARTS, REFERENCES, TABLES_IN_PARTS, TIMES, TraceParts, stored_parts
 from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.traces import (
     API_CALLS,
@@ -28,6 +29,7 @@ from kernalyse.services.analyzer.tables.traces import (
 from tests.examples import examples
 
 NOT_OF_ROWS = {"device_index", "rank_index", "stream_index"}
+OWN_INDEXES = {"trace_names": "name_index", "kernel_launches": "launch_index", "api_calls": "call_index", "ranges": "range_index"}
 
 
 def frame(table: Table, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
@@ -107,9 +109,9 @@ def meanings(part: RankTrace, shift_ns: int, file_of: dict[int | None, str]) -> 
 
 
 @pytest.mark.slow
-@given(st.lists(rank_traces(), min_size=1, max_size=3), st.sampled_from([1, 2, ranks.CHUNK_ROWS]))
+@given(st.lists(rank_traces(), min_size=1, max_size=3))
 @examples(150)
-def test_every_row_says_what_it_said(traces: list[RankTrace], chunk_rows: int) -> None:
+def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
     parts = [RankTrace(f"rank{number}", trace.frames) for number, trace in enumerate(traces)]
     starts = [part.session_start_unix_ns for part in parts]
     known = [start for start in starts if start is not None]
@@ -118,8 +120,8 @@ def test_every_row_says_what_it_said(traces: list[RankTrace], chunk_rows: int) -
     for part, start in zip(parts, starts, strict=True):
         shift_ns = start - min(known) if is_aligned and start is not None else 0
         expected += meanings(part, shift_ns, dict.fromkeys([1, 2, 3, None], part.file_name))
-    with mock.patch.object(ranks, "CHUNK_ROWS", chunk_rows):
-        whole = RankTrace("", {name: frame.collect().lazy() for name, frame in join_traces(parts).frames.items()})
+    joined = join_traces(parts)
+    whole = RankTrace("", {name: frame.collect().lazy() for name, frame in joined.frames.items()})
     processes = whole.frame(TRACE_PROCESSES)
     assert processes["process_id"].n_unique() == processes.height == sum(part.frame(TRACE_PROCESSES).height for part in parts)
     assert meanings(whole, 0, dict(processes.select("process_id", "file_name").iter_rows())) == expected
@@ -131,17 +133,42 @@ def test_every_row_says_what_it_said(traces: list[RankTrace], chunk_rows: int) -
             continue
         own = whole.frames[table_name].collect()
         assert own[column].to_list() == list(range(own.height))
-        if table_name == RANGES.table_name:
-            start_ns = own["start_ns"].to_numpy()
-            assert range_order(start_ns, start_ns + own["duration_ns"].to_numpy()) is None
-        elif "start_ns" in own.columns:
-            assert own["start_ns"].is_sorted()
+
+
+@given(st.lists(rank_traces(), min_size=1, max_size=3), st.integers(0, 6), st.integers(0, 6))
+@examples(60)
+def test_tables_that_stay_in_parts_are_read_as_those_of_the_whole(traces: list[RankTrace], begin: int, length: int) -> None:
+    joined = join_traces([RankTrace(f"rank{number}", trace.frames) for number, trace in enumerate(traces)])
+    tables = [table for table in TABLES_IN_PARTS if table.table_name in joined.frames]
+    stored = TraceParts(
+        "run",
+        {table.table_name: 7 for table in tables},
+        {t.table_name: joined.row_counts[t.table_name] for t in TABLES_IN_PARTS},
+        joined.maps,
+    )
+    with tempfile.TemporaryDirectory() as name:
+        directories = [Path(name) / str(number) for number in range(len(traces))]
+        whole = Path(name) / "whole"
+        for directory, trace in zip(directories, traces, strict=True):
+            directory.mkdir()
+            write_frames(directory, {name: rows for name, frame in trace.frames.items() if (rows := frame.collect()).height})
+        whole.mkdir()
+        write_frames(whole, {PARTS: stored.frame()})
+        take_parts(whole, directories)
+        for table in tables:
+            expected = joined.frames[table.table_name].collect()
+            rows = stored_parts(whole).rows(table, whole).collect()
+            assert rows.drop("run_id", "event_index").equals(expected)
+            assert rows.select("run_id", "event_index").unique().rows() == [("run", 7)]
+            assert row_count(whole, table) == expected.height
+            page = stored_parts(whole).rows(table, whole, begin, begin + length).collect()
+            assert page.equals(rows.slice(begin, length))
 
 
 def test_every_column_of_a_trace_that_is_a_row_or_a_time_is_known_here() -> None:
     columns = {column for table in TRACE_TABLES for column in table.column_names[2:]}
     rows = {column for column in columns if column.endswith("_index")}
-    assert rows - NOT_OF_ROWS <= {*OWN_INDEXES.values(), *REFERENCES}
+    assert rows - NOT_OF_ROWS == {*NAMES, *REFERENCES}
     assert {column for column in columns if column.endswith("start_ns")} == set(TIMES)
 
 

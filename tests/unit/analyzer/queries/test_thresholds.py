@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import polars as pl
+import pytest
 
-from kernalyse.services.analyzer.queries.registry import resolve_table
+from kernalyse.services.analyzer.queries import service
+from kernalyse.services.analyzer.queries.registry import QueryParameters, resolve_table
 from kernalyse.services.analyzer.queries.run_tables import StoreSource
+from kernalyse.services.analyzer.queries.service import TableAnswers
 from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
+from kernalyse.services.analyzer.tables.base import Table
 from kernalyse.services.analyzer.tables.derived import ROOFLINE
 from kernalyse.services.analyzer.tables.event_rows import frame_from_rows
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, THRESHOLDS
-from kernalyse.services.core.model import Ceiling, CeilingsMeasured, Run, RunState, StateChanged, Thresholds
+from kernalyse.services.core.model import Ceiling, CeilingsMeasured, Filter, Run, RunState, StateChanged, TableQuery, Thresholds
 from tests.integration.profiler_stand_in import H200, ProfilerStandIn, configuration, measurement, samples, started
 
 
@@ -50,6 +54,28 @@ def test_thresholds_by_hand_change_the_category(store: Store) -> None:
     )
     assert ratios(store, "run-1") == [("cuda:0", 0.65, 0.1)]
     assert category(store) == "memory inefficient"
+
+
+def test_a_table_of_a_run_that_has_ended_is_computed_once_for_what_is_known_of_its_device(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, answers, computed = measured_run(store), TableAnswers(store), []
+
+    def resolve(table: Table, source: StoreSource, parameters: QueryParameters) -> pl.LazyFrame:
+        computed.append(table.table_name)
+        return resolve_table(table, source, parameters)
+
+    def asked(*run_ids: str) -> tuple[list[str | None], int]:
+        query = TableQuery("roofline", run_ids, filters=(Filter("device_id", "cuda:0"),))
+        found = answers.answer(ROOFLINE, run_ids, query, frozenset())
+        return found.frame["efficiency_category"].to_list(), len(computed)
+
+    monkeypatch.setattr(service, "resolve_table", resolve)
+    assert (asked("run-1"), asked("run-1")) == ((["normal"], 1), (["normal"], 1))
+    store.hardware.set_user_overrides(run.node_id, H200.device_id, [], Thresholds(0.65, 0.1))
+    assert (asked("run-1"), asked("run-1")) == ((["memory inefficient"], 2), (["memory inefficient"], 2))
+    store.delete_run("run-1")
+    assert asked("run-1") == ([], 3)
 
 
 def imported(store: Store, frames: Mapping[str, pl.DataFrame]) -> None:

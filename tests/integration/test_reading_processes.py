@@ -234,6 +234,38 @@ async def test_a_trace_is_read_while_the_next_one_is_still_arriving(stub: Any, r
     assert launches.height == 4
 
 
+async def test_an_interrupted_upload_goes_on_with_the_rows_of_what_was_read(stub: Any, analyzer: AnalyzerHere, ranks: list[Path]) -> None:
+    arriving = analyzer.directory / "store" / "arriving"
+    second = ranks[1].read_bytes()
+    digest = f"sha256:{sha256(second).hexdigest()}"
+
+    async def broken() -> AsyncIterator[Any]:
+        (request,) = requests(ranks[:1], "mine")
+        request.is_last = False
+        yield request
+        yield messages.ImportTraceRequest(file_name="rank1.json", chunk=second[:10], is_further_trace=True)
+        await asyncio.sleep(60)
+
+    async def rest() -> AsyncIterator[Any]:
+        yield messages.ImportTraceRequest(
+            file_name="rank1.json", chunk=second[10:], offset_bytes=10, digest=digest, upload_id="mine", is_further_trace=True, is_last=True
+        )
+
+    call = stub.ImportTrace(broken())
+    waiting = asyncio.ensure_future(_of(call))
+    await eventually(lambda: _is_true([path.name for path in arriving.glob("*/0*")] == ["0.rows"]))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    position = await stub.ResumeUpload(messages.ResumeUploadRequest(upload_id="mine"))
+    assert (position.whole_file_count, position.offset_bytes) == (1, 10)
+    with translated_errors():
+        answer = await stub.ImportTrace(rest())
+    assert (await get_table(stub, TableQuery("kernel_launches", (answer.run.run_id,), limit=1)))[1] == 4
+    assert not list(arriving.iterdir())
+    assert (await joined(stub, ranks)).is_known
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("by_request", [True, False])
 async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(

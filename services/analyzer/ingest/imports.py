@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import shutil
 import tempfile
 import time
@@ -27,7 +26,7 @@ from kernalyse.services.analyzer.readers.operation_list import REGISTRY_FILE_NAM
 from kernalyse.services.analyzer.readers.registry import select_reader_by_head
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.core.access import caller
-from kernalyse.services.core.errors import InvalidTraceError
+from kernalyse.services.core.errors import InvalidTraceError, KernalyseError
 from kernalyse.services.core.model import ImportProgress, ImportStage, Run
 from kernalyse.services.core.rpc import cancel_and_wait
 
@@ -104,7 +103,7 @@ class TraceImporter:
     async def _ingest(self, parts: AsyncIterable[UploadMessage], job: ImportJob, source_id: str) -> ImportResult:
         self._executor.prepare()
         async with (
-            self._reading.staging(self._store.uploads_directory, job) as staging,
+            self._reading.staging(self._store.uploads_directory, job, is_of_upload=True) as staging,
             self._uploads.receive(parts, staging.begin) as traces,
         ):
             identity = _identity(traces)
@@ -248,6 +247,9 @@ class ImportJobs:
 # ---------------------------------------------------------------- reading of uploaded traces
 
 
+ROWS_SUFFIX: Final = ".rows"
+"""Of a directory of rows beside the first of the files that they were read from."""
+
 ResultT = TypeVar("ResultT")
 
 
@@ -262,9 +264,9 @@ class UploadReader:
         self._executor = executor
         self._op_registry_directory = op_registry_directory
 
-    def staging(self, parent: Path, job: ImportJob) -> Staging:
-        """Return the staging of one import, whose rows are in a new directory below `parent` while its block lasts."""
-        return Staging(self._executor, partial(self._files, keeps_directories=True), parent, job)
+    def staging(self, parent: Path, job: ImportJob, *, is_of_upload: bool = False) -> Staging:
+        """Return the staging of one import, see Staging."""
+        return Staging(self._executor, partial(self._files, keeps_directories=True), parent, job, is_of_upload=is_of_upload)
 
     async def execute(
         self, task: ReadingTask, traces: Sequence[UploadedTrace], staging: Staging, skipped: list[InvalidTraceError] | None = None
@@ -304,18 +306,29 @@ class UploadReader:
 class Staging:
     """The reading of the traces of one import into staged rows, a task each, which may begin while other traces are still arriving.
 
-    What is still being read at the end of the block is cancelled, and all staged rows are deleted.
+    What is still being read at the end of the block is cancelled, and all staged rows are deleted but those of an upload.
 
     Args:
         files: gives a trace as readers take it.
         parent: of the directory of the rows, which is made when it is needed.
+        is_of_upload: rows take the place of the files that they were read from, and go when the upload goes: traces of many ranks are
+            hundreds of gigabytes, their rows a tenth, and a stream that continues an interrupted one goes on with them.
     """
 
-    def __init__(self, executor: TaskExecutor, files: Callable[[UploadedTrace], TraceFiles], parent: Path, job: ImportJob) -> None:
+    def __init__(
+        self,
+        executor: TaskExecutor,
+        files: Callable[[UploadedTrace], TraceFiles],
+        parent: Path,
+        job: ImportJob,
+        *,
+        is_of_upload: bool,
+    ) -> None:
         self.job = job
         self._executor = executor
         self._files = files
         self._parent = parent
+        self._is_of_upload = is_of_upload
         self._directory: Path | None = None
         self._tasks: dict[UploadedTrace, asyncio.Task[Path]] = {}
 
@@ -360,17 +373,21 @@ class Staging:
         return tuple(found for found in await _all_results(map(staged, traces)) if found is not None)
 
     async def _stage(self, trace: UploadedTrace, directory: Path) -> Path:
-        await self._executor.execute(ReadingTask(directory, (self._files(trace),), file_name=trace.files[0].file_name))
-        for file in trace.files:
-            _leave_page_cache(file.path)
+        kept = trace.files[0].path.with_suffix(ROWS_SUFFIX)
+        if not kept.exists():
+            try:
+                await self._executor.execute(ReadingTask(directory, (self._files(trace),), file_name=trace.files[0].file_name))
+            except (KernalyseError, OSError):
+                if not kept.exists():  # else the stream that this one continues was reading it too, and has finished
+                    raise
+            if not self._is_of_upload:
+                kept = directory
+            elif not kept.exists():
+                directory.rename(kept)
+                for file in trace.files:
+                    file.path.unlink()
         self.job.count_read_trace()
-        return directory
-
-
-def _leave_page_cache(path: Path) -> None:
-    """Give back the memory that a file takes which is hardly read again: traces of many ranks may have the size of all memory."""
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return kept
 
 
 async def _all_results(work: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:

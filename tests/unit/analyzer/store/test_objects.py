@@ -17,7 +17,10 @@ import polars as pl
 import pytest
 
 from kernalyse.services.analyzer.collect.collector import catch_up, compact
+from kernalyse.services.analyzer.ingest.worker import execute
+from kernalyse.services.analyzer.ingest.worker_pool import ReadingTask
 from kernalyse.services.analyzer.queries.service import TableAnswers
+from kernalyse.services.analyzer.readers.base import TraceFiles
 from kernalyse.services.analyzer.store import object_cache, objects
 from kernalyse.services.analyzer.store.object_cache import IN_USE_S, ObjectCache
 from kernalyse.services.analyzer.store.objects import ObjectStore
@@ -25,7 +28,7 @@ from kernalyse.services.analyzer.store.parquet import write_frames
 from kernalyse.services.analyzer.store.store import Store
 from kernalyse.services.analyzer.store.upkeep import StorePlace, backup, delete_orphans, migrate_objects, restore, verify
 from kernalyse.services.analyzer.tables.runs import MEASUREMENTS, SAMPLES, find_table
-from kernalyse.services.analyzer.tables.traces import TRACE_NAMES
+from kernalyse.services.analyzer.tables.traces import KERNEL_LAUNCHES, TRACE_NAMES
 from kernalyse.services.core.errors import (
     InvalidSettingError,
     ObjectsUnavailableError,
@@ -37,6 +40,7 @@ from tests.fault_proxy import FaultProxy, fault_proxy
 from tests.object_storage import KEYS, ObjectStorage, running_object_storage
 from tests.postgresql import PostgresqlServer
 from tests.unit.analyzer.queries.test_history import add_runs
+from tests.unit.rank_traces import write_rank
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +162,28 @@ def test_traces_that_were_read_after_the_end_of_their_run_are_objects_too(place:
     answered = store.answer("run-000", "answer-1", lambda: pl.DataFrame({"a": [1]})).collect()
     assert answered["a"].to_list() == [1]
     assert (directory / "results" / "answer-1.parquet").exists()
+
+
+def test_a_trace_of_several_files_is_fetched_with_the_files_of_each(place: Place, store: Store, tmp_path: Path) -> None:
+    staged = []
+    for rank in (0, 1):
+        path = write_rank(tmp_path / f"rank{rank}.json", rank)
+        staged.append(tmp_path / f"staged{rank}")
+        execute(ReadingTask(staged[-1], (TraceFiles(path.name, path, 0, {}),), file_name=path.name))
+    directory = store.reserve_rows("joined")
+    result = execute(ReadingTask(directory, staged=tuple(staged), run_id="joined", file_name="rank0.json"))
+    assert result.run is not None
+    store.add_imported(result.run, directory, result.next_event_index)
+    assert f"runs/{directory.name}/kernel_launches.1.parquet" in place.object_keys()
+    before = store.read(KERNEL_LAUNCHES, ["joined"]).collect()
+    assert before["launch_index"].to_list() == [0, 1, 2, 3]
+    place.empty_cache()
+    page = store.page_of_parts(KERNEL_LAUNCHES, "joined", 1, 2)
+    assert page is not None
+    assert (page[0].collect().equals(before.slice(1, 2)), page[1]) == (True, 4)
+    place.empty_cache()
+    assert store.read(KERNEL_LAUNCHES, ["joined"]).collect().equals(before)
+    assert store.page_of_parts(TRACE_NAMES, "joined", 0, 1) is None
 
 
 def test_many_questions_at_once_fetch_a_directory_once(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Final, TextIO
@@ -124,11 +124,14 @@ def _stage(task: ReadingTask) -> None:
             remedy="Import it alone.",
         )
     with _storage_errors(task):
-        known = {
-            name: frame.select(column for column in frame if column.null_count() < frame.height) for name, frame in tables.frames.items()
-        }
-        write_frames(task.directory, {name: frame for name, frame in known.items() if frame.width})
+        write_frames(task.directory, known_columns(tables.frames))
         (task.directory / STAGED_NAME).write_text(StagedTrace.of(files.file_name, reader_format, tables).line())
+
+
+def known_columns(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return the tables that have values, without the columns that have none."""
+    known = {name: frame.select(column for column in frame if column.null_count() < frame.height) for name, frame in frames.items()}
+    return {name: frame for name, frame in known.items() if frame.width}
 
 
 def _join(task: ReadingTask) -> ReadingResult:

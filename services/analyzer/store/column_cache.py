@@ -1,4 +1,4 @@
-"""An in-memory cache of the columns of large tables.
+"""An in-memory cache of the columns of large tables, and of small tables that take long to compute.
 
 Decoding a column of ten million rows takes longer than a query may, so columns stay decoded after their first use.
 """

@@ -159,7 +159,7 @@ class RunFiles:
 
     def has(self, table: Table, directory: Path) -> bool:
         """Return whether a visible directory has rows of the table. Raises ObjectsUnavailableError."""
-        paths = (table_path(directory, table), part_path(directory, table, 0))
+        paths = [table_path(directory, table), *([part_path(directory, table, 0)] if table in TABLES_IN_PARTS else [])]
         return any(path.exists() if self._cache is None else self._cache.has_file(directory, path.name) for path in paths)
 
     def measure(self, directory: Path) -> None:

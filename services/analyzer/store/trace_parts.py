@@ -133,8 +133,9 @@ class TraceParts:
             first, stop = max(first_row, begin), min(end_row, end)
             if first < stop:
                 file = pl.scan_parquet(part_path(directory, table, number))
-                rows = part.rows(file if (first, stop) == (begin, end) else file.slice(first - begin, stop - first))
-                frames.append(table.conform(rows.with_columns(run_id=pl.lit(self.run_id), event_index=event_index)))
+                # All columns first: a process that is not known may have got a number.
+                rows = table.conform(file if (first, stop) == (begin, end) else file.slice(first - begin, stop - first))
+                frames.append(part.rows(rows).with_columns(run_id=pl.lit(self.run_id), event_index=event_index))
         return pl.concat(frames) if frames else table.empty().lazy()
 
 

@@ -51,7 +51,7 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
 
     Args:
         launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
-            the first two in order of start.
+            the first two in order of start within each process.
     """
     communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index")
     return (
@@ -155,7 +155,7 @@ def trace_gaps(
 
     Args:
         launches, memory_ops, calls, ranges, names: the tables kernel_launches, memory_ops, api_calls, ranges and trace_names of
-            one trace, the first three in order of start.
+            one trace, the first three in order of start within each process.
     """
     parts = [part.select(GAPS_INPUT[name]) for name, part in (("memory_ops", memory_ops), ("api_calls", calls))]
 

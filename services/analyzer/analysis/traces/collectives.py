@@ -36,7 +36,7 @@ def trace_collectives(launches: pl.LazyFrame, names: pl.LazyFrame, processes: pl
 
     Args:
         launches, names, processes: the tables kernel_launches, trace_names and trace_processes of one trace, the first in
-            order of start.
+            order of start within each process.
     """
     start_ns, end_ns, duration_ns = pl.col("start_ns"), pl.col("end_ns"), pl.col("duration_ns")
     wait_ns = start_ns.max().over("group") - start_ns

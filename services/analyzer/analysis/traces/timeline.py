@@ -69,7 +69,7 @@ def timeline_events(trace: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
     Names are of type Enum: as strings, those of ten million kernels and calls would fill the memory of a small machine.
 
     Args:
-        trace: tables of INPUT of one trace, each in order of start.
+        trace: tables of INPUT of one trace, each in order of start within each process.
     """
     copied = pl.concat_str("kind", "direction", separator=" ", ignore_nulls=True).alias("name")
     names = trace["trace_names"].select("name_index", "name")

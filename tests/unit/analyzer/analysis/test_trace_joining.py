@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.services.analyzer.ingest.ranks import RankTrace, join_traces, ranks_of_names
+from kernalyse.services.analyzer.ingest.worker import known_columns
 from kernalyse.services.analyzer.store.parquet import row_count, take_parts, write_frames
 from kernalyse.services.analyzer.store.trace_parts import NAMES, PARTS, REFERENCES, TABLES_IN_PARTS, TIMES, TraceParts, stored_parts
 from kernalyse.services.analyzer.tables.base import Table
@@ -151,7 +152,7 @@ def test_tables_that_stay_in_parts_are_read_as_those_of_the_whole(traces: list[R
         whole = Path(name) / "whole"
         for directory, trace in zip(directories, traces, strict=True):
             directory.mkdir()
-            write_frames(directory, {name: rows for name, frame in trace.frames.items() if (rows := frame.collect()).height})
+            write_frames(directory, known_columns({name: frame.collect() for name, frame in trace.frames.items()}))
         whole.mkdir()
         write_frames(whole, {PARTS: stored.frame()})
         take_parts(whole, directories)
